@@ -350,6 +350,13 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
         }
         "OCSPaia" | "OCSP" | "checkEmail" => "not supported",
+        "requireCert"
+            if one.value == "yes"
+                && !section.originate
+                && !requires_client_certificates(service) =>
+        {
+            "certificates were required, but not verified; without an authority none is requested"
+        }
         "CRLfile" | "CRLpath" if section.originate => "revocation lists are for clients only",
         "ciphers" | "ciphersuites" | "curves" if section.originate => {
             "all suites here are AEAD with forward secrecy"

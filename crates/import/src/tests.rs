@@ -375,6 +375,16 @@ fn a_client_of_stunnel_that_takes_servers_in_turn_is_reported() {
 }
 
 #[test]
+fn a_certificate_that_stunnel_requires_without_verifying_it_is_reported() {
+    let text = "[s]\naccept = 443\nconnect = 80\ncert = a.pem\nrequireCert = yes\n";
+    let page = import(Program::Stunnel, text).expect("a valid configuration");
+    assert_reported(&page.text, &["line 5: requireCert = yes"], &[]);
+    let verified = format!("{text}verifyChain = yes\nCAfile = ca.pem\n");
+    let page = import(Program::Stunnel, &verified).expect("a valid configuration");
+    assert!(!page.text.contains("requireCert"), "{}", page.text);
+}
+
+#[test]
 fn no_directive_of_nginx_is_lost_silently() {
     let text = "frobnicate on;
 stream {
