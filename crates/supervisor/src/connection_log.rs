@@ -8,7 +8,7 @@ use crate::error::{ServeError, system};
 use crate::helper_process::HelperProcess;
 use crate::syslog::SyslogSocket;
 use crate::tokens;
-use dormouse_config::{Config, LogTarget, SyslogAddress};
+use dormouse_config::{Config, LogTarget};
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
 use dormouse_helpers::helper::{Privileges, RestartTimer};
 use dormouse_reactor::Fd;
@@ -54,9 +54,7 @@ impl LogFile {
             }),
         }
     }
-}
 
-impl LogFile {
     /// What main has opened for it.
     fn fd(&self) -> Option<Fd> {
         match self {
@@ -66,23 +64,9 @@ impl LogFile {
         }
     }
 
-    fn syslog_address(&self) -> Option<SyslogAddress> {
-        match self {
-            LogFile::Syslog(socket) => Some(socket.address.clone()),
-            LogFile::StandardError | LogFile::File(_) => None,
-        }
-    }
-
-    fn syslog(&mut self) -> Option<&mut SyslogSocket> {
+    fn syslog(&self) -> Option<&SyslogSocket> {
         match self {
             LogFile::Syslog(socket) => Some(socket),
-            LogFile::StandardError | LogFile::File(_) => None,
-        }
-    }
-
-    fn next_deadline_ms(&self) -> Option<u64> {
-        match self {
-            LogFile::Syslog(socket) => Some(socket.next_deadline_ms()),
             LogFile::StandardError | LogFile::File(_) => None,
         }
     }
@@ -142,14 +126,15 @@ impl LogWriter {
             Some((_, until_ms)) => Some(until_ms),
             None => self.restart.due_ms(),
         };
-        let syslog = self.file.as_ref().and_then(LogFile::next_deadline_ms);
+        let syslog = self.file.as_ref().and_then(LogFile::syslog);
+        let syslog = syslog.map(SyslogSocket::next_deadline_ms);
         own.into_iter().chain(syslog).min()
     }
 
     /// Starts the process if a start is due; `sources` are the sockets of the workers. Called once per
     /// turn.
     pub(crate) fn attend(&mut self, sources: Vec<Fd>, config: &Config, poller: &Poller) {
-        if let Some(socket) = self.file.as_mut().and_then(LogFile::syslog) {
+        if let Some(LogFile::Syslog(socket)) = &mut self.file {
             socket.attend();
         }
         if let Some((pid, until_ms)) = &mut self.former {
@@ -241,8 +226,8 @@ fn start(
             sources: sources.iter().map(|fd| fd.0).collect(),
             file: file.fd().map(|fd| fd.0),
             syslog: file
-                .syslog_address()
-                .map(|address| (address, config.log.syslog_facility)),
+                .syslog()
+                .map(|socket| (socket.address.clone(), config.log.syslog_facility)),
             channel: channel.0,
         }
     })

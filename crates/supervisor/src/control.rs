@@ -1,6 +1,6 @@
 //! Main's side of the control process: starts and restarts it, and sends it the state.
 
-use crate::control_addresses::{ControlAddresses, ControlListeners};
+use crate::control_addresses::ControlAddresses;
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
@@ -86,15 +86,10 @@ impl ControlProcess {
             theirs.close();
         });
         let readers = readers?;
-        let ControlListeners {
-            admin,
-            metrics,
-            metrics_is_loopback,
-        } = self.addresses.listeners();
         let arguments = ControlArguments {
-            admin: admin.map(|fd| fd.0),
-            metrics: metrics.map(|fd| fd.0),
-            metrics_is_loopback,
+            admin: self.addresses.admin().map(|fd| fd.0),
+            metrics: self.addresses.metrics.map(|fd| fd.0),
+            metrics_is_loopback: self.addresses.metrics_is_loopback,
             owner: process::user_id(),
             channel: theirs.0,
             counters: readers.counters.0,

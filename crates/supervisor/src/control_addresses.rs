@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 /// The configured listeners. Dropping this removes the socket's file.
 pub(crate) struct ControlAddresses {
     admin: Option<AdminSocket>,
-    metrics: Option<Fd>,
+    /// The metrics address, listening.
+    pub(crate) metrics: Option<Fd>,
     /// Whether only this machine can reach the metrics address.
-    metrics_is_loopback: bool,
+    pub(crate) metrics_is_loopback: bool,
 }
 
 struct AdminSocket {
@@ -31,13 +32,6 @@ pub(crate) struct ControlAddressesState {
     admin: Option<(i32, PathBuf)>,
     metrics: Option<i32>,
     metrics_is_loopback: bool,
-}
-
-/// The listeners, for the control process.
-pub(crate) struct ControlListeners {
-    pub(crate) admin: Option<Fd>,
-    pub(crate) metrics: Option<Fd>,
-    pub(crate) metrics_is_loopback: bool,
 }
 
 impl ControlAddresses {
@@ -77,19 +71,14 @@ impl ControlAddresses {
         }
     }
 
-    /// The listening sockets, for control.
-    pub(crate) fn listeners(&self) -> ControlListeners {
-        ControlListeners {
-            admin: self.admin.as_ref().map(|admin| admin.listener),
-            metrics: self.metrics,
-            metrics_is_loopback: self.metrics_is_loopback,
-        }
+    /// The admin socket, listening.
+    pub(crate) fn admin(&self) -> Option<Fd> {
+        self.admin.as_ref().map(|admin| admin.listener)
     }
 
     /// The listeners' descriptors.
     pub(crate) fn fds(&self) -> Vec<Fd> {
-        let ControlListeners { admin, metrics, .. } = self.listeners();
-        admin.into_iter().chain(metrics).collect()
+        self.admin().into_iter().chain(self.metrics).collect()
     }
 }
 

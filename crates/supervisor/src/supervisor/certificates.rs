@@ -48,7 +48,9 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
     let pushed = Pushed::read(pem)?;
     let mut certificates = edition.material.certificates.clone();
     let mut changed = Vec::new();
-    for (name, pems) in terminating(edition, &mut certificates) {
+    let all = terminating(edition, &mut certificates);
+    let routes: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    for (name, pems) in all {
         if route.is_some_and(|one| one != name) {
             continue;
         }
@@ -62,7 +64,6 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
     }
     let names = pushed.names().join(", ");
     if changed.is_empty() {
-        let routes = route_names(edition);
         return Err(match route {
             Some(route) => no_route(route, &routes),
             None => format!(
@@ -86,12 +87,13 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
 /// Removes the pushed certificates for a name from one route, or from all routes.
 fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Changed, String> {
     let mut certificates = edition.material.certificates.clone();
-    let (mut changed, mut is_known) = (Vec::new(), false);
-    for (route_name, pems) in terminating(edition, &mut certificates) {
+    let mut changed = Vec::new();
+    let all = terminating(edition, &mut certificates);
+    let routes: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    for (route_name, pems) in all {
         if route.is_some_and(|one| one != route_name) {
             continue;
         }
-        is_known = true;
         let mut all = RouteCertificates::of(pems);
         if all.withdraw(name) > 0 {
             *pems = all.into_pems();
@@ -99,7 +101,9 @@ fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Change
         }
     }
     match (route, changed.is_empty()) {
-        (Some(route), true) if !is_known => Err(no_route(route, &route_names(edition))),
+        (Some(route), true) if !routes.iter().any(|name| name == route) => {
+            Err(no_route(route, &routes))
+        }
         (_, true) => Err(format!("no certificate for {name} was pushed")),
         _ => {
             let routes = changed.join(", ");
@@ -118,23 +122,15 @@ fn no_route(name: &str, routes: &[String]) -> String {
     )
 }
 
-/// Returns the routes that terminate TLS, each with its certificates.
+/// Returns the names of routes that terminate TLS, each with its certificates.
 fn terminating<'a>(
     edition: &Edition,
     certificates: &'a mut Certificates,
-) -> impl Iterator<Item = (String, &'a mut Vec<dormouse_handover::Pem>)> {
+) -> Vec<(String, &'a mut Vec<dormouse_handover::Pem>)> {
     let names = edition.config.route_names();
     let routes = edition.config.routes.iter().zip(names).zip(certificates);
-    let ends_tls: Vec<_> = routes
+    routes
         .filter(|((route, _), _)| !route.pass_through)
         .map(|((_, name), pems)| (name, pems))
-        .collect();
-    ends_tls.into_iter()
-}
-
-fn route_names(edition: &Edition) -> Vec<String> {
-    let names = edition.config.route_names().into_iter();
-    let routes = edition.config.routes.iter().zip(names);
-    let ends_tls = routes.filter(|(route, _)| !route.pass_through);
-    ends_tls.map(|(_, name)| name).collect()
+        .collect()
 }
