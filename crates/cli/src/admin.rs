@@ -25,6 +25,9 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a command: longer than the gateway itself waits for the command to complete.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 
+/// The end of a subcommand. `Err`: something prevented its work, and was printed.
+pub(crate) type Exit = Result<ExitCode, ExitCode>;
+
 /// The running `serve` to contact.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AdminArgs {
@@ -205,23 +208,21 @@ fn split(answer: &[u8]) -> Option<(u16, String)> {
 }
 
 /// Runs a subcommand that is one order, and prints its result.
-pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
+pub(crate) fn run_order(args: &AdminArgs, path: &str) -> Exit {
     run_order_with(args, path, "")
 }
 
 /// As [`run_order`], for an order with a body.
-pub(crate) fn run_order_with(args: &AdminArgs, path: &str, body: &str) -> ExitCode {
-    let address = match AdminAddress::find(args) {
-        Ok(address) => address,
-        Err(code) => return code,
-    };
-    match address.order_with(path, body) {
-        Ok(result) => show(&result, args.json),
-        Err(what) => {
-            terminal::error(what);
-            ExitStatus::Failed.into()
-        }
-    }
+pub(crate) fn run_order_with(args: &AdminArgs, path: &str, body: &str) -> Exit {
+    let address = AdminAddress::find(args)?;
+    let result = address.order_with(path, body).map_err(failed)?;
+    Ok(show(&result, args.json))
+}
+
+/// Prints an error of the running program, or of the connection to it.
+pub(crate) fn failed(what: impl fmt::Display) -> ExitCode {
+    terminal::error(what);
+    ExitStatus::Failed.into()
 }
 
 /// Prints the result of an order.

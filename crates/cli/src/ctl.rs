@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use dormouse_handover::status::{BackendStatus, Status};
 
-use crate::admin::{self, AdminAddress, AdminArgs, encoded};
+use crate::admin::{self, AdminAddress, AdminArgs, Exit, encoded, failed};
 use crate::exit_status::ExitStatus;
 use crate::{table, terminal};
 use certificates::{PushArgs, WithdrawArgs};
@@ -92,21 +92,23 @@ impl BackendArgs {
     }
 }
 
-pub(crate) fn run(args: &CtlArgs) -> ExitCode {
+pub(crate) fn run(args: &CtlArgs) -> Exit {
     match &args.order {
-        Order::Backends(admin) => with_backends(admin, |all| {
+        Order::Backends(admin) => {
+            let all = backends(admin)?;
             if admin.json {
                 terminal::print_json(&all);
             } else {
-                terminal::print(&dormouse_printable::lines(&table(all)).to_string());
+                terminal::print(&dormouse_printable::lines(&table(&all)).to_string());
             }
-        }),
+            Ok(ExitCode::SUCCESS)
+        }
         Order::Out { backend, wait } => {
-            let code = admin::run_order(&backend.admin, &backend.request("out"));
-            if *wait && code == ExitCode::SUCCESS {
-                return wait_until_empty(backend);
+            let code = admin::run_order(&backend.admin, &backend.request("out"))?;
+            match *wait && code == ExitCode::SUCCESS {
+                true => wait_until_empty(backend),
+                false => Ok(code),
             }
-            code
         }
         Order::In { backend } => admin::run_order(&backend.admin, &backend.request("in")),
         Order::Weight { backend, weight } => {
@@ -123,46 +125,30 @@ pub(crate) fn run(args: &CtlArgs) -> ExitCode {
     }
 }
 
-fn with_backends(args: &AdminArgs, show: impl FnOnce(&[BackendStatus])) -> ExitCode {
-    let address = match AdminAddress::find(args) {
-        Ok(address) => address,
-        Err(code) => return code,
-    };
-    match address.question::<Status>("/status") {
-        Ok(status) => {
-            show(&status.backends);
-            ExitCode::SUCCESS
-        }
-        Err(what) => {
-            terminal::error(what);
-            ExitStatus::Failed.into()
-        }
-    }
+fn backends(args: &AdminArgs) -> Result<Vec<BackendStatus>, ExitCode> {
+    let status = AdminAddress::find(args)?.question::<Status>("/status");
+    Ok(status.map_err(failed)?.backends)
 }
 
 /// Waits until a backend that is out has no connection left, or is in again.
-fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
+fn wait_until_empty(backend: &BackendArgs) -> Exit {
     let is_it = |one: &&BackendStatus| {
         let is_called =
             one.address == backend.backend || one.name.as_deref() == Some(&*backend.backend);
         is_called && one.out
     };
     loop {
-        let mut left = None;
-        let code = with_backends(&backend.admin, |all| {
-            let connections = all.iter().filter(is_it).map(|one| one.connections);
-            left = connections.reduce(|a, b| a.max(b));
-        });
+        let all = backends(&backend.admin)?;
+        let left = all.iter().filter(is_it).map(|one| one.connections).max();
         match left {
-            _ if code != ExitCode::SUCCESS => return code,
-            Some(0) => return ExitCode::SUCCESS,
+            Some(0) => return Ok(ExitCode::SUCCESS),
             Some(_) => thread::sleep(LOOK),
             None => {
                 terminal::error(format_args!(
                     "{} is no longer out; stopped waiting",
                     backend.backend
                 ));
-                return ExitStatus::Lost.into();
+                return Ok(ExitStatus::Lost.into());
             }
         }
     }

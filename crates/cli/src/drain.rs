@@ -9,7 +9,7 @@ use clap::Args;
 use dormouse_config as config;
 use dormouse_handover::status::{DrainStatus, Status};
 
-use crate::admin::{self, AdminAddress, AdminArgs};
+use crate::admin::{self, AdminAddress, AdminArgs, Exit, failed};
 use crate::exit_status::ExitStatus;
 use crate::{status, terminal};
 
@@ -49,62 +49,42 @@ pub(crate) struct DrainArgs {
     pub(crate) no_wait: bool,
 }
 
-pub(crate) fn run(args: &DrainArgs) -> ExitCode {
+pub(crate) fn run(args: &DrainArgs) -> Exit {
     if args.stop {
         return admin::run_order(&args.admin, "/drain/stop");
     }
-    let address = match AdminAddress::find(&args.admin) {
-        Ok(address) => address,
-        Err(code) => return code,
+    let address = AdminAddress::find(&args.admin)?;
+    let misused = |why: String| -> ExitCode {
+        terminal::error(why);
+        ExitStatus::Misused.into()
     };
     // Before the wait, so that a mistake is reported at once.
-    if let Err(why) = config::read_duration(&args.over) {
-        terminal::error(why);
-        return ExitStatus::Misused.into();
-    }
+    config::read_duration(&args.over).map_err(misused)?;
     if let Some(after) = &args.after {
-        match config::read_duration(after) {
-            Ok(delay) => thread::sleep(delay),
-            Err(why) => {
-                terminal::error(why);
-                return ExitStatus::Misused.into();
-            }
-        }
+        thread::sleep(config::read_duration(after).map_err(misused)?);
     }
     // A space between number and unit is fine in a file, but not in a request.
     let over = args.over.replace(' ', "");
     let order = format!("/drain?over={over}&order={}", args.order);
-    let result = match address.order(&order) {
-        Ok(result) => result,
-        Err(what) => {
-            terminal::error(what);
-            return ExitStatus::Failed.into();
-        }
-    };
+    let result = address.order(&order).map_err(failed)?;
     let code = admin::show(&result, args.admin.json);
     if !result.done || args.no_wait {
-        return code;
+        return Ok(code);
     }
     watch(&address, args.admin.json)
 }
 
 /// Shows the progress until no connection is left or the drain was stopped.
-fn watch(address: &AdminAddress, json: bool) -> ExitCode {
+fn watch(address: &AdminAddress, json: bool) -> Exit {
     loop {
-        let status: Status = match address.question("/status") {
-            Ok(status) => status,
-            Err(what) => {
-                terminal::error(what);
-                return ExitStatus::Failed.into();
-            }
-        };
+        let status: Status = address.question("/status").map_err(failed)?;
         let Some(drain) = &status.drain else {
             terminal::note("the drain was stopped");
-            return ExitStatus::Lost.into();
+            return Ok(ExitStatus::Lost.into());
         };
         show(drain, json);
         if drain.left == 0 {
-            return ExitCode::SUCCESS;
+            return Ok(ExitCode::SUCCESS);
         }
         thread::sleep(LOOK);
     }

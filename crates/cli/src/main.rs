@@ -33,21 +33,27 @@ mod upgrade;
 
 use std::process::ExitCode;
 
+use admin::Exit;
 use arguments::{Arguments, Command};
 use dormouse_dataplane::keeper;
 use dormouse_helpers::{connection_log, control, errand, fleet, redirect, scout};
 
 fn main() -> ExitCode {
-    match Arguments::read().command {
+    let (Ok(code) | Err(code)) = run(Arguments::read().command);
+    code
+}
+
+fn run(command: Command) -> Exit {
+    Ok(match command {
         Command::Serve(args) => serve::run(&args),
         Command::Connect(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Reload(args) => admin::run_order(&args, "/reload"),
-        Command::Upgrade(args) => upgrade::run(&args),
-        Command::Ctl(args) => ctl::run(&args),
-        Command::Drain(args) => drain::run(&args),
+        Command::Status(args) => status::run(&args)?,
+        Command::Top(args) => top::run(&args)?,
+        Command::Reload(args) => admin::run_order(&args, "/reload")?,
+        Command::Upgrade(args) => upgrade::run(&args)?,
+        Command::Ctl(args) => ctl::run(&args)?,
+        Command::Drain(args) => drain::run(&args)?,
         Command::Bench(args) => bench::run(*args),
         Command::Audit(args) => audit::run(args),
         Command::Demo(args) => demo::run(&args),
@@ -70,5 +76,5 @@ fn main() -> ExitCode {
         Command::Redirect(args) => args.run(redirect::process_entry),
         Command::Scout(args) => args.run(scout::process_entry),
         Command::TicketStore(args) => args.run(fleet::process_entry),
-    }
+    })
 }

@@ -15,16 +15,12 @@ use dormouse_handover::status::{
 use dormouse_printable::lines;
 use serde_json::Value;
 
-use crate::admin::{AdminAddress, AdminArgs};
-use crate::exit_status::ExitStatus;
+use crate::admin::{AdminAddress, AdminArgs, Exit, failed};
 use crate::show::{age, bytes, or_dash};
 use crate::terminal;
 
-pub(crate) fn run(args: &AdminArgs) -> ExitCode {
-    let address = match AdminAddress::find(args) {
-        Ok(address) => address,
-        Err(code) => return code,
-    };
+pub(crate) fn run(args: &AdminArgs) -> Exit {
+    let address = AdminAddress::find(args)?;
     let shown = if args.json {
         // Unchanged, so that fields of other versions are shown too.
         address
@@ -35,16 +31,8 @@ pub(crate) fn run(args: &AdminArgs) -> ExitCode {
             .question("/status")
             .map(|status| lines(&page(&status)).to_string())
     };
-    match shown {
-        Ok(text) => {
-            terminal::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(what) => {
-            terminal::error(what);
-            ExitStatus::Failed.into()
-        }
-    }
+    terminal::print(&shown.map_err(failed)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the document as a page.

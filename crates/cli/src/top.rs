@@ -14,7 +14,7 @@ use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::terminal::Keyboard;
 
-use crate::admin::{AdminAddress, AdminArgs};
+use crate::admin::{AdminAddress, AdminArgs, Exit, failed};
 use crate::exit_status::ExitStatus;
 use crate::paint::Screen;
 use crate::terminal;
@@ -34,30 +34,17 @@ pub(crate) struct TopArgs {
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_KEYS: u64 = 2;
 
-pub(crate) fn run(args: &TopArgs) -> ExitCode {
-    let address = match AdminAddress::find(&args.admin) {
-        Ok(address) => address,
-        Err(code) => return code,
-    };
+pub(crate) fn run(args: &TopArgs) -> Exit {
+    let address = AdminAddress::find(&args.admin)?;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() || !terminal::can_draw() {
         terminal::error("`top` needs a terminal that can move the cursor");
         terminal::note("   = help: use `dormouse status`, which prints the status once");
-        return ExitStatus::Misused.into();
+        return Err(ExitStatus::Misused.into());
     }
-    let first = match address.question("/status") {
-        Ok(first) => first,
-        Err(what) => {
-            terminal::error(what);
-            return ExitStatus::Failed.into();
-        }
-    };
-    match watch(&address, first, Duration::from_secs(args.every)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            terminal::error(format!("cannot use the terminal: {error}"));
-            ExitStatus::Failed.into()
-        }
-    }
+    let first = address.question("/status").map_err(failed)?;
+    watch(&address, first, Duration::from_secs(args.every))
+        .map_err(|error| failed(format!("cannot use the terminal: {error}")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<()> {

@@ -4,22 +4,19 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
-use crate::admin;
+use crate::admin::{self, Exit};
 use crate::arguments::UpgradeArgs;
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 
-pub(crate) fn run(args: &UpgradeArgs) -> ExitCode {
+pub(crate) fn run(args: &UpgradeArgs) -> Exit {
     let mut path = "/upgrade".to_owned();
     if let Some(binary) = &args.binary {
         // The running program may have another working directory.
-        let binary = match binary.canonicalize() {
-            Ok(binary) => binary,
-            Err(error) => {
-                terminal::error(format_args!("{}: {error}", binary.display()));
-                return ExitStatus::Misused.into();
-            }
-        };
+        let binary = binary.canonicalize().map_err(|error| -> ExitCode {
+            terminal::error(format_args!("{}: {error}", binary.display()));
+            ExitStatus::Misused.into()
+        })?;
         path.push_str("?binary=");
         for &byte in binary.as_os_str().as_bytes() {
             // Writing to a string does not fail.

@@ -8,7 +8,7 @@ use dormouse_engine::{Identity, IdentityError, read_pem_file};
 use dormouse_handover::status::{CertificateStatus, Status};
 use zeroize::Zeroizing;
 
-use crate::admin::{self, AdminAddress, AdminArgs, encoded};
+use crate::admin::{self, AdminAddress, AdminArgs, Exit, encoded, failed};
 use crate::exit_status::ExitStatus;
 use crate::{table, terminal};
 
@@ -46,14 +46,11 @@ pub(super) struct WithdrawArgs {
     admin: AdminArgs,
 }
 
-pub(super) fn push(args: &PushArgs) -> ExitCode {
-    let body = match pem_text(args) {
-        Ok(body) => body,
-        Err(why) => {
-            terminal::error(why);
-            return ExitStatus::Misused.into();
-        }
-    };
+pub(super) fn push(args: &PushArgs) -> Exit {
+    let body = pem_text(args).map_err(|why| -> ExitCode {
+        terminal::error(why);
+        ExitStatus::Misused.into()
+    })?;
     let route = args.route.as_deref().map(encoded);
     let query = route.map_or(String::new(), |route| format!("?route={route}"));
     admin::run_order_with(&args.admin, &format!("/certificates{query}"), &body)
@@ -83,7 +80,7 @@ fn pem_text(args: &PushArgs) -> Result<Zeroizing<String>, IdentityError> {
     Ok(both)
 }
 
-pub(super) fn withdraw(args: &WithdrawArgs) -> ExitCode {
+pub(super) fn withdraw(args: &WithdrawArgs) -> Exit {
     let route = args.route.as_deref().map(encoded);
     let route = route.map_or(String::new(), |route| format!("&route={route}"));
     let path = format!("/certificates/withdraw?name={}{route}", encoded(&args.name));
@@ -91,24 +88,15 @@ pub(super) fn withdraw(args: &WithdrawArgs) -> ExitCode {
 }
 
 /// Lists the certificates that clients receive.
-pub(super) fn list(args: &AdminArgs) -> ExitCode {
-    let address = match AdminAddress::find(args) {
-        Ok(address) => address,
-        Err(code) => return code,
-    };
-    let certificates = match address.question::<Status>("/status") {
-        Ok(status) => status.certificates.unwrap_or_default(),
-        Err(what) => {
-            terminal::error(what);
-            return ExitStatus::Failed.into();
-        }
-    };
+pub(super) fn list(args: &AdminArgs) -> Exit {
+    let status = AdminAddress::find(args)?.question::<Status>("/status");
+    let certificates = status.map_err(failed)?.certificates.unwrap_or_default();
     if args.json {
         terminal::print_json(&certificates);
     } else {
         terminal::print(&dormouse_printable::lines(&table(&certificates)).to_string());
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 fn table(certificates: &[CertificateStatus]) -> String {
