@@ -169,6 +169,10 @@ pub(crate) fn seal_with(
     if state.owes_key_update() {
         len = seal_key_update(state, key, output)?;
     }
+    // All or nothing, as in a batch: the caller does not send records before an error.
+    if state.records_left() < plaintext.len().div_ceil(CONTENT_MAX) as u64 {
+        return Err(SealError::KeyExhausted);
+    }
     let header = record_room(state).header;
     for content in plaintext.chunks(CONTENT_MAX) {
         let record = output.get_mut(len..).unwrap_or_default();

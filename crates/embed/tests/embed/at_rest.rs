@@ -3,7 +3,7 @@
 use dormouse_embed::at_rest::{ANSWER_MAX, close, receive, seal, sealed_len, update_keys};
 use dormouse_embed::{End, Protocols, SealError, Session, State};
 use dormouse_testkit::now;
-use zerocopy::FromBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::pair::*;
 
@@ -80,6 +80,23 @@ fn ends_come_with_their_reply() {
     assert!(matches!(received.end, Some(End::Refused(_))));
     let outcome = feed(&mut client, &output[..received.output_len], 9);
     assert_eq!(outcome.end, Some(End::Alert(20)));
+}
+
+/// A key that can seal only some of the records seals none: the peer would miss them, and refuse the close_notify.
+#[test]
+fn an_exhausted_key_seals_all_records_or_none() {
+    let (mut client, server) = established(Protocols::TLS12);
+    let mut state = state_of(server);
+    // The use of the key: one full record is left, besides two alerts.
+    let used = u32::MAX - 2 - 300;
+    let image = state.as_mut_bytes();
+    image[124..].copy_from_slice(&used.to_ne_bytes());
+    assert_eq!(state.records_left(), 1);
+    let mut output = vec![0; 40_000];
+    let sealed = seal(&mut state, &[7; 20_000], &mut output);
+    assert_eq!(sealed, Err(SealError::KeyExhausted));
+    let len = close(&mut state, &mut output).unwrap();
+    assert_eq!(feed(&mut client, &output[..len], 9).end, Some(End::Closed));
 }
 
 #[test]
