@@ -9,6 +9,12 @@ pub(crate) struct Callback<F> {
     pub(crate) context: *mut c_void,
 }
 
+impl<F> Callback<F> {
+    pub(crate) fn new(function: F, context: *mut c_void) -> Callback<F> {
+        Callback { function, context }
+    }
+}
+
 // SAFETY: the caller guarantees that its callbacks may run on any thread, several at once.
 unsafe impl<F: Send> Send for Callback<F> {}
 // SAFETY: as for `Send`.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use dormouse_embed::{ClientContext, ClientSettings, Roots};
 
 use crate::boundary::{bytes, guard};
+use crate::callback::Callback;
 use crate::hooks::*;
-use crate::identity::{IDENTITIES, dormouse_identity, free};
-use crate::registry::Registry;
+use crate::identity::{IDENTITIES, dormouse_identity};
+use crate::registry::{Registry, change, free, make};
 use crate::server::protocols;
 use crate::status::*;
 
@@ -61,14 +62,9 @@ pub extern "C" fn dormouse_client_settings_free(
 
 fn set(
     settings: dormouse_client_settings,
-    change: impl FnOnce(&mut ClientSettings) -> Result<(), Refusal>,
+    set: impl FnOnce(&mut ClientSettings) -> Result<(), Refusal>,
 ) -> dormouse_result {
-    let changed = guard(|| SETTINGS.with(settings.id, change));
-    match changed {
-        Ok(Ok(Ok(()))) => dormouse_result::OK,
-        Ok(Ok(Err(refusal))) => refusal.into(),
-        Ok(Err(status)) | Err(status) => status.into(),
-    }
+    change(&SETTINGS, settings.id, set)
 }
 
 /// Trusts only the roots of this PEM bundle, in which every certificate must be usable.
@@ -111,7 +107,8 @@ pub unsafe extern "C" fn dormouse_client_set_judge(
     context: *mut c_void,
 ) -> dormouse_result {
     set(settings, |settings| {
-        settings.judge = judge.map(|judge| Arc::new(CallerJudge::new(judge, context)) as _);
+        settings.judge =
+            judge.map(|judge| Arc::new(CallerJudge(Callback::new(judge, context))) as _);
         Ok(())
     })
 }
@@ -193,7 +190,7 @@ pub unsafe extern "C" fn dormouse_client_set_secret_log(
     context: *mut c_void,
 ) -> dormouse_result {
     set(settings, |settings| {
-        settings.secret_log = log.map(|log| Arc::new(CallerLog::new(log, context)) as _);
+        settings.secret_log = log.map(|log| Arc::new(CallerLog(Callback::new(log, context))) as _);
         Ok(())
     })
 }
@@ -201,15 +198,10 @@ pub unsafe extern "C" fn dormouse_client_set_secret_log(
 /// Creates a client. Consumes the settings, even on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_new(settings: dormouse_client_settings) -> dormouse_made_client {
-    let made = guard(|| {
+    let (result, id) = make(&CLIENTS, || {
         let settings = SETTINGS.remove(settings.id)?;
-        let client = ClientContext::new(settings).map_err(Refusal::settings)?;
-        Ok(CLIENTS.insert(client))
+        ClientContext::new(settings).map_err(Refusal::settings)
     });
-    let (result, id) = match made.unwrap_or_else(|panic| Err(Refusal::from(panic))) {
-        Ok(id) => (dormouse_result::OK, id),
-        Err(refusal) => (refusal.into(), 0),
-    };
     dormouse_made_client {
         result,
         client: dormouse_client { id },

@@ -1,7 +1,6 @@
 //! Connections at rest.
 
 use dormouse_embed::{AlertDescription, End, Role, TicketWatch, UnixTime, Version, at_rest};
-use zerocopy::IntoBytes as _;
 
 use crate::boundary::{
     bytes, bytes_mut, disjoint, dormouse_connection, guard, state, with_connection,
@@ -387,22 +386,6 @@ pub unsafe extern "C" fn dormouse_connection_wipe(connection: *mut dormouse_conn
     if let Ok(state) = unsafe { state(connection) } {
         let _ = guard(|| state.wipe());
     }
-}
-
-/// Writes a new connection into the caller's memory.
-///
-/// # Safety
-/// See [`dormouse_connection_wipe`].
-pub(crate) unsafe fn place(
-    connection: *mut dormouse_connection,
-    bytes: &[u8],
-) -> Result<(), dormouse_status> {
-    // SAFETY: guaranteed by the caller.
-    let state = unsafe { state(connection) }?;
-    let room = state.as_mut_bytes();
-    (room.len() == bytes.len())
-        .then(|| room.copy_from_slice(bytes))
-        .ok_or(DORMOUSE_BAD_ARGUMENT)
 }
 
 /// Returns the number of a version in the protocol.

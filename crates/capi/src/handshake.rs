@@ -7,12 +7,12 @@ use dormouse_embed::{
     ClientHello, End, Event, Exporter, HandshakeInfo, HandshakeLimits, Session, TicketWatch,
     UnixTime,
 };
+use zerocopy::IntoBytes as _;
 
-use crate::boundary::{bytes, bytes_mut, disjoint, dormouse_connection, guard};
+use crate::boundary::{bytes, bytes_mut, disjoint, dormouse_connection, guard, state};
 use crate::client::{CLIENTS, dormouse_client};
-use crate::connection::{place, version_number};
-use crate::identity::free;
-use crate::registry::Registry;
+use crate::connection::version_number;
+use crate::registry::{Registry, free, make};
 use crate::server::{SERVERS, dormouse_server};
 use crate::status::*;
 
@@ -128,14 +128,8 @@ impl Handshake {
     }
 }
 
-fn made(session: Result<Session, Refusal>) -> dormouse_made_handshake {
-    let (result, id) = match session {
-        Ok(session) => (
-            dormouse_result::OK,
-            HANDSHAKES.insert(Handshake::new(session)),
-        ),
-        Err(refusal) => (refusal.into(), 0),
-    };
+fn made(session: impl FnOnce() -> Result<Session, Refusal>) -> dormouse_made_handshake {
+    let (result, id) = make(&HANDSHAKES, || session().map(Handshake::new));
     dormouse_made_handshake {
         result,
         handshake: dormouse_handshake { id },
@@ -145,16 +139,13 @@ fn made(session: Result<Session, Refusal>) -> dormouse_made_handshake {
 /// Starts a handshake with a client that has just connected.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_accept(server: dormouse_server) -> dormouse_made_handshake {
-    made(
-        guard(|| Ok(Session::accept(&SERVERS.get(server.id)?)))
-            .unwrap_or_else(|panic| Err(Refusal::from(panic))),
-    )
+    made(|| Ok(Session::accept(&SERVERS.get(server.id)?)))
 }
 
 /// Starts a handshake with a client whose server depends on its request.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_listen() -> dormouse_made_handshake {
-    made(Ok(Session::listen(HandshakeLimits::default())))
+    made(|| Ok(Session::listen(HandshakeLimits::default())))
 }
 
 /// Starts a handshake with the server `server_name`, a host name or an IP address, to which the caller has
@@ -168,15 +159,12 @@ pub unsafe extern "C" fn dormouse_connect(
     server_name: *const u8,
     server_name_len: usize,
 ) -> dormouse_made_handshake {
-    made(
-        guard(|| {
-            // SAFETY: guaranteed by the caller.
-            let name = unsafe { bytes(server_name, server_name_len) }?;
-            let name = std::str::from_utf8(name).map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
-            Session::connect(&CLIENTS.get(client.id)?, name).map_err(Refusal::settings)
-        })
-        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
-    )
+    made(|| {
+        // SAFETY: guaranteed by the caller.
+        let name = unsafe { bytes(server_name, server_name_len) }?;
+        let name = std::str::from_utf8(name).map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
+        Session::connect(&CLIENTS.get(client.id)?, name).map_err(Refusal::settings)
+    })
 }
 
 /// Handles received bytes, split anywhere, and returns the bytes to send. All input is consumed and none is
@@ -519,7 +507,7 @@ pub unsafe extern "C" fn dormouse_handshake_finish(
             (leftover.addr(), leftover_room),
         ])?;
         // SAFETY: guaranteed by the caller; the two do not overlap.
-        let leftover = unsafe { bytes_mut(leftover, leftover_room) }?;
+        let (room, leftover) = unsafe { (state(connection)?, bytes_mut(leftover, leftover_room)?) };
         let behind = handshake.session.unopened();
         let copied = copied(behind, leftover);
         if copied.status != DORMOUSE_OK {
@@ -530,9 +518,9 @@ pub unsafe extern "C" fn dormouse_handshake_finish(
         }
         let tickets = handshake.session.take_tickets();
         handshake.session.take_unopened();
-        let state = handshake.session.export().map_err(|_| DORMOUSE_PANIC)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { place(connection, &state) }?;
+        let exported = handshake.session.export();
+        let exported = exported.map_err(|_| DORMOUSE_PANIC)?;
+        room.as_mut_bytes().copy_from_slice(&exported);
         (handshake.tickets, handshake.finished) = (tickets, true);
         Ok(dormouse_finished {
             status: DORMOUSE_OK,

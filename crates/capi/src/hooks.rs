@@ -81,17 +81,8 @@ pub type dormouse_secret_log_callback =
 /// The caller's choice of a certificate.
 #[derive(Debug)]
 pub(crate) struct CallerChoice(
-    Callback<unsafe extern "C" fn(*mut c_void, dormouse_bytes) -> dormouse_identity>,
+    pub(crate) Callback<unsafe extern "C" fn(*mut c_void, dormouse_bytes) -> dormouse_identity>,
 );
-
-impl CallerChoice {
-    pub(crate) fn new(
-        function: unsafe extern "C" fn(*mut c_void, dormouse_bytes) -> dormouse_identity,
-        context: *mut c_void,
-    ) -> CallerChoice {
-        CallerChoice(Callback { function, context })
-    }
-}
 
 impl ChooseIdentity for CallerChoice {
     fn choose_identity(&self, hello: &ClientHello) -> Option<Identity> {
@@ -105,17 +96,8 @@ impl ChooseIdentity for CallerChoice {
 /// The caller's check of a certificate.
 #[derive(Debug)]
 pub(crate) struct CallerJudge(
-    Callback<unsafe extern "C" fn(*mut c_void, *const dormouse_shown) -> i32>,
+    pub(crate) Callback<unsafe extern "C" fn(*mut c_void, *const dormouse_shown) -> i32>,
 );
-
-impl CallerJudge {
-    pub(crate) fn new(
-        function: unsafe extern "C" fn(*mut c_void, *const dormouse_shown) -> i32,
-        context: *mut c_void,
-    ) -> CallerJudge {
-        CallerJudge(Callback { function, context })
-    }
-}
 
 impl JudgeCertificate for CallerJudge {
     fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
@@ -147,16 +129,7 @@ impl JudgeCertificate for CallerJudge {
 
 /// The caller's key log.
 #[derive(Debug)]
-pub(crate) struct CallerLog(Callback<unsafe extern "C" fn(*mut c_void, *const c_char)>);
-
-impl CallerLog {
-    pub(crate) fn new(
-        function: unsafe extern "C" fn(*mut c_void, *const c_char),
-        context: *mut c_void,
-    ) -> CallerLog {
-        CallerLog(Callback { function, context })
-    }
-}
+pub(crate) struct CallerLog(pub(crate) Callback<unsafe extern "C" fn(*mut c_void, *const c_char)>);
 
 impl SecretLog for CallerLog {
     fn log_secret(&self, label: &str, client_random: &[u8], secret: &[u8]) {

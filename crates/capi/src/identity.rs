@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use dormouse_embed::{Identity, pem_chain};
 
-use crate::boundary::{bytes, guard};
-use crate::registry::Registry;
+use crate::boundary::bytes;
+use crate::callback::Callback;
+use crate::registry::{Registry, free, make};
 use crate::sign::{CallerKey, dormouse_sign_callback};
 use crate::status::*;
 
@@ -32,11 +33,8 @@ pub struct dormouse_made_identity {
     pub identity: dormouse_identity,
 }
 
-fn made(identity: Result<Identity, Refusal>) -> dormouse_made_identity {
-    let (result, id) = match identity {
-        Ok(identity) => (dormouse_result::OK, IDENTITIES.insert(identity)),
-        Err(refusal) => (refusal.into(), 0),
-    };
+fn made(identity: impl FnOnce() -> Result<Identity, Refusal>) -> dormouse_made_identity {
+    let (result, id) = make(&IDENTITIES, identity);
     dormouse_made_identity {
         result,
         identity: dormouse_identity { id },
@@ -55,15 +53,12 @@ pub unsafe extern "C" fn dormouse_identity_from_pem(
     key: *const u8,
     key_len: usize,
 ) -> dormouse_made_identity {
-    made(
-        guard(|| {
-            // SAFETY: guaranteed by the caller.
-            let (certificate, key) =
-                unsafe { (bytes(certificate, certificate_len)?, bytes(key, key_len)?) };
-            Identity::from_pem(certificate, key, "certificate", "key").map_err(Refusal::settings)
-        })
-        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
-    )
+    made(|| {
+        // SAFETY: guaranteed by the caller.
+        let (certificate, key) =
+            unsafe { (bytes(certificate, certificate_len)?, bytes(key, key_len)?) };
+        Identity::from_pem(certificate, key, "certificate", "key").map_err(Refusal::settings)
+    })
 }
 
 /// Reads a certificate chain and its key from two PEM files, or from one file that contains both. The paths are
@@ -76,14 +71,11 @@ pub unsafe extern "C" fn dormouse_identity_from_files(
     certificate: *const c_char,
     key: *const c_char,
 ) -> dormouse_made_identity {
-    made(
-        guard(|| {
-            // SAFETY: guaranteed by the caller.
-            let (certificate, key) = unsafe { (path(certificate)?, path(key)?) };
-            Identity::from_files(certificate, key).map_err(Refusal::settings)
-        })
-        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
-    )
+    made(|| {
+        // SAFETY: guaranteed by the caller.
+        let (certificate, key) = unsafe { (path(certificate)?, path(key)?) };
+        Identity::from_files(certificate, key).map_err(Refusal::settings)
+    })
 }
 
 /// # Safety
@@ -110,19 +102,16 @@ pub unsafe extern "C" fn dormouse_identity_from_signer(
     sign: dormouse_sign_callback,
     context: *mut c_void,
 ) -> dormouse_made_identity {
-    made(
-        guard(|| {
-            // SAFETY: guaranteed by the caller.
-            let certificate = unsafe { bytes(certificate, certificate_len) }?;
-            let sign = sign.ok_or(DORMOUSE_BAD_ARGUMENT)?;
-            let chain = pem_chain(certificate).ok_or_else(|| {
-                Refusal::settings("certificate: the PEM contains no readable certificate")
-            })?;
-            let key = Arc::new(CallerKey::new(sign, context));
-            Identity::from_signer(chain, key, "certificate").map_err(Refusal::settings)
-        })
-        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
-    )
+    made(|| {
+        // SAFETY: guaranteed by the caller.
+        let certificate = unsafe { bytes(certificate, certificate_len) }?;
+        let sign = sign.ok_or(DORMOUSE_BAD_ARGUMENT)?;
+        let chain = pem_chain(certificate).ok_or_else(|| {
+            Refusal::settings("certificate: the PEM contains no readable certificate")
+        })?;
+        let key = Arc::new(CallerKey(Callback::new(sign, context)));
+        Identity::from_signer(chain, key, "certificate").map_err(Refusal::settings)
+    })
 }
 
 /// Generates a self-signed certificate for `name`, for trials.
@@ -134,28 +123,16 @@ pub unsafe extern "C" fn dormouse_identity_self_signed(
     name: *const u8,
     name_len: usize,
 ) -> dormouse_made_identity {
-    made(
-        guard(|| {
-            // SAFETY: guaranteed by the caller.
-            let name = std::str::from_utf8(unsafe { bytes(name, name_len) }?)
-                .map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
-            Identity::self_signed(name).map_err(Refusal::settings)
-        })
-        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
-    )
+    made(|| {
+        // SAFETY: guaranteed by the caller.
+        let name = std::str::from_utf8(unsafe { bytes(name, name_len) }?)
+            .map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
+        Identity::self_signed(name).map_err(Refusal::settings)
+    })
 }
 
 /// Frees an identity. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_identity_free(identity: dormouse_identity) -> dormouse_status {
     free(&IDENTITIES, identity.id)
-}
-
-/// Frees any object.
-pub(crate) fn free<T>(registry: &Registry<T>, id: u64) -> dormouse_status {
-    let freed = guard(|| registry.remove(id).map(drop));
-    match freed.and_then(|removed| removed) {
-        Ok(()) => DORMOUSE_OK,
-        Err(status) => status,
-    }
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use crate::boundary::guard;
 use crate::status::*;
 
 /// All objects of one kind.
@@ -125,5 +126,39 @@ mod tests {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
         assert!(outcome.is_err());
         assert_eq!(registry.get(one), Ok(2));
+    }
+}
+
+/// Registers the object that `work` makes. Returns its handle, or 0 and the reason.
+pub(crate) fn make<T>(
+    registry: &Registry<T>,
+    work: impl FnOnce() -> Result<T, Refusal>,
+) -> (dormouse_result, u64) {
+    match guard(|| work().map(|made| registry.insert(made))) {
+        Ok(Ok(id)) => (dormouse_result::OK, id),
+        Ok(Err(refusal)) => (refusal.into(), 0),
+        Err(panic) => (panic.into(), 0),
+    }
+}
+
+/// Changes any object.
+pub(crate) fn change<T>(
+    registry: &Registry<T>,
+    id: u64,
+    change: impl FnOnce(&mut T) -> Result<(), Refusal>,
+) -> dormouse_result {
+    match guard(|| registry.with(id, change)) {
+        Ok(Ok(Ok(()))) => dormouse_result::OK,
+        Ok(Ok(Err(refusal))) => refusal.into(),
+        Ok(Err(status)) | Err(status) => status.into(),
+    }
+}
+
+/// Frees any object.
+pub(crate) fn free<T>(registry: &Registry<T>, id: u64) -> dormouse_status {
+    let freed = guard(|| registry.remove(id).map(drop));
+    match freed.and_then(|removed| removed) {
+        Ok(()) => DORMOUSE_OK,
+        Err(status) => status,
     }
 }

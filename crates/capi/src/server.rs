@@ -9,9 +9,10 @@ use dormouse_embed::{
 };
 
 use crate::boundary::{bytes, guard};
+use crate::callback::Callback;
 use crate::hooks::*;
-use crate::identity::{IDENTITIES, dormouse_identity, free};
-use crate::registry::Registry;
+use crate::identity::{IDENTITIES, dormouse_identity};
+use crate::registry::{Registry, change, free, make};
 use crate::status::*;
 
 static SETTINGS: Registry<ServerSettings> = Registry::new();
@@ -63,14 +64,9 @@ pub extern "C" fn dormouse_server_settings_free(
 
 fn set(
     settings: dormouse_server_settings,
-    change: impl FnOnce(&mut ServerSettings) -> Result<(), Refusal>,
+    set: impl FnOnce(&mut ServerSettings) -> Result<(), Refusal>,
 ) -> dormouse_result {
-    let changed = guard(|| SETTINGS.with(settings.id, change));
-    match changed {
-        Ok(Ok(Ok(()))) => dormouse_result::OK,
-        Ok(Ok(Err(refusal))) => refusal.into(),
-        Ok(Err(status)) | Err(status) => status.into(),
-    }
+    change(&SETTINGS, settings.id, set)
 }
 
 /// Adds a certificate. The client's requested name and accepted signatures decide which one it gets; the first
@@ -97,7 +93,8 @@ pub unsafe extern "C" fn dormouse_server_set_choose(
     context: *mut c_void,
 ) -> dormouse_result {
     set(settings, |settings| {
-        let choice = choose.map(|choose| Arc::new(CallerChoice::new(choose, context)) as _);
+        let choice =
+            choose.map(|choose| Arc::new(CallerChoice(Callback::new(choose, context))) as _);
         settings.chooser = choice;
         Ok(())
     })
@@ -182,7 +179,8 @@ pub unsafe extern "C" fn dormouse_server_set_judge(
     context: *mut c_void,
 ) -> dormouse_result {
     set(settings, |settings| {
-        settings.judge = judge.map(|judge| Arc::new(CallerJudge::new(judge, context)) as _);
+        settings.judge =
+            judge.map(|judge| Arc::new(CallerJudge(Callback::new(judge, context))) as _);
         Ok(())
     })
 }
@@ -254,7 +252,7 @@ pub unsafe extern "C" fn dormouse_server_set_secret_log(
     context: *mut c_void,
 ) -> dormouse_result {
     set(settings, |settings| {
-        settings.secret_log = log.map(|log| Arc::new(CallerLog::new(log, context)) as _);
+        settings.secret_log = log.map(|log| Arc::new(CallerLog(Callback::new(log, context))) as _);
         Ok(())
     })
 }
@@ -262,15 +260,10 @@ pub unsafe extern "C" fn dormouse_server_set_secret_log(
 /// Creates a server. Consumes the settings, even on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_new(settings: dormouse_server_settings) -> dormouse_made_server {
-    let made = guard(|| {
+    let (result, id) = make(&SERVERS, || {
         let settings = SETTINGS.remove(settings.id)?;
-        let server = ServerContext::new(settings).map_err(Refusal::settings)?;
-        Ok(SERVERS.insert(server))
+        ServerContext::new(settings).map_err(Refusal::settings)
     });
-    let (result, id) = match made.unwrap_or_else(|panic| Err(Refusal::from(panic))) {
-        Ok(id) => (dormouse_result::OK, id),
-        Err(refusal) => (refusal.into(), 0),
-    };
     dormouse_made_server {
         result,
         server: dormouse_server { id },

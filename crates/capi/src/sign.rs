@@ -26,20 +26,11 @@ pub type dormouse_sign_callback = Option<
 /// Room for a signature: RSA-8192.
 const SIGNATURE_MAX: usize = 1_024;
 
+type Function = unsafe extern "C" fn(*mut c_void, u16, *const u8, usize, *mut u8, usize) -> usize;
+
 /// A private key in the caller's store.
 #[derive(Debug)]
-pub(crate) struct CallerKey(
-    Callback<unsafe extern "C" fn(*mut c_void, u16, *const u8, usize, *mut u8, usize) -> usize>,
-);
-
-impl CallerKey {
-    pub(crate) fn new(
-        function: unsafe extern "C" fn(*mut c_void, u16, *const u8, usize, *mut u8, usize) -> usize,
-        context: *mut c_void,
-    ) -> CallerKey {
-        CallerKey(Callback { function, context })
-    }
-}
+pub(crate) struct CallerKey(pub(crate) Callback<Function>);
 
 impl Sign for CallerKey {
     fn sign(&self, scheme: SigningScheme, message: &[u8]) -> Result<Vec<u8>, String> {

@@ -61,6 +61,9 @@ static inline void connect_both(dormouse_client client_context, dormouse_server 
     }
     dormouse_finished finished = dormouse_handshake_finish(s, server, one, sizeof one);
     CHECK(finished.status == DORMOUSE_OK && finished.leftover_len == 0);
+    /* A wrong place for the connection does not lose it. */
+    finished = dormouse_handshake_finish(c, NULL, one, sizeof one);
+    CHECK(finished.status == DORMOUSE_BAD_ARGUMENT);
     finished = dormouse_handshake_finish(c, client, one, sizeof one);
     CHECK(finished.status == DORMOUSE_OK && finished.leftover_len == 0);
     dormouse_received got = dormouse_receive_tickets(client, c, two, late, answer, sizeof answer);
