@@ -122,8 +122,14 @@ impl Cache {
         }
         let words = Arc::new(Words::create(name, len(buckets))?);
         let cache = Cache { words, buckets };
-        cache.at(VERSION_AT).store(VERSION, Ordering::Relaxed);
-        cache.at(MAGIC_AT).store(MAGIC, Ordering::Release);
+        cache
+            .words
+            .word_at(VERSION_AT)
+            .store(VERSION, Ordering::Relaxed);
+        cache
+            .words
+            .word_at(MAGIC_AT)
+            .store(MAGIC, Ordering::Release);
         Ok(cache)
     }
 
@@ -172,7 +178,7 @@ impl Cache {
         };
         let (index, at) = self.reserve(bucket, entry.words());
         entry.at = at;
-        let slot = self.at(bucket + INDEX_AT + 8 * index);
+        let slot = self.words.word_at(bucket + INDEX_AT + 8 * index);
         // The entry's old value is about to be overwritten.
         slot.store(0, Ordering::Release);
         self.write(bucket, at, key);
@@ -221,7 +227,9 @@ impl Cache {
             return;
         }
         for index in 0..INDEX {
-            let slot = self.at(BUCKETS_AT + bucket as usize * BUCKET_LEN + INDEX_AT + 8 * index);
+            let slot = self
+                .words
+                .word_at(BUCKETS_AT + bucket as usize * BUCKET_LEN + INDEX_AT + 8 * index);
             let word = slot.load(Ordering::Acquire);
             if Entry::unpack(word)
                 .is_some_and(|entry| entry.tag as u32 & MARK_TAG == mark & MARK_TAG)
@@ -235,7 +243,7 @@ impl Cache {
     /// Returns the index entry for a key, and its contents.
     fn find(&self, bucket: usize, hash: u64, key: &[u8]) -> Option<(&AtomicU64, u64)> {
         (0..INDEX).find_map(|index| {
-            let slot = self.at(bucket + INDEX_AT + 8 * index);
+            let slot = self.words.word_at(bucket + INDEX_AT + 8 * index);
             let word = slot.load(Ordering::Acquire);
             let entry = Entry::unpack(word)?;
             let named = entry.tag == hash & 0xff_ffff
@@ -255,7 +263,7 @@ impl Cache {
 
     /// Reserves an index entry and `words` data words; returns the entry and the first word.
     fn reserve(&self, bucket: usize, words: usize) -> (usize, usize) {
-        let cursor = self.at(bucket);
+        let cursor = self.words.word_at(bucket);
         let mut seen = cursor.load(Ordering::Relaxed);
         loop {
             let at = (seen >> 32) as usize % DATA_WORDS;
@@ -294,18 +302,12 @@ impl Cache {
     }
 
     fn data(&self, bucket: usize, word: usize) -> &AtomicU64 {
-        self.at(bucket + DATA_AT + 8 * (word % DATA_WORDS))
+        self.words
+            .word_at(bucket + DATA_AT + 8 * (word % DATA_WORDS))
     }
 
     fn bucket(&self, hash: u64) -> usize {
         BUCKETS_AT + hash_bucket(hash, self.buckets) * BUCKET_LEN
-    }
-
-    fn at(&self, offset: usize) -> &AtomicU64 {
-        match self.words.word(offset) {
-            Some(word) => word,
-            None => unreachable!("offset {offset} is always within the mapping"),
-        }
     }
 }
 
@@ -387,7 +389,9 @@ mod tests {
             assert_eq!(ours.take(&key(n)), None);
         }
         // A changed header stops no later process.
-        ours.at(MAGIC_AT).store(u64::MAX, Ordering::Relaxed);
+        ours.words
+            .word_at(MAGIC_AT)
+            .store(u64::MAX, Ordering::Relaxed);
         assert!(Cache::adopt(ours.fd()).is_ok());
         ours.fd().close();
     }
@@ -438,7 +442,8 @@ mod tests {
         for garbage in [u64::MAX, 1, 1 << 40, 0xffff_ffff, 0x0000_0100_0041_ffff] {
             for word in 0..BUCKET_LEN / 8 {
                 cache
-                    .at(BUCKETS_AT + 8 * word)
+                    .words
+                    .word_at(BUCKETS_AT + 8 * word)
                     .store(garbage, Ordering::Relaxed);
             }
             assert_eq!(cache.get(&key(1)), None);

@@ -241,7 +241,10 @@ impl Words {
     }
 
     /// Returns the 64-bit word at an offset that is always within the window.
-    pub(crate) fn word_at(&self, offset: usize) -> &AtomicU64 {
+    ///
+    /// # Panics
+    /// It is not.
+    pub fn word_at(&self, offset: usize) -> &AtomicU64 {
         match self.word(offset) {
             Some(word) => word,
             None => unreachable!("offset {offset} is always within the window"),

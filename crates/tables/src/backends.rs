@@ -337,10 +337,7 @@ impl Backends {
     }
 
     fn at(&self, word: usize) -> &AtomicU64 {
-        match self.marks.word(8 * word) {
-            Some(word) => word,
-            None => unreachable!("word {word} lies in the mapping by construction"),
-        }
+        self.marks.word_at(8 * word)
     }
 }
 

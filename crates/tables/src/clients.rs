@@ -290,10 +290,8 @@ impl Clients {
 
     fn word(&self, place: ClientPlace, n: usize) -> &AtomicU64 {
         let entry = (place.clamp(1, self.entries) - 1) as usize;
-        match self.words.word(ENTRIES_AT + 8 * (entry * WORDS_EACH + n)) {
-            Some(word) => word,
-            None => unreachable!("entry {entry} lies in the mapping by construction"),
-        }
+        self.words
+            .word_at(ENTRIES_AT + 8 * (entry * WORDS_EACH + n))
     }
 }
 

@@ -129,10 +129,7 @@ impl Roster {
 
     fn word(&self, place: BackendPlace, n: usize) -> &AtomicU64 {
         let word = index(place) * WORDS_EACH + n;
-        match self.words.word(8 * word) {
-            Some(word) => word,
-            None => unreachable!("word {word} lies in the mapping by construction"),
-        }
+        self.words.word_at(8 * word)
     }
 }
 
