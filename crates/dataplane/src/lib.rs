@@ -12,6 +12,7 @@ mod deadlines;
 mod door;
 pub mod driven;
 mod effects;
+mod entries;
 mod established;
 mod handshake;
 mod io;

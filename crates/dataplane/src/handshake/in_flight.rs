@@ -28,7 +28,6 @@ const LINGER_READS_MAX: u32 = 16;
 pub(crate) struct InFlight {
     pub(crate) fd: Fd,
     pub(crate) route: u16,
-    pub(crate) generation: u32,
     pub(crate) client: Client,
     /// The routes among which the ClientHello chooses. `None`: the route is known.
     candidates: Option<Rc<[u16]>>,
@@ -113,13 +112,11 @@ impl InFlight {
         (fd, client): (Fd, Client),
         is_proxy: bool,
         (route, candidates): (u16, Option<Rc<[u16]>>),
-        generation: u32,
         now_ms: u64,
     ) -> InFlight {
         InFlight {
             fd,
             route,
-            generation,
             client,
             stepped_ms: now_ms,
             accepted_ms: now_ms,

@@ -12,6 +12,7 @@
 
 use crate::deadlines::Deadlines;
 use crate::door::client::Client;
+use crate::entries::Entries;
 use crate::handshake::in_flight::{HandshakeStep, InFlight, Turn};
 use crate::io::Io;
 use crate::token::Id;
@@ -27,13 +28,11 @@ const WAITS_MAX: u64 = 6;
 
 /// The table of handshakes in flight.
 pub(crate) struct HandshakeTable {
-    entries: Vec<Option<InFlight>>,
-    free: Vec<u32>,
+    entries: Entries<InFlight>,
     /// Deadlines of handshakes that have not begun, have begun, and have failed.
     waiting: Deadlines<Id>,
     shaking: Deadlines<Id>,
     lingerers: Deadlines<Id>,
-    live: usize,
     begun: usize,
     most: usize,
 }
@@ -41,19 +40,17 @@ pub(crate) struct HandshakeTable {
 impl HandshakeTable {
     pub(crate) fn new() -> HandshakeTable {
         HandshakeTable {
-            entries: Vec::new(),
-            free: Vec::new(),
+            entries: Entries::default(),
             waiting: Deadlines::new(),
             shaking: Deadlines::new(),
             lingerers: Deadlines::new(),
-            live: 0,
             begun: 0,
             most: 0,
         }
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.live
+        self.entries.live()
     }
 
     /// Number of handshakes that have begun, so that they use the heap.
@@ -71,37 +68,24 @@ impl HandshakeTable {
         now_ms: u64,
         deadline_ms: u64,
     ) -> Id {
-        let entry = InFlight::new(accepted, is_proxy, (route, candidates), generation, now_ms);
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.entries[index as usize] = Some(entry);
-                index
-            }
-            None => {
-                self.entries.push(Some(entry));
-                (self.entries.len() - 1) as u32
-            }
-        };
-        self.live += 1;
-        self.most = self.most.max(self.live);
-        let id = (index, generation);
+        let entry = InFlight::new(accepted, is_proxy, (route, candidates), now_ms);
+        let id = self.entries.insert(generation, entry);
+        self.most = self.most.max(self.live());
         self.waiting.add(deadline_ms, id);
         id
     }
 
     pub(crate) fn entry(&mut self, id: Id) -> Option<&mut InFlight> {
-        entry_of(&mut self.entries, id)
+        self.entries.get_mut(id)
     }
 
     /// Finds the oldest begun handshake whose client has been silent since before `before_ms`, among
     /// a bounded number of entries.
     pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<Id> {
         const CHECKS: usize = 256;
-        let is_silent = |&&(index, generation): &&Id| {
-            let entry = self.entries.get(index as usize).and_then(Option::as_ref);
-            entry.is_some_and(|entry| {
-                entry.generation == generation && entry.is_silent_since(before_ms)
-            })
+        let is_silent = |id: &&Id| {
+            let entry = self.entries.get(**id);
+            entry.is_some_and(|entry| entry.is_silent_since(before_ms))
         };
         let found = self.shaking.iter().take(CHECKS).find(is_silent);
         found.copied()
@@ -115,7 +99,7 @@ impl HandshakeTable {
         turn: Turn<'_, impl Io>,
         start: impl FnOnce(u16) -> Option<Handshake>,
     ) -> Option<HandshakeStep> {
-        let entry = entry_of(&mut self.entries, id)?;
+        let entry = self.entries.get_mut(id)?;
         let had_begun = entry.has_begun();
         let deadline_ms = turn.work.now_ms + turn.timeout_ms;
         let step = entry.step(turn, start);
@@ -129,10 +113,7 @@ impl HandshakeTable {
 
     /// Removes an entry.
     pub(crate) fn take(&mut self, id: Id) -> Option<InFlight> {
-        self.entry(id)?;
-        let entry = self.entries.get_mut(id.0 as usize)?.take()?;
-        self.free.push(id.0);
-        self.live -= 1;
+        let entry = self.entries.take(id)?;
         self.begun -= usize::from(entry.has_begun());
         Some(entry)
     }
@@ -146,7 +127,7 @@ impl HandshakeTable {
     /// worker is late and not the client.
     pub(crate) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<Id> {
         while let Some(id) = due(&mut self.waiting, &self.entries, now_ms) {
-            let Some(entry) = entry_of(&mut self.entries, id) else {
+            let Some(entry) = self.entries.get(id) else {
                 continue;
             };
             if entry.has_begun() {
@@ -171,7 +152,7 @@ impl HandshakeTable {
     /// Frees the table's memory, if the last handshake has ended since the last call. Returns `Some`
     /// in that case, with `true` if there were many handshakes.
     pub(crate) fn burst_ended(&mut self) -> Option<bool> {
-        if self.live > 0 || self.most == 0 {
+        if self.live() > 0 || self.most == 0 {
             return None;
         }
         let was_burst = self.most >= 16;
@@ -181,14 +162,6 @@ impl HandshakeTable {
 }
 
 /// Takes the first deadline that has passed, and drops deadlines of removed entries.
-fn due(deadlines: &mut Deadlines<Id>, entries: &[Option<InFlight>], now_ms: u64) -> Option<Id> {
-    deadlines.take_due(now_ms, |&(index, generation)| {
-        let entry = entries.get(index as usize).and_then(Option::as_ref);
-        entry.is_some_and(|entry| entry.generation == generation)
-    })
-}
-
-fn entry_of(entries: &mut [Option<InFlight>], (index, generation): Id) -> Option<&mut InFlight> {
-    let entry = entries.get_mut(index as usize)?.as_mut()?;
-    (entry.generation == generation).then_some(entry)
+fn due(deadlines: &mut Deadlines<Id>, entries: &Entries<InFlight>, now_ms: u64) -> Option<Id> {
+    deadlines.take_due(now_ms, |id| entries.get(*id).is_some())
 }

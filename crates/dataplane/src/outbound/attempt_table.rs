@@ -1,15 +1,14 @@
 //! The table of attempts, and their deadlines.
 
 use crate::deadlines::Deadlines;
+use crate::entries::Entries;
 use crate::outbound::attempt::{Attempt, Stage};
 use crate::token::Id;
 
 /// Attempts by index, and their deadlines.
 #[derive(Default)]
 pub(crate) struct AttemptTable {
-    entries: Vec<Option<Attempt>>,
-    free: Vec<u32>,
-    live: usize,
+    entries: Entries<Attempt>,
     /// Deadlines for the current server, and for the whole attempt.
     servers_due: Deadlines<ServerDue>,
     due: Deadlines<Id>,
@@ -24,7 +23,7 @@ pub(crate) struct ServerDue {
 
 impl AttemptTable {
     pub(crate) fn live(&self) -> usize {
-        self.live
+        self.entries.live()
     }
 
     /// The earliest deadline.
@@ -35,48 +34,26 @@ impl AttemptTable {
 
     /// Adds an attempt. Its id goes into epoll's token.
     pub(crate) fn insert(&mut self, attempt: Attempt) -> Id {
-        self.live += 1;
-        let generation = attempt.generation;
-        let index = match self.free.pop() {
-            Some(index) => {
-                if let Some(room) = self.entries.get_mut(index as usize) {
-                    *room = Some(attempt);
-                }
-                index
-            }
-            None => {
-                self.entries.push(Some(attempt));
-                (self.entries.len() - 1) as u32
-            }
-        };
-        (index, generation)
+        self.entries.insert(attempt.generation, attempt)
     }
 
-    pub(crate) fn get(&mut self, (index, generation): Id) -> Option<&mut Attempt> {
-        let attempt = self.entries.get_mut(index as usize)?.as_mut()?;
-        (attempt.generation == generation).then_some(attempt)
+    pub(crate) fn get(&mut self, id: Id) -> Option<&mut Attempt> {
+        self.entries.get_mut(id)
     }
 
     /// Removes an attempt.
     pub(crate) fn take(&mut self, id: Id) -> Option<Attempt> {
-        self.get(id)?;
-        let attempt = self.entries.get_mut(id.0 as usize)?.take()?;
-        self.free.push(id.0);
-        self.live -= 1;
-        if self.live == 0 {
+        let attempt = self.entries.take(id)?;
+        if self.live() == 0 {
             // As with handshakes, a burst leaves no allocated memory behind.
-            self.entries = Vec::new();
-            self.free = Vec::new();
+            self.entries = Entries::default();
         }
         Some(attempt)
     }
 
     /// The ids of all attempts.
     pub(crate) fn all(&self) -> Vec<Id> {
-        let entries = self.entries.iter().zip(0..);
-        entries
-            .filter_map(|(attempt, index)| Some((index, attempt.as_ref()?.generation)))
-            .collect()
+        self.entries.ids()
     }
 
     /// Sets the deadline of the whole attempt.
@@ -98,7 +75,7 @@ impl AttemptTable {
     ) -> Option<Id> {
         let entries = &self.entries;
         let is_current = |due: &ServerDue| {
-            entry(entries, due.id).is_some_and(|attempt| {
+            entries.get(due.id).is_some_and(|attempt| {
                 let is_connecting = matches!(attempt.stage, Stage::Connecting);
                 attempt.begun_ms == due.begun_ms && (is_connecting || has_next(attempt))
             })
@@ -110,14 +87,8 @@ impl AttemptTable {
     /// Takes an attempt whose time is up.
     pub(crate) fn next_late(&mut self, now_ms: u64) -> Option<Id> {
         let entries = &self.entries;
-        self.due
-            .take_due(now_ms, |&id| entry(entries, id).is_some())
+        self.due.take_due(now_ms, |id| entries.get(*id).is_some())
     }
-}
-
-fn entry(entries: &[Option<Attempt>], (index, generation): Id) -> Option<&Attempt> {
-    let attempt = entries.get(index as usize)?.as_ref()?;
-    (attempt.generation == generation).then_some(attempt)
 }
 
 #[cfg(test)]
