@@ -129,10 +129,8 @@ impl<T: Read + Write, M: BorrowMut<State>> Read for BlockingStream<T, M> {
             }
             count = self.receive(&mut received)?;
         }
-        let count = room.len().min(self.opened.len());
-        for (to, from) in room.iter_mut().zip(self.opened.drain(..count)) {
-            *to = from;
-        }
+        let count = self.opened.as_slice().read(room)?;
+        self.opened.drain(..count);
         if self.opened.is_empty() {
             self.opened = Vec::new();
         }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
@@ -106,11 +108,8 @@ impl ClientCertificates {
             context.update(&(anchor.len() as u64).to_be_bytes());
             context.update(&anchor);
         }
-        let mut policy = [0; POLICY_LEN];
-        for (to, from) in policy.iter_mut().zip(context.finish().as_ref()) {
-            *to = *from;
-        }
-        policy
+        let digest = context.finish();
+        digest.as_ref().first_chunk().copied().unwrap_or_default()
     }
 }
 
@@ -120,7 +119,7 @@ pub(crate) struct ClientAuth {
     inner: Option<Arc<dyn ClientCertVerifier>>,
     required: bool,
     judge: Option<Arc<dyn JudgeCertificate>>,
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
     allow: Vec<ClientRule>,
     policy: [u8; POLICY_LEN],
 }
@@ -139,7 +138,7 @@ impl ClientAuth {
             inner,
             required: settings.required,
             judge,
-            provider: Arc::clone(provider),
+            algorithms: provider.signature_verification_algorithms,
             allow: settings.allow.clone(),
             policy: settings.policy(),
         })
@@ -259,8 +258,7 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signed, algorithms)
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -269,13 +267,11 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signed, algorithms)
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

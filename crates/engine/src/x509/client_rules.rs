@@ -45,11 +45,12 @@ struct Claims {
 
 impl Claims {
     fn of(certificate: &[u8]) -> Claims {
-        let mut claims = Claims::default();
         let digest = digest::digest(&digest::SHA256, certificate);
-        for (to, from) in claims.fingerprint.iter_mut().zip(digest.as_ref()) {
-            *to = *from;
-        }
+        let fingerprint = digest.as_ref().first_chunk().copied();
+        let mut claims = Claims {
+            fingerprint: fingerprint.unwrap_or_default(),
+            ..Claims::default()
+        };
         let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
             return claims;
         };
