@@ -67,10 +67,11 @@ pub(crate) fn leave(slot: &Slot, traffic: &Traffic) {
 
 /// Counts the reason for which a connection ends.
 pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
-    work.count.add(reason.count(), 1);
+    let (count, tally) = reason.counts();
+    work.count.add(count, 1);
     let Rows { route, backend } = Rows::of(slot);
     for row in [route, backend] {
-        work.traffic.add(row, reason.tally(), 1);
+        work.traffic.add(row, tally, 1);
     }
 }
 

@@ -36,41 +36,22 @@ pub(crate) enum CloseReason {
 }
 
 impl CloseReason {
-    /// The counter of connections that closed for this reason.
-    pub(crate) fn count(self) -> Count {
+    /// The counters of connections that closed for this reason: the worker's, and those by route and backend.
+    pub(crate) fn counts(self) -> (Count, Tally) {
         match self {
-            CloseReason::Clean => Count::ClosedClean,
-            CloseReason::TlsTruncated => Count::ClosedTlsTruncated,
-            CloseReason::TlsFailed => Count::ClosedTlsFailed,
-            CloseReason::Refused => Count::ClosedRefused,
-            CloseReason::PlainFailed => Count::ClosedPlainFailed,
-            CloseReason::BackendDown => Count::ClosedBackendDown,
+            CloseReason::Clean => (Count::ClosedClean, Tally::ClosedClean),
+            CloseReason::TlsTruncated => (Count::ClosedTlsTruncated, Tally::ClosedTlsTruncated),
+            CloseReason::TlsFailed => (Count::ClosedTlsFailed, Tally::ClosedTlsFailed),
+            CloseReason::Refused => (Count::ClosedRefused, Tally::ClosedRefused),
+            CloseReason::PlainFailed => (Count::ClosedPlainFailed, Tally::ClosedPlainFailed),
+            CloseReason::BackendDown => (Count::ClosedBackendDown, Tally::ClosedBackendDown),
             CloseReason::Limit
             | CloseReason::Idle
             | CloseReason::TooOld
-            | CloseReason::PartialRecord => Count::ClosedLimit,
-            CloseReason::Stopping => Count::ClosedStopping,
-            CloseReason::Drained => Count::ClosedDrained,
-            CloseReason::Crash => Count::ClosedByCrash,
-        }
-    }
-
-    /// The counter by route and backend of connections that closed for this reason.
-    pub(crate) fn tally(self) -> Tally {
-        match self {
-            CloseReason::Clean => Tally::ClosedClean,
-            CloseReason::TlsTruncated => Tally::ClosedTlsTruncated,
-            CloseReason::TlsFailed => Tally::ClosedTlsFailed,
-            CloseReason::Refused => Tally::ClosedRefused,
-            CloseReason::PlainFailed => Tally::ClosedPlainFailed,
-            CloseReason::BackendDown => Tally::ClosedBackendDown,
-            CloseReason::Limit
-            | CloseReason::Idle
-            | CloseReason::TooOld
-            | CloseReason::PartialRecord => Tally::ClosedLimit,
-            CloseReason::Stopping => Tally::ClosedStopping,
-            CloseReason::Drained => Tally::ClosedDrained,
-            CloseReason::Crash => Tally::ClosedByCrash,
+            | CloseReason::PartialRecord => (Count::ClosedLimit, Tally::ClosedLimit),
+            CloseReason::Stopping => (Count::ClosedStopping, Tally::ClosedStopping),
+            CloseReason::Drained => (Count::ClosedDrained, Tally::ClosedDrained),
+            CloseReason::Crash => (Count::ClosedByCrash, Tally::ClosedByCrash),
         }
     }
 
