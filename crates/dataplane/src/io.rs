@@ -352,10 +352,7 @@ impl Io for OsIo {
     }
 
     fn unix_time(&self) -> UnixTime {
-        let since = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        UnixTime::since_unix_epoch(since)
+        dormouse_handover::unix_time()
     }
 
     fn unix_ms(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use dormouse_engine::stream::{BATCH_START, content_range};
 use dormouse_handover::slot::Slot;
-use dormouse_record::CONTENT_MAX;
+use dormouse_record::{CONTENT_MAX, RECORD_MAX};
 use std::ops::Range;
 
 /// Full-size records that one receive can fill.
@@ -10,10 +10,6 @@ pub(crate) const RECORDS_PER_STEP: usize = 4;
 
 /// Maximum bytes per receive, from either side: 64 KiB.
 pub(crate) const RECEIVE_MAX: usize = RECORDS_PER_STEP * CONTENT_MAX;
-
-/// Maximum length of a record on the wire: header, content, TLS 1.2's expansion limit (RFC 5246
-/// §6.2.3).
-pub(crate) const RECORD_MAX: usize = 5 + CONTENT_MAX + 2048;
 
 /// The buffers of the opening and the sealing flow.
 pub(crate) struct Scratch {

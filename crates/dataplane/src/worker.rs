@@ -23,7 +23,6 @@
 mod ids;
 mod orphaned;
 
-use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
@@ -54,19 +53,14 @@ use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
-use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::{Direction, Route};
-use dormouse_routes::session_cache::SessionCache;
-use dormouse_tables::backends::Backends;
-use dormouse_tables::clients::Clients;
-use dormouse_tables::counters::{Count, Counters};
+use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
-use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -93,20 +87,8 @@ pub enum Exit {
 pub(crate) struct Inheritance {
     /// The connections.
     pub(crate) slots: Slab<Slot>,
-    /// Pending bytes of the connections.
-    pub(crate) pending: Pending,
-    /// This worker's counters.
-    pub(crate) counters: Counters,
-    /// Connections and rates by client address, shared by all workers.
-    pub(crate) clients: Clients,
-    /// Load and health of backends, shared by all workers.
-    pub(crate) backends: Backends,
-    /// The connection log.
-    pub(crate) connection_log: ConnectionLog,
-    /// Traffic by route and by backend, shared by all workers.
-    pub(crate) traffic: Traffic,
-    /// Sessions of clients that resume by id, shared by all workers.
-    pub(crate) sessions: Option<SessionCache>,
+    /// The tables, for the workspace.
+    pub(crate) parts: Parts,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// Parsed certificates and keys of the routes.
@@ -444,13 +426,7 @@ impl<I: Io> Worker<I> {
     pub(crate) fn adopt(inheritance: Inheritance, io: I) -> std::io::Result<Worker<I>> {
         let Inheritance {
             mut slots,
-            pending,
-            counters,
-            clients,
-            backends,
-            connection_log,
-            traffic,
-            sessions,
+            parts,
             routes,
             identities,
             late,
@@ -464,17 +440,7 @@ impl<I: Io> Worker<I> {
             keep,
         } = inheritance;
         let settings = Settings { limits, routes };
-        let parts = Parts {
-            io,
-            pending,
-            count: counters,
-            clients,
-            backends,
-            connection_log,
-            traffic,
-            sessions,
-        };
-        let mut work = Workspace::new(parts, &settings);
+        let mut work = Workspace::new(io, parts, &settings);
         ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
         let accepting = accepting.map(|(fd, routes)| Listener::new(*fd, routes));

@@ -14,7 +14,7 @@ use crate::established::tickets::Tickets;
 use crate::io::Io;
 use crate::memory::kernel::KernelMemory;
 use crate::memory::starved::{LATE_MS, SOON_MS};
-use crate::scratch::{RECEIVE_MAX, RECORD_MAX, RECORDS_PER_STEP, Scratch};
+use crate::scratch::{RECEIVE_MAX, RECORDS_PER_STEP, Scratch};
 use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
 use crate::token;
@@ -22,7 +22,7 @@ use crate::token;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
-use dormouse_record::CONTENT_MAX;
+use dormouse_record::{CONTENT_MAX, RECORD_MAX};
 use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
@@ -112,32 +112,28 @@ pub(crate) enum Allowance {
 }
 
 /// The parts from which a workspace is created.
-pub(crate) struct Parts<I> {
-    pub(crate) io: I,
+pub(crate) struct Parts {
+    /// Pending bytes of the connections.
     pub(crate) pending: Pending,
+    /// This worker's counters.
     pub(crate) count: Counters,
+    /// Connections and rates by client address, shared by all workers.
     pub(crate) clients: Clients,
+    /// Load and health of backends, shared by all workers.
     pub(crate) backends: Backends,
+    /// The connection log.
     pub(crate) connection_log: ConnectionLog,
+    /// Traffic by route and by backend, shared by all workers.
     pub(crate) traffic: Traffic,
+    /// Sessions of clients that resume by id, shared by all workers.
     pub(crate) sessions: Option<SessionCache>,
 }
 
 impl<I: Io> Workspace<I> {
     /// Creates the workspace of a new worker.
-    pub(crate) fn new(parts: Parts<I>, settings: &Settings) -> Workspace<I> {
-        let Parts {
-            io,
-            pending,
-            count,
-            clients,
-            backends,
-            connection_log,
-            traffic,
-            sessions,
-        } = parts;
+    pub(crate) fn new(io: I, parts: Parts, settings: &Settings) -> Workspace<I> {
         let step = StepLimits {
-            reserve: (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX),
+            reserve: (parts.pending.bytes_max() / 8).min(RESERVE_BYTES_MAX),
             ..StepLimits::default()
         };
         let kernel = KernelMemory::new(settings.limits.kernel_bytes_max, io.random());
@@ -146,18 +142,18 @@ impl<I: Io> Workspace<I> {
             id_seed: io.random(),
             io,
             scratch: Scratch::new(),
-            pending,
+            pending: parts.pending,
             keys: KeptKeys::default(),
-            count,
-            clients,
-            backends,
-            traffic,
+            count: parts.count,
+            clients: parts.clients,
+            backends: parts.backends,
+            traffic: parts.traffic,
             bursts: Bursts::default(),
             connect_times: ConnectTimes::new(),
             tickets: Tickets::default(),
             kernel,
-            connection_log,
-            sessions,
+            connection_log: parts.connection_log,
+            sessions: parts.sessions,
             closing: None,
             effects: Vec::new(),
             has_room_again: false,

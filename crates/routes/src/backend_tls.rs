@@ -11,7 +11,7 @@ use dormouse_handover::{OriginPem, Pem};
 use dormouse_reactor::socket::Addr;
 
 /// Number of tickets that a connection waits for: most servers send two after a full handshake.
-const TICKETS_EXPECTED: u32 = 2;
+pub(crate) const TICKETS_EXPECTED: u32 = 2;
 
 /// Maximum time to wait for these tickets.
 pub const TICKET_WAIT_MS: u64 = 1_000;

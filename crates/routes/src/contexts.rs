@@ -6,14 +6,12 @@ use crate::route::{Direction, Route};
 use crate::session_cache::SessionCache;
 use dormouse_config::{self as config, Config, NameUnknown, seconds};
 use dormouse_engine::{
-    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnixTime,
-    UnknownName,
+    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnknownName,
 };
 use dormouse_handover::{ClientTrust, Handover, OriginPem, Pem};
 use dormouse_tables::backends::Backends;
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
 use zeroize::Zeroize as _;
 
 /// Builds the configured routes. An error names the route and the reason.
@@ -136,18 +134,14 @@ impl LateContexts {
 /// Makes each route perform a handshake with itself, so that the first client does not pay for lazy
 /// initialisation.
 pub fn warm_up(routes: &[Route]) -> io::Result<()> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
     for route in routes {
         if let Direction::Terminate {
             context: Some(context),
             ..
         } = &route.direction
         {
-            context
-                .warm_up(UnixTime::since_unix_epoch(now))
-                .map_err(io::Error::other)?;
+            let warm = context.warm_up(dormouse_handover::unix_time());
+            warm.map_err(io::Error::other)?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! An origination (`[[originate]]`) at run time.
 
+use crate::backend_tls::TICKETS_EXPECTED;
 use crate::engine_values::{alpn, version};
 use dormouse_config::{Config, Originate, Server, milliseconds};
 use dormouse_engine::{
@@ -12,9 +13,6 @@ use dormouse_tables::client_sessions::{ClientSessions, SessionKey, SessionPlace}
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-
-/// Number of tickets that a connection waits for: most servers send two after a full handshake.
-const TICKETS_EXPECTED: u32 = 2;
 
 /// TLS settings and servers of one `[[originate]]`.
 pub struct Origin {

@@ -9,6 +9,7 @@ use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Inheritance, Worker};
+use crate::workspace::Parts;
 use dormouse_config::{
     self as config, BackendDown, ConnectTime, Flag as Given, Machine, Purpose, Truncation,
 };
@@ -138,23 +139,26 @@ impl World {
         let pending =
             adopt_pending(&slots, self.pending, PENDING).expect("pending memory to adopt");
         let route = route(&self.tls, &sockets());
+        let parts = Parts {
+            pending,
+            count: Counters::new(self.counters.block(0).expect("a block")),
+            clients: Clients::adopt(self.clients.fd(), PLACES).expect("the table"),
+            backends: Backends::create(1).expect("a table"),
+            connection_log: ConnectionLog::new(None, Fd::NONE),
+            traffic: Traffic::create(1).expect("a table"),
+            sessions: None,
+        };
         let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
         self.worker = Some(
             Worker::adopt(
                 Inheritance {
                     slots,
-                    pending,
-                    counters: Counters::new(self.counters.block(0).expect("a block")),
-                    clients: Clients::adopt(self.clients.fd(), PLACES).expect("the table"),
-                    backends: Backends::create(1).expect("a table"),
-                    traffic: Traffic::create(1).expect("a table"),
-                    sessions: None,
+                    parts,
                     routes: vec![route],
                     identities: Identities::default(),
                     listeners: Vec::new(),
                     late: None,
                     limits: limits(),
-                    connection_log: ConnectionLog::new(None, Fd::NONE),
                     orders: self.orders[1],
                     handover: Fd::NONE,
                     remembered: Remembered::default(),

@@ -5,6 +5,7 @@ use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Exit, Inheritance, Worker};
+use crate::workspace::Parts;
 use dormouse_config::Log;
 use dormouse_handover::child::{Bounds, confine};
 use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
@@ -112,17 +113,19 @@ pub(crate) fn begin<I: Io>(
         contexts::warm_up(&routes)?;
     }
     let io = io(slots.header().epoll())?;
-    let connection_log = connection_log(&descriptors, slots.capacity());
-    let inheritance = Inheritance {
-        slots,
+    let parts = Parts {
         pending,
-        counters,
+        count: counters,
         clients: Clients::adopt(Fd(descriptors.clients), descriptors.clients_for)
             .map_err(io::Error::other)?,
         backends,
-        connection_log,
+        connection_log: connection_log(&descriptors, slots.capacity()),
         traffic: traffic.map_err(io::Error::other)?,
         sessions,
+    };
+    let inheritance = Inheritance {
+        slots,
+        parts,
         routes,
         identities,
         late: (adopted.live > 0).then_some(late),
