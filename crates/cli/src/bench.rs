@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use dormouse_bench::Spec;
 use dormouse_bench::load::{Launcher, generator};
 use dormouse_bench::model::{Run, table};
 use dormouse_bench::report;
@@ -84,21 +85,11 @@ struct ReportArgs {
 /// Carries out `dormouse bench`.
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.mode {
-        Mode::Hold(args) => args
-            .spec()
-            .and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Churn(args) => args
-            .spec()
-            .and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Bulk(args) => args
-            .spec()
-            .and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Wake(args) => args
-            .spec()
-            .and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Request(args) => args
-            .spec()
-            .and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Hold(args) => measure(args.spec()),
+        Mode::Churn(args) => measure(args.spec()),
+        Mode::Bulk(args) => measure(args.spec()),
+        Mode::Wake(args) => measure(args.spec()),
+        Mode::Request(args) => measure(args.spec()),
         Mode::Report(args) => draw(&args),
         // The generator has reported its error to the process that started it.
         Mode::Generator => {
@@ -114,7 +105,8 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
     }
 }
 
-fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
+fn measure(described: Result<(Spec, Output), Error>) -> Result<u8, Error> {
+    let (spec, output) = described?;
     let program = std::env::current_exe()
         .map_err(|error| Error::system(format!("finding this program: {error}")))?;
     let launcher = Launcher {
@@ -122,7 +114,7 @@ fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
         arguments: vec!["bench".into(), "generator".into()],
     };
     let json = JsonOutput::open(output.json.as_deref())?;
-    let mut run = dormouse_bench::run(spec, &launcher, &mut Terminal::new(output.quiet));
+    let mut run = dormouse_bench::run(&spec, &launcher, &mut Terminal::new(output.quiet));
     for (library, version) in [
         ("rustls", env!("DORMOUSE_RUSTLS")),
         ("aws-lc-rs", env!("DORMOUSE_AWS_LC_RS")),

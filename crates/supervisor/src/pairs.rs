@@ -58,7 +58,7 @@ struct Pair {
 }
 
 /// A pair's state, passed from one binary to the next.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct PairState {
     keeper: i32,
     former: Option<i32>,
@@ -117,25 +117,19 @@ impl Pairs {
             fd.close();
         }
         poller.add(ours, token(self.all.len()), Interest::READ)?;
-        self.all.push(Pair {
-            keeper,
+        let state = PairState {
+            keeper: keeper.0,
             former: None,
-            worker: None,
             born_ms: process::boottime_ms(),
-            ended: None,
-            orders: ours,
-            board,
-            ready: false,
-            log_source,
+            orders: ours.0,
+            board: board.fd().0,
             edition: handover.edition,
-            given: Vec::new(),
-            descriptors: handover.descriptors.clone(),
-            challenge: 0,
-            is_over: false,
             bounds: Bounds::of(&handover.config),
-            renewal: None,
+            descriptors: handover.descriptors.clone(),
             share,
-        });
+            log_source: Some(log_source.0),
+        };
+        self.all.push(Pair::of(state, board, false));
         Ok(())
     }
 
@@ -146,30 +140,11 @@ impl Pairs {
             let orders = Fd(state.orders);
             orders.set_on_exec(OnExec::Close)?;
             poller.add(orders, token(worker), Interest::READ)?;
-            let log_source = state.log_source.map_or(Fd::NONE, Fd);
-            if log_source != Fd::NONE {
-                log_source.set_on_exec(OnExec::Close)?;
+            if let Some(log_source) = state.log_source {
+                Fd(log_source).set_on_exec(OnExec::Close)?;
             }
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
-            all.push(Pair {
-                keeper: Pid(state.keeper),
-                former: state.former.map(Pid),
-                worker: None,
-                born_ms: state.born_ms,
-                ended: None,
-                orders,
-                board,
-                ready: true,
-                log_source,
-                edition: state.edition,
-                given: Vec::new(),
-                descriptors: state.descriptors.clone(),
-                challenge: 0,
-                is_over: false,
-                bounds: state.bounds,
-                renewal: None,
-                share: state.share.clone(),
-            });
+            all.push(Pair::of(state.clone(), board, true));
         }
         Ok(Pairs { all })
     }
@@ -440,6 +415,29 @@ impl Pairs {
 }
 
 impl Pair {
+    /// A pair in this state. `ready`: its worker has become ready before.
+    fn of(state: PairState, board: Board, ready: bool) -> Pair {
+        Pair {
+            keeper: Pid(state.keeper),
+            former: state.former.map(Pid),
+            worker: None,
+            born_ms: state.born_ms,
+            ended: None,
+            orders: Fd(state.orders),
+            board,
+            ready,
+            log_source: state.log_source.map_or(Fd::NONE, Fd),
+            edition: state.edition,
+            given: Vec::new(),
+            descriptors: state.descriptors,
+            challenge: 0,
+            is_over: false,
+            bounds: state.bounds,
+            renewal: None,
+            share: state.share,
+        }
+    }
+
     /// Records what main must remember of a report. Returns `false` if it is invalid at this time or from
     /// this sender.
     fn note_report(&mut self, report: &WorkerReport, sender: Pid) -> bool {
