@@ -17,6 +17,9 @@ use std::io;
 
 /// Pause before a message that did not fit the channel is sent again.
 const RETRY_MS: u64 = 100;
+/// Maximum number of results that wait for room in the channel; more than control has clients. A compromised control
+/// process could give orders without reading the results.
+const RESULTS_MAX: usize = 64;
 
 /// A control process that waits for a new binary to run in main's place.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -192,6 +195,9 @@ impl ControlProcess {
 
     /// Queues the result of an order, to be sent at the end of the turn.
     pub(crate) fn answer(&mut self, id: u64, result: Result<String, String>) {
+        if self.results.len() == RESULTS_MAX {
+            self.results.remove(0);
+        }
         self.results.push(AdminResult {
             id,
             done: result.is_ok(),

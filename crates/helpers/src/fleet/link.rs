@@ -124,29 +124,13 @@ impl StoreLink {
 
     /// Returns the newest keys since the last call. Records the store's state in the counters.
     pub fn news(&mut self, shared: &Shared) -> Option<TicketKeys> {
-        let mut latest = None;
-        let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
-        for _ in 0..REPORTS_MAX {
-            if self.channel == Fd::NONE {
-                break;
-            }
-            let received = socket::receive_plain_message(self.channel, &mut room);
-            let report: Option<StoreReport> = match received {
-                Ok(Attempt::WouldBlock) => break,
-                Ok(Attempt::Done(words)) => {
-                    let bytes = room.get(..words.len).unwrap_or_default();
-                    serde_json::from_slice(bytes).ok()
-                }
-                Err(_) => None,
-            };
+        if self.channel == Fd::NONE {
+            return None;
+        }
+        let (latest, is_sound) = read_reports(self.channel, shared);
+        if !is_sound {
             // The process has exited or sent nonsense. It is restarted once its exit is reported.
-            let Some(report) = report else {
-                self.cut();
-                break;
-            };
-            note(report.state, shared);
-            let keys = report.keys.as_deref().map(TicketKeys::import);
-            latest = keys.and_then(Result::ok).or(latest);
+            self.cut();
         }
         latest
     }
@@ -219,10 +203,71 @@ impl Drop for StoreLink {
     }
 }
 
+/// Reads reports of the process. Returns the newest keys, and whether all reports were valid.
+fn read_reports(channel: Fd, shared: &Shared) -> (Option<TicketKeys>, bool) {
+    let mut latest = None;
+    let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
+    for _ in 0..REPORTS_MAX {
+        let report: Option<StoreReport> = match socket::receive_plain_message(channel, &mut room) {
+            Ok(Attempt::WouldBlock) => break,
+            Ok(Attempt::Done(words)) => {
+                let bytes = room.get(..words.len).unwrap_or_default();
+                serde_json::from_slice(bytes).ok()
+            }
+            Err(_) => None,
+        };
+        let Some(report) = report else {
+            return (latest, false);
+        };
+        note(report.state, shared);
+        let keys = report.keys.as_deref().map(TicketKeys::import);
+        latest = keys.and_then(Result::ok).or(latest);
+    }
+    (latest, true)
+}
+
 fn note(state: StoreState, shared: &Shared) {
     Common::StoreState.set(shared, state as u64);
     match state {
         StoreState::Reachable => Common::StoreSeen.set(shared, unix_time().as_secs()),
         _ => Common::StoreFailures.add(shared, 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    /// A compromised process that reports without end must not keep main from its other work.
+    #[test]
+    fn reports_are_read_in_bounded_number() {
+        let (channel, process) = socket::channel(OnExec::Close).expect("a channel");
+        let report = StoreReport {
+            state: StoreState::Reachable,
+            keys: None,
+        };
+        let report = message(&report).expect("JSON");
+        let mut sent = 0;
+        while let Ok(Attempt::Done(())) = socket::send_message(process, &report, &[]) {
+            sent += 1;
+        }
+        assert!(sent > 2 * REPORTS_MAX, "{sent}");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flood = {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = socket::send_message(process, &report, &[]);
+                }
+            })
+        };
+        let shared = Shared::create("dormouse-test", 1).expect("counters");
+        let (keys, is_sound) = read_reports(channel, &shared);
+        assert!(keys.is_none() && is_sound);
+        is_over.store(true, Ordering::Relaxed);
+        flood.join().expect("no panic");
     }
 }
