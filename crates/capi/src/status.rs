@@ -1,6 +1,6 @@
 //! Status codes and messages.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 
 use dormouse_embed::{Corrupt, SealError, SessionError};
 
@@ -135,43 +135,38 @@ pub(crate) fn write_text(words: &str, room: &mut [c_char]) {
 }
 
 fn text(status: dormouse_status) -> &'static str {
-    all_texts()[status as usize].trim_end_matches('\0')
+    TEXTS[status as usize].to_str().unwrap_or_default()
 }
 
-/// The texts in the order of their numbers, each with a terminating zero.
-fn all_texts() -> &'static [&'static str; 20] {
-    &[
-        "done\0",
-        "bad argument: a null or misaligned pointer, an impossible length, or an unknown value\0",
-        "two buffers overlap\0",
-        "the output has too little room\0",
-        "no such object: the handle is zero, was freed, or belongs to another kind\0",
-        "the object is in use by another thread, or by the call that runs this callback\0",
-        "the memory holds no connection: empty, wiped, or another version\0",
-        "the memory of the connection is damaged\0",
-        "the handshake is not done yet\0",
-        "the handshake has failed\0",
-        "the handshake is done, and its connection was taken\0",
-        "output of the handshake is waiting to be sent\0",
-        "the connection is closed for sending\0",
-        "the connection has failed\0",
-        "the key reached its limit; close the connection\0",
-        "TLS 1.2 has no KeyUpdate\0",
-        "the settings cannot be used\0",
-        "not available\0",
-        "an internal error ended this connection\0",
-        "the cryptographic library reported an error\0",
-    ]
-}
+/// The texts in the order of their numbers.
+const TEXTS: [&CStr; 20] = [
+    c"done",
+    c"bad argument: a null or misaligned pointer, an impossible length, or an unknown value",
+    c"two buffers overlap",
+    c"the output has too little room",
+    c"no such object: the handle is zero, was freed, or belongs to another kind",
+    c"the object is in use by another thread, or by the call that runs this callback",
+    c"the memory holds no connection: empty, wiped, or another version",
+    c"the memory of the connection is damaged",
+    c"the handshake is not done yet",
+    c"the handshake has failed",
+    c"the handshake is done, and its connection was taken",
+    c"output of the handshake is waiting to be sent",
+    c"the connection is closed for sending",
+    c"the connection has failed",
+    c"the key reached its limit; close the connection",
+    c"TLS 1.2 has no KeyUpdate",
+    c"the settings cannot be used",
+    c"not available",
+    c"an internal error ended this connection",
+    c"the cryptographic library reported an error",
+];
 
 /// Returns the text of a status: a constant string.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_status_text(status: u32) -> *const c_char {
-    let words = all_texts().get(status as usize);
-    words
-        .map_or("no such status\0", |words| *words)
-        .as_ptr()
-        .cast()
+    let text = TEXTS.get(status as usize);
+    text.map_or(c"no such status", |text| *text).as_ptr()
 }
 
 impl From<SealError> for dormouse_status {
@@ -209,8 +204,7 @@ mod tests {
             text(DORMOUSE_LIBRARY),
             "the cryptographic library reported an error"
         );
-        assert!(all_texts().iter().all(|text| text.ends_with('\0')));
-        assert_eq!(DORMOUSE_LIBRARY as usize + 1, all_texts().len());
+        assert_eq!(DORMOUSE_LIBRARY as usize + 1, TEXTS.len());
     }
 
     #[test]
