@@ -122,14 +122,8 @@ impl Cache {
         }
         let words = Arc::new(Words::create(name, len(buckets))?);
         let cache = Cache { words, buckets };
-        cache
-            .words
-            .word_at(VERSION_AT)
-            .store(VERSION, Ordering::Relaxed);
-        cache
-            .words
-            .word_at(MAGIC_AT)
-            .store(MAGIC, Ordering::Release);
+        cache.at(VERSION_AT).store(VERSION, Ordering::Relaxed);
+        cache.at(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok(cache)
     }
 
@@ -178,7 +172,7 @@ impl Cache {
         };
         let (index, at) = self.reserve(bucket, entry.words());
         entry.at = at;
-        let slot = self.words.word_at(bucket + INDEX_AT + 8 * index);
+        let slot = self.at(bucket + INDEX_AT + 8 * index);
         // The entry's old value is about to be overwritten.
         slot.store(0, Ordering::Release);
         self.write(bucket, at, key);
@@ -227,9 +221,7 @@ impl Cache {
             return;
         }
         for index in 0..INDEX {
-            let slot = self
-                .words
-                .word_at(BUCKETS_AT + bucket as usize * BUCKET_LEN + INDEX_AT + 8 * index);
+            let slot = self.at(BUCKETS_AT + bucket as usize * BUCKET_LEN + INDEX_AT + 8 * index);
             let word = slot.load(Ordering::Acquire);
             if Entry::unpack(word)
                 .is_some_and(|entry| entry.tag as u32 & MARK_TAG == mark & MARK_TAG)
@@ -243,7 +235,7 @@ impl Cache {
     /// Returns the index entry for a key, and its contents.
     fn find(&self, bucket: usize, hash: u64, key: &[u8]) -> Option<(&AtomicU64, u64)> {
         (0..INDEX).find_map(|index| {
-            let slot = self.words.word_at(bucket + INDEX_AT + 8 * index);
+            let slot = self.at(bucket + INDEX_AT + 8 * index);
             let word = slot.load(Ordering::Acquire);
             let entry = Entry::unpack(word)?;
             let named = entry.tag == hash & 0xff_ffff
@@ -263,7 +255,7 @@ impl Cache {
 
     /// Reserves an index entry and `words` data words; returns the entry and the first word.
     fn reserve(&self, bucket: usize, words: usize) -> (usize, usize) {
-        let cursor = self.words.word_at(bucket);
+        let cursor = self.at(bucket);
         let mut seen = cursor.load(Ordering::Relaxed);
         loop {
             let at = (seen >> 32) as usize % DATA_WORDS;
@@ -302,12 +294,15 @@ impl Cache {
     }
 
     fn data(&self, bucket: usize, word: usize) -> &AtomicU64 {
-        self.words
-            .word_at(bucket + DATA_AT + 8 * (word % DATA_WORDS))
+        self.at(bucket + DATA_AT + 8 * (word % DATA_WORDS))
     }
 
     fn bucket(&self, hash: u64) -> usize {
         BUCKETS_AT + hash_bucket(hash, self.buckets) * BUCKET_LEN
+    }
+
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        self.words.word_at(offset)
     }
 }
 
@@ -389,9 +384,7 @@ mod tests {
             assert_eq!(ours.take(&key(n)), None);
         }
         // A changed header stops no later process.
-        ours.words
-            .word_at(MAGIC_AT)
-            .store(u64::MAX, Ordering::Relaxed);
+        ours.at(MAGIC_AT).store(u64::MAX, Ordering::Relaxed);
         assert!(Cache::adopt(ours.fd()).is_ok());
         ours.fd().close();
     }
@@ -442,8 +435,7 @@ mod tests {
         for garbage in [u64::MAX, 1, 1 << 40, 0xffff_ffff, 0x0000_0100_0041_ffff] {
             for word in 0..BUCKET_LEN / 8 {
                 cache
-                    .words
-                    .word_at(BUCKETS_AT + 8 * word)
+                    .at(BUCKETS_AT + 8 * word)
                     .store(garbage, Ordering::Relaxed);
             }
             assert_eq!(cache.get(&key(1)), None);

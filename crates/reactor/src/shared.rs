@@ -59,18 +59,11 @@ impl Shared {
         }
         let words = Arc::new(Words::create(name, len(workers))?);
         let shared = Shared { words, workers };
+        shared.at(VERSION_AT).store(VERSION, Ordering::Relaxed);
         shared
-            .words
-            .word_at(VERSION_AT)
-            .store(VERSION, Ordering::Relaxed);
-        shared
-            .words
-            .word_at(WORKERS_AT)
+            .at(WORKERS_AT)
             .store(workers as u64, Ordering::Relaxed);
-        shared
-            .words
-            .word_at(MAGIC_AT)
-            .store(MAGIC, Ordering::Release);
+        shared.at(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok(shared)
     }
 
@@ -107,7 +100,7 @@ impl Shared {
 
     /// Returns a common word; `None` from [`COMMON`] on.
     pub fn common(&self, index: usize) -> Option<&AtomicU64> {
-        (index < COMMON).then(|| self.words.word_at(COMMON_AT + 8 * index))
+        (index < COMMON).then(|| self.at(COMMON_AT + 8 * index))
     }
 
     /// Returns the block of a worker, if it exists.
@@ -128,10 +121,11 @@ impl Shared {
     }
 
     fn word(&self, worker: usize, word: usize) -> Option<&AtomicU64> {
-        (word < WORDS).then(|| {
-            self.words
-                .word_at(BLOCKS_AT + worker * BLOCK_LEN + 8 * word)
-        })
+        (word < WORDS).then(|| self.at(BLOCKS_AT + worker * BLOCK_LEN + 8 * word))
+    }
+
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        self.words.word_at(offset)
     }
 }
 
@@ -273,7 +267,7 @@ mod tests {
     fn a_changed_header_stops_no_later_process() {
         let shared = Shared::create("test", 2).unwrap();
         for at in [MAGIC_AT, VERSION_AT, WORKERS_AT] {
-            shared.words.word_at(at).store(u64::MAX, Ordering::Relaxed);
+            shared.at(at).store(u64::MAX, Ordering::Relaxed);
         }
         let again = Shared::adopt(shared.fd(), 2).unwrap();
         assert_eq!(again.workers(), 2);

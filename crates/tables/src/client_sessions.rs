@@ -103,12 +103,9 @@ impl ClientSessions {
             places,
             owner: MAIN,
         };
-        sessions.words.word_at(8).store(VERSION, Ordering::Relaxed);
-        sessions
-            .words
-            .word_at(16)
-            .store(places as u64, Ordering::Relaxed);
-        sessions.words.word_at(0).store(MAGIC, Ordering::Release);
+        sessions.word(8).store(VERSION, Ordering::Relaxed);
+        sessions.word(16).store(places as u64, Ordering::Relaxed);
+        sessions.word(0).store(MAGIC, Ordering::Release);
         Ok(sessions)
     }
 
@@ -131,12 +128,11 @@ impl ClientSessions {
     /// Frees the slots that a dead predecessor had claimed.
     pub fn forget_claims(&self) {
         // Places are taken in order.
-        let is_taken =
-            |place: &usize| self.words.word_at(place_at(*place)).load(Ordering::Acquire) != 0;
+        let is_taken = |place: &usize| self.word(place_at(*place)).load(Ordering::Acquire) != 0;
         for place in (0..self.places).take_while(is_taken) {
             for slot in 0..SLOTS {
                 let at = slot_at(place_at(place), slot);
-                let word = self.words.word_at(at);
+                let word = self.word(at);
                 let state = word.load(Ordering::Acquire);
                 if kind(state) == BUSY && (state >> 8) as u16 == self.owner {
                     self.wipe(at);
@@ -151,11 +147,11 @@ impl ClientSessions {
         let [low, high] = halves(key);
         for index in 0..self.places {
             let at = place_at(index);
-            let owner = self.words.word_at(at);
+            let owner = self.word(at);
             let taken = owner
                 .compare_exchange(0, low, Ordering::AcqRel, Ordering::Acquire)
                 .unwrap_or_else(|taken| taken);
-            let second = self.words.word_at(at + 8);
+            let second = self.word(at + 8);
             if taken == 0 {
                 second.store(high, Ordering::Release);
             }
@@ -176,7 +172,11 @@ impl ClientSessions {
     /// Overwrites the session in the slot at this offset.
     fn wipe(&self, slot_at: usize) {
         let words = (slot_at + 32..slot_at + SLOT_LEN).step_by(8);
-        words.for_each(|at| self.words.word_at(at).store(0, Ordering::Relaxed));
+        words.for_each(|at| self.word(at).store(0, Ordering::Relaxed));
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.words.word_at(offset)
     }
 }
 
@@ -210,7 +210,7 @@ struct Claim<'a> {
 
 impl SessionPlace {
     fn head(&self, offset: usize) -> &AtomicU64 {
-        self.sessions.words.word_at(self.at + offset)
+        self.sessions.word(self.at + offset)
     }
 
     /// The chain in the high half, its uses in the low half.
@@ -228,7 +228,7 @@ impl SessionPlace {
     }
 
     fn slot_word(&self, slot: usize, offset: usize) -> &AtomicU64 {
-        self.sessions.words.word_at(slot_at(self.at, slot) + offset)
+        self.sessions.word(slot_at(self.at, slot) + offset)
     }
 
     fn chain(&self) -> u64 {

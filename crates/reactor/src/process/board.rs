@@ -12,7 +12,7 @@
 //! of the shared table only if the descriptor refers to one of them.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Pid, futex_wait, futex_wake};
 use crate::memory::{FileIdentity, PAGE, Words};
@@ -79,14 +79,8 @@ impl Board {
         let words = Words::create(name, PAGE)?;
         let board = Board { words };
         let owner = std::process::id();
-        board
-            .words
-            .word32_at(OWNER_AT)
-            .store(owner, Ordering::Relaxed);
-        board
-            .words
-            .word_at(MAGIC_AT)
-            .store(MAGIC, Ordering::Release);
+        board.at32(OWNER_AT).store(owner, Ordering::Relaxed);
+        board.at(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok(board)
     }
 
@@ -97,7 +91,7 @@ impl Board {
     pub fn adopt(fd: Fd) -> Result<Board, AdoptError> {
         let words = Words::adopt(fd, PAGE)?;
         let board = Board { words };
-        let magic = board.words.word_at(MAGIC_AT).load(Ordering::Acquire);
+        let magic = board.at(MAGIC_AT).load(Ordering::Acquire);
         AdoptError::check("magic", magic, MAGIC)?;
         Ok(board)
     }
@@ -133,17 +127,15 @@ impl Board {
                 ),
             ));
         }
-        let state = self.words.word32_at(STATE_AT);
+        let state = self.at32(STATE_AT);
         let now = Post::of(state.load(Ordering::Relaxed));
         for (number, chunk) in text.as_bytes().chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.words
-                .word_at(TEXT_AT + 8 * number)
+            self.at(TEXT_AT + 8 * number)
                 .store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
-        self.words
-            .word_at(TEXT_LEN_AT)
+        self.at(TEXT_LEN_AT)
             .store(text.len() as u64, Ordering::Relaxed);
         let post = Post {
             number: (now.number + 1) & (u32::MAX >> COMMAND_BITS),
@@ -160,19 +152,23 @@ impl Board {
     /// The operating system's error.
     pub fn vouch_for(&self, file: Fd) -> io::Result<FileIdentity> {
         let identity = FileIdentity::of(file)?;
-        let count = self.words.word_at(FILES_AT);
+        let count = self.at(FILES_AT);
         let number = count.load(Ordering::Relaxed) as usize;
         let at = LIST_AT + number % FILES_MAX * FILE_BYTES;
         // While the entry is written, its inode is 0, which matches no file.
-        self.words.word_at(at + 8).store(0, Ordering::SeqCst);
-        self.words
-            .word_at(at)
-            .store(identity.device, Ordering::SeqCst);
-        self.words
-            .word_at(at + 8)
-            .store(identity.inode, Ordering::SeqCst);
+        self.at(at + 8).store(0, Ordering::SeqCst);
+        self.at(at).store(identity.device, Ordering::SeqCst);
+        self.at(at + 8).store(identity.inode, Ordering::SeqCst);
         count.store(number as u64 + 1, Ordering::Release);
         Ok(identity)
+    }
+
+    fn at(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+        self.words.word_at(offset)
+    }
+
+    fn at32(&self, offset: usize) -> &AtomicU32 {
+        self.words.word32_at(offset)
     }
 }
 

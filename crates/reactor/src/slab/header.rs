@@ -1,7 +1,7 @@
 //! The first pages of a slab: data that its worker publishes and its keeper reads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::memory::{self, PAGE, Words};
 use crate::step::step;
@@ -73,12 +73,9 @@ impl Header {
         let header = Header {
             words: Arc::new(words),
         };
-        let magic = header.words.word_at(at::MAGIC).load(Ordering::Acquire);
+        let magic = header.word(at::MAGIC).load(Ordering::Acquire);
         AdoptError::check("magic", magic, MAGIC)?;
-        let version = header
-            .words
-            .word32_at(at::HEADER_VERSION)
-            .load(Ordering::Relaxed);
+        let version = header.word32(at::HEADER_VERSION).load(Ordering::Relaxed);
         AdoptError::check("header version", version.into(), HEADER_VERSION.into())?;
         Ok(header)
     }
@@ -101,54 +98,46 @@ impl Header {
             (at::EPOLL, Fd::NONE.0 as u32),
             (at::PID, std::process::id()),
         ] {
-            header
-                .words
-                .word32_at(offset)
-                .store(value, Ordering::Relaxed);
+            header.word32(offset).store(value, Ordering::Relaxed);
         }
         // The magic is stored last: a header without it is incomplete.
-        header
-            .words
-            .word_at(at::MAGIC)
-            .store(MAGIC, Ordering::Release);
+        header.word(at::MAGIC).store(MAGIC, Ordering::Release);
         Ok(header)
     }
 
     /// Checks that the slots have this build's size, and records this process as the owner.
     pub(super) fn sign(&self, slot_bytes: u32) -> Result<(), AdoptError> {
-        let found = self.words.word32_at(at::SLOT_BYTES).load(Ordering::Relaxed);
+        let found = self.word32(at::SLOT_BYTES).load(Ordering::Relaxed);
         AdoptError::check("slot size", found.into(), slot_bytes.into())?;
         let pid = std::process::id();
-        self.words.word32_at(at::PID).store(pid, Ordering::Release);
-        self.words
-            .word32_at(at::ADOPTIONS)
-            .fetch_add(1, Ordering::Relaxed);
+        self.word32(at::PID).store(pid, Ordering::Release);
+        self.word32(at::ADOPTIONS).fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Returns the caller's version of its slots.
     pub fn layout(&self) -> u32 {
-        self.words.word32_at(at::LAYOUT).load(Ordering::Relaxed)
+        self.word32(at::LAYOUT).load(Ordering::Relaxed)
     }
 
     /// Returns the length of a slot in bytes.
     pub fn slot_bytes(&self) -> u32 {
-        self.words.word32_at(at::SLOT_BYTES).load(Ordering::Relaxed)
+        self.word32(at::SLOT_BYTES).load(Ordering::Relaxed)
     }
 
     /// Returns the number of slots.
     pub fn capacity(&self) -> u32 {
-        self.words.word32_at(at::CAPACITY).load(Ordering::Relaxed)
+        self.word32(at::CAPACITY).load(Ordering::Relaxed)
     }
 
     /// Returns the process that last created or adopted the slab.
     pub fn pid(&self) -> u32 {
-        self.words.word32_at(at::PID).load(Ordering::Acquire)
+        self.word32(at::PID).load(Ordering::Acquire)
     }
 
     /// Returns how often the slab was adopted.
     pub fn adoptions(&self) -> u32 {
-        self.words.word32_at(at::ADOPTIONS).load(Ordering::Relaxed)
+        self.word32(at::ADOPTIONS).load(Ordering::Relaxed)
     }
 
     /// Marks slot `index` as busy. Until [`Header::clear_busy`], a process that dies leaves only this slot in
@@ -158,7 +147,7 @@ impl Header {
     pub fn mark_busy(&self, index: u32) {
         let mark = index.saturating_add(1);
         step();
-        self.words.word32_at(at::BUSY).store(mark, Ordering::SeqCst);
+        self.word32(at::BUSY).store(mark, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         step();
     }
@@ -167,40 +156,36 @@ impl Header {
     pub fn clear_busy(&self) {
         fence(Ordering::SeqCst);
         step();
-        self.words.word32_at(at::BUSY).store(0, Ordering::SeqCst);
+        self.word32(at::BUSY).store(0, Ordering::SeqCst);
         step();
     }
 
     /// Returns the slot that is being worked on, or was when the worker died.
     pub fn busy(&self) -> Option<u32> {
-        self.words
-            .word32_at(at::BUSY)
-            .load(Ordering::SeqCst)
-            .checked_sub(1)
+        self.word32(at::BUSY).load(Ordering::SeqCst).checked_sub(1)
     }
 
     /// Returns the worker's epoll descriptor, or [`Fd::NONE`].
     pub fn epoll(&self) -> Fd {
-        Fd(self.words.word32_at(at::EPOLL).load(Ordering::Acquire) as i32)
+        Fd(self.word32(at::EPOLL).load(Ordering::Acquire) as i32)
     }
 
     /// Stores the epoll descriptor for the next worker.
     pub fn set_epoll(&self, epoll: Fd) {
-        self.words
-            .word32_at(at::EPOLL)
+        self.word32(at::EPOLL)
             .store(epoll.0 as u32, Ordering::Release);
     }
 
     /// Returns a word that the worker changes at every turn of its loop (for example, the boot time in
     /// milliseconds), so that its keeper notices a hang.
     pub fn heartbeat(&self) -> &AtomicU64 {
-        self.words.word_at(at::HEARTBEAT)
+        self.word(at::HEARTBEAT)
     }
 
     /// Returns a word in which the caller stores data for its successor, such as descriptors of listeners and
     /// other mappings. `None` from [`NOTES`] on.
     pub fn note(&self, index: usize) -> Option<&AtomicU64> {
-        (index < NOTES).then(|| self.words.word_at(at::NOTES + 8 * index))
+        (index < NOTES).then(|| self.word(at::NOTES + 8 * index))
     }
 
     pub(super) fn set_move(&self, step: Option<Move>) {
@@ -213,12 +198,12 @@ impl Header {
         // Both indexes are below 2^31 (see MAX_CAPACITY), which leaves two bits for the phase.
         let packed = phase << 62 | u64::from(from) << 31 | u64::from(to);
         fence(Ordering::SeqCst);
-        self.words.word_at(at::MOVE).store(packed, Ordering::SeqCst);
+        self.word(at::MOVE).store(packed, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     pub(super) fn unfinished_move(&self) -> Option<Move> {
-        let packed = self.words.word_at(at::MOVE).load(Ordering::SeqCst);
+        let packed = self.word(at::MOVE).load(Ordering::SeqCst);
         let index = |shift: u32| (packed >> shift) as u32 & 0x7fff_ffff;
         let (from, to) = (index(31), index(0));
         match packed >> 62 {
@@ -227,5 +212,14 @@ impl Header {
             3 => Some(Move::Updating { from, to }),
             _ => None,
         }
+    }
+
+    /// Returns a word at a constant offset of the first page.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.words.word_at(offset)
+    }
+
+    fn word32(&self, offset: usize) -> &AtomicU32 {
+        self.words.word32_at(offset)
     }
 }
