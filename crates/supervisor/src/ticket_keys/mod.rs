@@ -90,11 +90,13 @@ impl Keyring {
             keys.set_period(now, tickets.ticket_rotation);
             keys.rotate_if_due(now).map_err(|e| vec![e.to_string()])?;
             let path = path.clone();
-            file::write(&path, &keys, &secret).map_err(|why| vec![why])?;
-            return Ok(Keyring {
+            let ring = Keyring {
                 keys,
                 origin: Origin::Own { path, secret },
-            });
+            };
+            // A full disk prevents no start; the log has the error.
+            let _ = ring.save();
+            return Ok(ring);
         }
         Ok(Keyring {
             keys: foreign::read(paths)?,
@@ -280,23 +282,27 @@ impl Keyring {
         true
     }
 
-    /// Saves rotated keys where own keys are stored. Logs why that failed, and returns it.
+    /// Saves rotated keys. Logs why that failed, and returns it.
     fn keep_rotated(&self) -> Result<(), String> {
-        match &self.origin {
-            Origin::Own { path, secret } => {
-                return file::write(path, &self.keys, secret).inspect_err(|error| {
-                    tracing::error!(
-                        error,
-                        "ticket keys could not be saved; new tickets are lost at a restart"
-                    );
-                });
-            }
-            Origin::Store(_) => tracing::warn!(
+        if let Origin::Store(_) = &self.origin {
+            tracing::warn!(
                 "no new keys from the ticket store for a whole rotation; this machine rotates its own keys"
-            ),
-            Origin::Memory | Origin::Foreign(_) => {}
+            );
         }
-        Ok(())
+        self.save()
+    }
+
+    /// Saves the keys where own keys are stored. Logs why that failed, and returns it.
+    fn save(&self) -> Result<(), String> {
+        let Origin::Own { path, secret } = &self.origin else {
+            return Ok(());
+        };
+        file::write(path, &self.keys, secret).inspect_err(|error| {
+            tracing::error!(
+                error,
+                "ticket keys could not be saved; new tickets are lost at a restart"
+            );
+        })
     }
 
     fn publish(&self, shared: &Shared) {

@@ -563,3 +563,38 @@ fn a_machine_without_proc() {
     ];
     attempt.serve_refused(REFUSED_BY_SYSTEM, &says);
 }
+
+/// The program serves with keys that it cannot save.
+#[test]
+fn a_full_disk_under_the_ticket_keys() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    requires!("unshare");
+    if !rustix::process::geteuid().is_root() {
+        tools::unavailable("a mount namespace needs root");
+        return;
+    }
+    let full = attempt.folder.path().join("full");
+    std::fs::create_dir(&full).expect("a directory");
+    let secret = attempt.write("secret", [b's'; 32]);
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
+    let fill = format!(
+        "mount -t tmpfs -o size=4k none {0} && printf x > {0}/all && exec \"$@\"",
+        full.display()
+    );
+    let unshare = [tools::path("unshare"), "--mount".into()];
+    let shell = ["sh", "-c", &fill, "sh"].map(str::to_owned);
+    attempt.wrapper = unshare.into_iter().chain(shell).collect();
+    let file = attempt.write(
+        "dormouse.toml",
+        attempt.toml(&format!(
+            "admin = \"none\"\nticket_keys = \"file:{}/keys\"\nticket_secret_file = \"{}\"",
+            full.display(),
+            secret.display()
+        )),
+    );
+    let mut process = attempt.start(&["serve", "-c", &file.to_string_lossy()]);
+    process.wait_for_line("ready", PATIENCE);
+    process.wait_for_line("ticket keys could not be saved", PATIENCE);
+}
