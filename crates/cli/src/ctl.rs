@@ -158,7 +158,7 @@ fn table(all: &[BackendStatus]) -> String {
     let head = ["route", "backend", "weight", "connections", "state"];
     let mut rows = vec![head.map(str::to_owned)];
     for one in all {
-        let state = match (one.out, one.up) {
+        let state = |out: bool| match (out, one.up) {
             (true, _) => "out",
             (false, true) => "in",
             (false, false) => "down",
@@ -167,13 +167,27 @@ fn table(all: &[BackendStatus]) -> String {
             Some(name) => format!("{name} ({})", one.address),
             None => one.address.clone(),
         };
-        rows.push([
-            one.routes.join(", "),
-            name,
-            one.weight.to_string(),
-            one.connections.to_string(),
-            state.to_owned(),
-        ]);
+        let differs = |route: &String| one.differing.iter().any(|other| other.route == *route);
+        let others = one.routes.iter().filter(|route| !differs(route));
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        let differing = one.differing.iter();
+        let differing = differing.map(|of| (of.route.clone(), of.weight, of.out));
+        let all = (!others.is_empty()).then(|| (others.join(", "), one.weight, one.out));
+        for (n, (routes, weight, out)) in all.into_iter().chain(differing).enumerate() {
+            // Connections are counted for all routes together.
+            let connections = match n {
+                0 => one.connections.to_string(),
+                _ => String::new(),
+            };
+            let weight = weight.to_string();
+            rows.push([
+                routes,
+                name.clone(),
+                weight,
+                connections,
+                state(out).to_owned(),
+            ]);
+        }
     }
     table::columns(&rows, [false, false, true, true, false])
 }

@@ -209,6 +209,10 @@ impl State {
             Some(0) if named_max > 1 => {
                 for backend in &mut self.backends {
                     backend.routes.truncate(named_max / 2);
+                    let Backend {
+                        routes, differing, ..
+                    } = backend;
+                    differing.retain(|one| routes.contains(&one.route));
                 }
             }
             Some(1) => self.certificates.truncate(max / 2),
@@ -236,6 +240,17 @@ pub struct Route {
     pub listen: Vec<String>,
 }
 
+/// What an administrator has set for a backend in one of its routes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendOfRoute {
+    /// Name of the route.
+    pub route: String,
+    /// Whether the backend was taken out of this route.
+    pub out: bool,
+    /// The weight in this route.
+    pub weight: u32,
+}
+
 /// A backend, and its place in the table of backends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backend {
@@ -252,9 +267,12 @@ pub struct Backend {
     /// The weight.
     #[serde(default)]
     pub weight: u32,
-    /// Whether an administrator has taken the backend out.
+    /// Whether an administrator has taken the backend out of all its routes.
     #[serde(default)]
     pub out: bool,
+    /// The routes in which `out` or `weight` differs.
+    #[serde(default)]
+    pub differing: Vec<BackendOfRoute>,
 }
 
 /// Maximum number of certificates in a report.
@@ -407,6 +425,11 @@ mod tests {
                 listen: vec!["0.0.0.0:443".to_owned()],
             })
             .collect();
+        let differing = |n| BackendOfRoute {
+            route: name(n),
+            out: true,
+            weight: 1,
+        };
         state.backends = (0..200)
             .map(|n| Backend {
                 routes: (0..1000).map(name).collect(),
@@ -416,6 +439,7 @@ mod tests {
                 checked: true,
                 weight: 1,
                 out: false,
+                differing: (0..1000).map(differing).collect(),
             })
             .collect();
         state.listeners = (0..1000).map(|n| format!("127.0.0.1:{n}")).collect();

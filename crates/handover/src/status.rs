@@ -3,7 +3,7 @@
 //! docs/guide/status.md describes its fields. A reader skips unknown fields, and missing fields have their
 //! defaults, so that different versions understand each other.
 
-use crate::control::{DrainOrder, Phase};
+use crate::control::{BackendOfRoute, DrainOrder, Phase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -307,12 +307,14 @@ pub struct BackendStatus {
     pub name: Option<String>,
     /// Whether the backend is up, by health checks and connects.
     pub up: bool,
-    /// Whether an administrator has taken the backend out, so that it gets no new connections.
+    /// Whether an administrator has taken the backend out of all its routes, so that it gets no new connections.
     #[serde(default)]
     pub out: bool,
     /// The weight.
     #[serde(default)]
     pub weight: u32,
+    /// The routes in which `out` or `weight` differs.
+    pub differing: Vec<BackendOfRoute>,
     /// Result of the health checks.
     pub check: CheckStatus,
     /// Current connections.

@@ -3,7 +3,7 @@
 use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Probe, Upstream};
 use dormouse_handover::Pem;
-use dormouse_handover::control;
+use dormouse_handover::control::{self, BackendOfRoute};
 use dormouse_reactor::process;
 use dormouse_tables::backends::Backends;
 use std::net::SocketAddr;
@@ -80,33 +80,48 @@ impl Edition {
     /// address share one entry.
     pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
         let mut reported: Vec<control::Backend> = Vec::new();
-        for (route, route_name) in self.config.routes.iter().zip(self.config.route_names()) {
-            let checked = route.check != Probe::Off;
+        'routes: for (route, route_name) in self.config.routes.iter().zip(self.config.route_names())
+        {
             for upstream in &route.to {
+                let of_route = BackendOfRoute {
+                    route: route_name.clone(),
+                    out: upstream.out,
+                    weight: upstream.weight,
+                };
                 for address in addresses(&upstream.backend) {
                     let place = reported.iter().position(|one| one.address == address);
-                    let Some(known) = place.and_then(|at| reported.get_mut(at)) else {
-                        if reported.len() == BACKENDS_MAX {
-                            return reported;
-                        }
+                    let place = place.unwrap_or(reported.len());
+                    if place == BACKENDS_MAX {
+                        break 'routes;
+                    }
+                    if place == reported.len() {
                         reported.push(control::Backend {
-                            routes: vec![route_name.clone()],
+                            routes: Vec::new(),
                             place: table.place(&address),
                             address,
                             name: upstream.backend.name().map(str::to_owned),
-                            checked,
+                            checked: false,
                             weight: upstream.weight,
-                            out: upstream.out,
+                            out: true,
+                            differing: Vec::new(),
                         });
+                    }
+                    let Some(known) = reported.get_mut(place) else {
                         continue;
                     };
-                    known.checked |= checked;
+                    known.checked |= route.check != Probe::Off;
                     known.out &= upstream.out;
                     if !known.routes.contains(&route_name) {
                         known.routes.push(route_name.clone());
+                        known.differing.push(of_route.clone());
                     }
                 }
             }
+        }
+        for one in &mut reported {
+            let (out, weight) = (one.out, one.weight);
+            one.differing
+                .retain(|of_route| (of_route.out, of_route.weight) != (out, weight));
         }
         reported
     }

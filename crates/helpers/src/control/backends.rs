@@ -51,6 +51,7 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
         up: known.is_up,
         out: known.backend.out,
         weight: known.backend.weight,
+        differing: known.backend.differing.clone(),
         check: match (known.backend.checked, known.checked) {
             (false, _) => CheckStatus::Off,
             (true, CheckedHealth::Unknown) => CheckStatus::Unknown,

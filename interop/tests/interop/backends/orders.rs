@@ -119,6 +119,38 @@ fn a_backend_is_taken_out_and_put_in() {
     );
 }
 
+/// Routes share the entry of a backend, but not what an administrator sets for it.
+#[test]
+fn a_backend_is_taken_out_of_one_of_its_routes() {
+    requires!(Can::BeDormouse);
+    let (scene, admin) = scene_with_admin();
+    let host = scene.address.ip();
+    let (first, second) = (format!("{host}:8080"), format!("{host}:8081"));
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    let other = format!(
+        "\n[[route]]\nname = 'other'\nlisten = '{host}:8444'\nto = ['{first}', '{second}']\nself_signed = 'x'\n"
+    );
+    std::fs::write(&file, text + &other).expect("written");
+    admin.order("/reload").expect("a reload");
+
+    done(&scene, &format!("out {first} --route other"));
+    done(&scene, &format!("weight {second} 7 --route other"));
+    let table = done(&scene, "backends");
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let expected = [
+        vec!["1", &first, "1", "0", "in"],
+        vec!["other", &first, "1", "out"],
+        vec!["1", &second, "1", "0", "in"],
+        vec!["other", &second, "7", "in"],
+    ];
+    assert_eq!(rows, expected);
+}
+
 /// `--wait` returns when the last connection has ended.
 #[test]
 fn a_backend_is_drained() {

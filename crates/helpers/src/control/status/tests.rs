@@ -23,6 +23,7 @@ fn backend(place: u16, address: &str) -> Backend {
         checked: place != 0,
         weight: 1,
         out: false,
+        differing: Vec::new(),
     }
 }
 
