@@ -136,7 +136,9 @@ impl Drain {
                 continue;
             };
             let may_be_closed = match slot.phase() {
-                Phase::Established | Phase::Connecting => slot.at_rest() || is_over,
+                // A PROXY header for the backend may wait with the client; it is not needed any more.
+                Phase::Connecting => slot.awaits_client() || is_over,
+                Phase::Established => slot.at_rest() || is_over,
                 Phase::Warm => true,
                 Phase::Draining | Phase::Free => false,
             };

@@ -120,6 +120,29 @@ fn a_drain_is_even() {
     assert_eq!(admin.status()["counts"]["closed_drained"], COUNT);
 }
 
+/// So do clients that have sent nothing yet, for which a PROXY header waits.
+#[test]
+fn a_drain_of_silent_clients_is_even() {
+    requires!(Can::BeDormouse);
+    const COUNT: usize = 30;
+    let scene = Scene::with(|settings| {
+        settings.workers = 1;
+        settings.option("backend_connect", "first-data");
+        settings.option("proxy_protocol", "v2");
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let connect = |_| Peer::connect(scene.address).expect("a handshake");
+    let ended = ends((0..COUNT).map(connect).collect());
+    admin.order("/drain?over=4s").expect("a drain");
+    let drain = wait::until("a third to be closed", PATIENCE, || {
+        let drain = admin.status()["drain"].clone();
+        (drain["closed"].as_u64() >= Some(10)).then_some(drain)
+    });
+    assert!(drain["passed_s"].as_f64() < Some(3.0), "{drain}");
+    all_end_cleanly(&ended, COUNT);
+}
+
 /// The connections with the longest idle time are closed first, or last.
 #[test]
 fn connections_close_in_the_requested_order() {
