@@ -14,7 +14,7 @@ use crate::outbound::request::LocalClient;
 use crate::traffic;
 use dormouse_config::ConnectTime;
 use dormouse_engine::Rested;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use dormouse_routes::backend_tls::TICKET_WAIT_MS;
@@ -158,6 +158,8 @@ pub(crate) fn attach<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Lo
         slot.set(Flag::Untouched);
     }
     slot.active_s = cx.now_s();
+    // The timer of a warm connection is replaced.
+    slot.set_timer_purpose(TimerPurpose::None);
     flow::flush_opened(slot, &cx.work.io, &mut cx.work.pending)?;
     Ok(())
 }

@@ -264,6 +264,8 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             cx.note_close(slot, CloseReason::PartialRecord);
             close::begin_reset(slot);
         }
+        // Too old for a local client: another one replaces it.
+        TimerPurpose::Idle if slot.phase() == Phase::Warm => return Err(Fault::TlsTruncated),
         TimerPurpose::Idle if is_idle(slot, cx) => {
             cx.work.count.add(Count::IdleTimeouts, 1);
             cx.note_close(slot, CloseReason::Idle);

@@ -39,7 +39,15 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
             Some(limits.partial_record_timeout_ms),
         ),
         Phase::Established => quiet(slot, limits, now_ms),
-        Phase::Warm | Phase::Free => (TimerPurpose::None, None),
+        Phase::Warm => match limits.total_timeout_ms {
+            // A local client gets at least the other half.
+            Some(total_ms) => {
+                let due_ms = slot.opened_by_ms() + total_ms / 2;
+                (TimerPurpose::Idle, Some(due_ms.saturating_sub(now_ms)))
+            }
+            None => (TimerPurpose::None, None),
+        },
+        Phase::Free => (TimerPurpose::None, None),
     }
 }
 

@@ -228,6 +228,20 @@ fn warm_connections_are_used_and_replaced() {
     drop(server);
 }
 
+/// A warm connection is not given away shortly before `total_timeout` closes it.
+#[test]
+fn an_old_warm_connection_is_replaced() {
+    let server = server();
+    let settings = Settings::new(&[server.address])
+        .line("warm = 1")
+        .top("total_timeout = \"6s\"");
+    let connect = Originator::start(&settings);
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    let mut client = echoed(&connect);
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    client.echo().expect("an echo");
+}
+
 /// How a server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerClose {
