@@ -7,7 +7,8 @@ use crate::cases::Case;
 use crate::watch::COUNTED_IN;
 
 /// The malloc settings of workers (`handover/src/child.rs`).
-const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
+const MALLOC: &str =
+    "glibc.malloc.tcache_count=4:glibc.malloc.tcache_max=512:glibc.malloc.arena_max=1";
 
 /// Runs `case` in the binary `counted` and returns the instructions of one round. Writes the profile, with the
 /// instructions of each function, to `profile`.

@@ -286,6 +286,10 @@ fn hidden_words(command: &clap::Command) -> Vec<String> {
     words
 }
 
+/// Entry point of a process that `serve` starts: its arguments, and what sets the log level and format. `None`: it was
+/// started by hand.
+type ProcessEntry = fn(&[String], fn(&Log)) -> Option<ExitCode>;
+
 /// Arguments of a process that only `serve` starts.
 #[derive(Debug, Args)]
 pub(crate) struct ProcessArgs {
@@ -296,7 +300,7 @@ pub(crate) struct ProcessArgs {
 
 impl ProcessArgs {
     /// Runs the process with this entry point, if `serve` has started it.
-    pub(crate) fn run(&self, entry: fn(&[String], fn(&Log)) -> Option<ExitCode>) -> ExitCode {
+    pub(crate) fn run(&self, entry: ProcessEntry) -> ExitCode {
         entry(&self.args, logs::start).unwrap_or_else(|| {
             terminal::note("dormouse: only `dormouse serve` can start this command");
             ExitStatus::Misused.into()

@@ -10,9 +10,11 @@ use std::io;
 use std::time::Duration;
 
 /// Settings of glibc's malloc in keepers and workers. Their heap holds only handshakes: short bursts,
-/// after which all memory should be returned. So there is one arena (for the one working thread), and no
-/// cache of freed blocks, which would keep pages from being returned.
-const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
+/// after which all memory should be returned. So there is one arena (for the one working thread), and its
+/// cache of freed blocks, which keeps pages from being returned, is small: four blocks of each size up to
+/// 512 bytes save a twentieth of a handshake's user time and cost no measurable memory.
+const MALLOC: &str =
+    "glibc.malloc.tcache_count=4:glibc.malloc.tcache_max=512:glibc.malloc.arena_max=1";
 
 /// The environment of keepers and workers: main's, plus the malloc settings unless the user has set
 /// them.
