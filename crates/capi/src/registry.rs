@@ -97,38 +97,6 @@ impl<T> Registry<T> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_handle_is_valid_until_freed_and_never_again() {
-        let registry = Registry::new();
-        let one = registry.insert("one");
-        assert_eq!(registry.get(0), Err(DORMOUSE_NO_SUCH_HANDLE));
-        assert_eq!(registry.get(one), Ok("one"));
-        assert_eq!(registry.remove(one), Ok("one"));
-        assert_eq!(registry.remove(one), Err(DORMOUSE_NO_SUCH_HANDLE));
-        assert_ne!(registry.insert("two"), one);
-        assert_eq!(registry.get(one), Err(DORMOUSE_NO_SUCH_HANDLE));
-    }
-
-    #[test]
-    fn an_object_in_use_is_busy_and_returns_even_after_a_panic() {
-        let registry = Registry::new();
-        let one = registry.insert(1);
-        let nested = registry.with(one, |number| {
-            *number += 1;
-            (registry.with(one, |_| ()), registry.remove(one))
-        });
-        assert_eq!(nested, Ok((Err(DORMOUSE_BUSY), Err(DORMOUSE_BUSY))));
-        let panics = || registry.with(one, |_| panic!("as a test"));
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
-        assert!(outcome.is_err());
-        assert_eq!(registry.get(one), Ok(2));
-    }
-}
-
 /// Registers the object that `work` makes. Returns its handle, or 0 and the reason.
 pub(crate) fn make<T>(
     registry: &Registry<T>,
@@ -160,5 +128,37 @@ pub(crate) fn free<T>(registry: &Registry<T>, id: u64) -> dormouse_status {
     match freed.and_then(|removed| removed) {
         Ok(()) => DORMOUSE_OK,
         Err(status) => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_valid_until_freed_and_never_again() {
+        let registry = Registry::new();
+        let one = registry.insert("one");
+        assert_eq!(registry.get(0), Err(DORMOUSE_NO_SUCH_HANDLE));
+        assert_eq!(registry.get(one), Ok("one"));
+        assert_eq!(registry.remove(one), Ok("one"));
+        assert_eq!(registry.remove(one), Err(DORMOUSE_NO_SUCH_HANDLE));
+        assert_ne!(registry.insert("two"), one);
+        assert_eq!(registry.get(one), Err(DORMOUSE_NO_SUCH_HANDLE));
+    }
+
+    #[test]
+    fn an_object_in_use_is_busy_and_returns_even_after_a_panic() {
+        let registry = Registry::new();
+        let one = registry.insert(1);
+        let nested = registry.with(one, |number| {
+            *number += 1;
+            (registry.with(one, |_| ()), registry.remove(one))
+        });
+        assert_eq!(nested, Ok((Err(DORMOUSE_BUSY), Err(DORMOUSE_BUSY))));
+        let panics = || registry.with(one, |_| panic!("as a test"));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
+        assert!(outcome.is_err());
+        assert_eq!(registry.get(one), Ok(2));
     }
 }

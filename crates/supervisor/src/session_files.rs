@@ -27,8 +27,11 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum size of a file. The longest sessions in all places need less, so a file that main has written can be read.
 const FILE_BYTES_MAX: u64 = 48 << 20;
 const _: () = assert!(FILE_BYTES_MAX as usize > origin::PLACES * SERVER_BYTES_MAX);
-/// Maximum length of a server's sessions in the file: hexadecimal digits, and the names of fields.
-const SERVER_BYTES_MAX: usize = 256 + SLOTS * (2 * DATA_MAX + 64);
+/// Maximum length of the names of fields in the file, and of short values: those of a server, and those of a session.
+const SERVER_FIELDS_MAX: usize = 256;
+const SESSION_FIELDS_MAX: usize = 64;
+/// Maximum length of a server's sessions in the file; a secret takes two hexadecimal digits for each byte.
+const SERVER_BYTES_MAX: usize = SERVER_FIELDS_MAX + SLOTS * (2 * DATA_MAX + SESSION_FIELDS_MAX);
 const FORMAT: &str = "dormouse sessions 1";
 /// The beginning of session files of every format, by which a damaged one is recognised.
 const BEGINNING: &[u8] = br#"{"format":"dormouse sessions "#;
@@ -67,6 +70,16 @@ struct FileState {
 struct FileContents {
     format: String,
     servers: Vec<ServerSessions>,
+}
+
+impl FileContents {
+    /// Maximum length of the file.
+    fn len_max(&self) -> usize {
+        let sessions = self.servers.iter().flat_map(|server| &server.sessions);
+        let secrets = sessions.map(|stored| stored.secret.len() + SESSION_FIELDS_MAX);
+        // The format takes less than a server's fields.
+        (1 + self.servers.len()) * SERVER_FIELDS_MAX + secrets.sum::<usize>()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -253,7 +266,11 @@ impl SessionFile {
             format: FORMAT.to_owned(),
             servers: servers.collect(),
         };
-        let text = Zeroizing::new(serde_json::to_vec(&content)?);
+        // A buffer that grows leaves copies of secrets behind.
+        let len_max = content.len_max();
+        let mut text = Zeroizing::new(Vec::with_capacity(len_max));
+        serde_json::to_writer(&mut *text, &content)?;
+        debug_assert!(text.len() <= len_max, "the buffer has grown");
         replace_private(&self.path, &text)
     }
 }

@@ -39,11 +39,18 @@ pub struct Received {
 /// # Errors
 /// The operating system's error.
 pub fn joint(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
-    let (a, b) = pair(on_exec)?;
-    for end in [a, b] {
-        sockopt::set_socket_send_buffer_size(end.borrow()?, BUFFER_BYTES)?;
+    let ends = pair(on_exec)?;
+    let limited = [ends.0, ends.1].into_iter().try_for_each(|end| {
+        Ok(sockopt::set_socket_send_buffer_size(
+            end.borrow()?,
+            BUFFER_BYTES,
+        )?)
+    });
+    if limited.is_err() {
+        ends.0.close();
+        ends.1.close();
     }
-    Ok((a, b))
+    limited.map(|()| ends)
 }
 
 /// Sends the end marker: nothing more follows. `token` is any descriptor that may be copied; the receiver does

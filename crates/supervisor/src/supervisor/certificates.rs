@@ -67,7 +67,7 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
         return Err(match route {
             Some(route) => no_route(route, &routes),
             None => format!(
-                "no route has a certificate for {names} yet: give route=, one of {}",
+                "no route has a certificate for {names} yet: name the route (`--route`, or route= in the request): one of {}",
                 routes.join(", ")
             ),
         });

@@ -172,7 +172,7 @@ fn certificates_are_pushed_by_http() {
     let answer = push(&third, "");
     assert!(
         answer
-            .contains("no route has a certificate for third.example yet: give route=, one of shop"),
+            .contains("no route has a certificate for third.example yet: name the route (`--route`, or route= in the request): one of shop"),
         "{answer}"
     );
     let answer = push(&third, "?route=nowhere");
