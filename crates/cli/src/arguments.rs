@@ -263,10 +263,14 @@ fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
                     error.insert(kind, ContextValue::Strings(names));
                 }
             }
-            Some(value) if is_shown(&value.to_string()) => {
-                error.insert(kind, value);
+            Some(value) => {
+                let text = value.to_string();
+                // An empty list would be printed as an empty line.
+                if !text.is_empty() && is_shown(&text) {
+                    error.insert(kind, value);
+                }
             }
-            _ => {}
+            None => {}
         }
     }
     error
