@@ -128,11 +128,9 @@ impl Process {
         workers
     }
 
-    /// Kills all workers.
+    /// Kills all workers, each between two events ([`kill_asleep`]).
     pub fn kill_workers(&self) {
-        for worker in self.workers() {
-            signal(worker, Signal::KILL);
-        }
+        self.workers().into_iter().for_each(kill_asleep);
     }
 
     /// The first of its processes with this name.

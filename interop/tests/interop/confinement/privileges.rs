@@ -7,7 +7,7 @@ use std::process::Command;
 
 use dormouse_interop::backend::Backend;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::{kill_asleep, name, signal, status};
+use dormouse_interop::process::{name, signal, status};
 use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
 use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -104,7 +104,7 @@ fn keepers_and_workers_give_up_everything() {
     for what in ["start", "crash", "upgrade"] {
         match what {
             "crash" => {
-                scene.terminator.workers().into_iter().for_each(kill_asleep);
+                scene.terminator.kill_workers();
             }
             "upgrade" => {
                 signal(scene.terminator.pid(), Signal::USR2);

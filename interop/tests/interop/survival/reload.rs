@@ -299,7 +299,7 @@ fn a_reload_does_not_mislead_keepers() {
         .filter_map(|name| name.as_str())
         .collect();
     assert_eq!(names[..3], ["user", "hang_timeout", "memory"], "{words}");
-    scene.terminator.workers().into_iter().for_each(kill_asleep);
+    scene.terminator.kill_workers();
     peer.echo().expect("an echo after a crash after the reload");
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }

@@ -231,7 +231,7 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
         let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo");
         if round == 0 {
-            scene.terminator.workers().into_iter().for_each(kill_asleep);
+            scene.terminator.kill_workers();
         }
     }
     // A keeper is identified by its worker, and the last worker may just have been killed.
