@@ -286,7 +286,7 @@ impl Handshake {
     }
 
     /// Ends an established handshake: writes its secrets into `state`, in place, and drops every library object
-    /// except the one in [`Rested::tickets`].
+    /// except those in [`Rested`].
     pub fn rest(mut self, state: &mut record::State) -> Result<Rested, HandshakeFailure> {
         match self.phase {
             Phase::Established => {}

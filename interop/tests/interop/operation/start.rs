@@ -41,6 +41,22 @@ impl Attempt {
         })
     }
 
+    /// Starts it after this shell command, in a mount namespace of its own. Returns false if that is not possible here.
+    fn run_after(&mut self, command: &str) -> bool {
+        if !tools::present(&["unshare"]) {
+            return false;
+        }
+        if !rustix::process::geteuid().is_root() {
+            tools::unavailable("a mount namespace needs root");
+            return false;
+        }
+        let unshare = [tools::path("unshare"), "--mount".into()];
+        let command = format!("{command} && exec \"$@\"");
+        let shell = ["sh", "-c", &command, "sh"].map(str::to_owned);
+        self.wrapper = unshare.into_iter().chain(shell).collect();
+        true
+    }
+
     fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let file = self.folder.path().join(name);
         std::fs::write(&file, content).expect("a file in the test's folder");
@@ -548,15 +564,9 @@ fn a_machine_without_proc() {
     let Some(mut attempt) = Attempt::new() else {
         return;
     };
-    requires!("unshare");
-    if !rustix::process::geteuid().is_root() {
-        tools::unavailable("a mount namespace needs root");
+    if !attempt.run_after("mount -t tmpfs none /proc") {
         return;
     }
-    let hidden = "mount -t tmpfs none /proc && exec \"$@\"";
-    let unshare = [tools::path("unshare"), "--mount".into()];
-    let shell = ["sh", "-c", hidden, "sh"].map(str::to_owned);
-    attempt.wrapper = unshare.into_iter().chain(shell).collect();
     let says = [
         "the file system /proc is missing",
         "mount -t proc proc /proc",
@@ -570,22 +580,14 @@ fn a_full_disk_under_the_ticket_keys() {
     let Some(mut attempt) = Attempt::new() else {
         return;
     };
-    requires!("unshare");
-    if !rustix::process::geteuid().is_root() {
-        tools::unavailable("a mount namespace needs root");
-        return;
-    }
     let full = attempt.folder.path().join("full");
     std::fs::create_dir(&full).expect("a directory");
     let secret = attempt.write("secret", [b's'; 32]);
     std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
-    let fill = format!(
-        "mount -t tmpfs -o size=4k none {0} && printf x > {0}/all && exec \"$@\"",
-        full.display()
-    );
-    let unshare = [tools::path("unshare"), "--mount".into()];
-    let shell = ["sh", "-c", &fill, "sh"].map(str::to_owned);
-    attempt.wrapper = unshare.into_iter().chain(shell).collect();
+    let fill = "mount -t tmpfs -o size=4k none {} && printf x > {}/all";
+    if !attempt.run_after(&fill.replace("{}", &full.to_string_lossy())) {
+        return;
+    }
     let file = attempt.write(
         "dormouse.toml",
         attempt.toml(&format!(
