@@ -51,10 +51,12 @@ fn occupied_by_the_running(config: &Config) -> Occupied {
     let running = AdminAddress::of(&config.process.admin).map(|admin| admin.question("/status"));
     match running {
         Some(Ok(Status { listeners, .. })) => Occupied {
+            // The status lists it among the listeners.
+            metrics: None,
             listeners,
-            admin: true,
+            admin: Some(config.process.admin.clone()),
         },
-        _ => Occupied::nothing(),
+        _ => Occupied::default(),
     }
 }
 

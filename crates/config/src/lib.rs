@@ -26,7 +26,9 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use checks::listeners::{item_of as listen_item, overlap as listeners_overlap};
+pub use checks::listeners::{
+    item_of as listen_item, metrics_overlap, overlap as listeners_overlap,
+};
 pub use config::Config;
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;

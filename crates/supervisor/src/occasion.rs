@@ -1,7 +1,7 @@
 //! The circumstances in which a configuration is loaded: a start, a check, a reload.
 
 use crate::systemd::InheritedListeners;
-use dormouse_config::{self as config, Config, Purpose, Severity};
+use dormouse_config::{self as config, Admin, Config, MetricsAddress, Purpose, Severity};
 use std::io;
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ impl Occasion<'static> {
             look_up: &config::look_up,
             occupied: &|_| Occupied {
                 listeners: InheritedListeners::from_environment().addresses(),
-                admin: false,
+                ..Occupied::default()
             },
         }
     }
@@ -38,15 +38,10 @@ impl Occasion<'static> {
 pub struct Occupied {
     /// The listeners.
     pub listeners: Vec<String>,
-    /// Whether the admin socket is in use, and may be.
-    pub admin: bool,
-}
-
-impl Occupied {
-    /// No address is in use.
-    pub fn nothing() -> Occupied {
-        Occupied::default()
-    }
+    /// The metrics address.
+    pub metrics: Option<MetricsAddress>,
+    /// The admin address.
+    pub admin: Option<Admin>,
 }
 
 /// Severity of a missing privilege: a warning for `check`, because the user who serves may have it.

@@ -56,10 +56,10 @@ pub(crate) fn load(
     let occasion = Occasion {
         purpose: Purpose::Serve,
         look_up: &look_up,
-        // Another admin address takes effect at the next start, and is tried then.
         occupied: &|_| Occupied {
             listeners: listeners.to_vec(),
-            admin: true,
+            metrics: edition.config.process.metrics,
+            admin: Some(edition.config.process.admin.clone()),
         },
     };
     let former = &edition.material.certificates;

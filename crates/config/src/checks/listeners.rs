@@ -10,7 +10,7 @@ use crate::option::option_type::ITEMS_MAX;
 use crate::section::Section;
 use crate::values::endpoints::{Listen, PlainListen};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A TCP address to listen on, and where it was written.
 pub(crate) struct Listener {
@@ -184,6 +184,12 @@ pub fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+/// Whether the metrics address shares clients with a listener. `[::]` includes IPv4 there.
+pub fn metrics_overlap(metrics: SocketAddr, listener: SocketAddr) -> bool {
+    let is_all = metrics.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    overlap(metrics, listener) || is_all && metrics.port() == listener.port()
 }
 
 /// Reports backends that are listeners of this program.

@@ -1,6 +1,6 @@
 //! Checks of the program's options.
 
-use crate::checks::listeners::{self, overlap};
+use crate::checks::listeners::{self, Listener, metrics_overlap};
 use crate::checks::unused;
 use crate::config::Config;
 use crate::input::locations::Locations;
@@ -11,7 +11,6 @@ use crate::values::admin::Admin;
 use crate::values::endpoints::{Backend, PlainListen};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// Reports mistakes among the program's options.
@@ -56,12 +55,9 @@ fn metrics(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCol
     let Some(MetricsAddress(address)) = config.process.metrics else {
         return;
     };
-    // Unlike other listeners, `[::]` includes IPv4 here.
-    let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    let takes =
-        |other: SocketAddr| overlap(other, address) || is_all && other.port() == address.port();
     let others = listeners::all(config, locations);
-    if let Some(other) = others.iter().find(|other| takes(other.address)) {
+    let overlaps = |other: &&Listener| metrics_overlap(address, other.address);
+    if let Some(other) = others.iter().find(overlaps) {
         let line = mistakes.line_in_words(&other.location);
         mistakes.error(
             &locations.first_of(&["metrics", "admin"]),

@@ -69,16 +69,17 @@ pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
 }
 
 /// Checks whether [`listen`] would open a listener, without listening and without creating or removing a file.
+/// `v6only` is as in [`ListenOptions`].
 ///
 /// # Errors
 /// See [`listen`].
-pub fn try_listen(address: &Addr) -> io::Result<()> {
+pub fn try_listen(address: &Addr, v6only: bool) -> io::Result<()> {
     match address {
         Addr::Tcp(ip) => {
             let socket = new_socket(address, OnExec::Close)?;
             sockopt::set_socket_reuseaddr(&socket, true)?;
             if ip.is_ipv6() {
-                sockopt::set_ipv6_v6only(&socket, true)?;
+                sockopt::set_ipv6_v6only(&socket, v6only)?;
             }
             Ok(rustix::net::bind(&socket, ip)?)
         }

@@ -371,7 +371,7 @@ mod tests {
         let occasion = Occasion {
             purpose: LoadPurpose::Check,
             look_up: &|_, _| Ok(Vec::new()),
-            occupied: &|_| Occupied::nothing(),
+            occupied: &|_| Occupied::default(),
         };
         let Ready { loaded, material } =
             load::load(&source, &occasion).unwrap_or_else(|mistakes| panic!("{mistakes}"));

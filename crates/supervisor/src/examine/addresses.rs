@@ -9,7 +9,7 @@ use crate::occasion::{Occasion, Occupied, of_privilege};
 use crate::systemd::InheritedListeners;
 use dormouse_config::{
     Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
-    listen_item, listeners_overlap,
+    listen_item, listeners_overlap, metrics_overlap,
 };
 use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr};
@@ -69,30 +69,34 @@ fn own_overlap(address: &Addr, occupied: &Occupied) -> Option<SocketAddr> {
     let Addr::Tcp(address) = address else {
         return None;
     };
-    let own = occupied.listeners.iter().flat_map(|own| own.parse());
-    own.into_iter()
-        .find(|own: &SocketAddr| listeners_overlap(*own, *address))
+    own_addresses(occupied).find(|own| listeners_overlap(*own, *address))
 }
 
+fn own_addresses(occupied: &Occupied) -> impl Iterator<Item = SocketAddr> {
+    occupied.listeners.iter().flat_map(|own| own.parse())
+}
+
+/// Tries the addresses of control. A reload does not open other ones: they take effect at the next start, which must not
+/// fail then.
 fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut Findings) {
-    let place = Place::Program("admin");
-    match &config.process.admin {
-        Admin::Unix(path) if !occupied.admin && !is_orphaned(path) => {
-            let context = (config, purpose);
+    let process = &config.process;
+    let is_own = occupied.admin.as_ref() == Some(&process.admin);
+    match &process.admin {
+        Admin::Unix(path) if !is_own && !is_orphaned(path) => {
+            let (place, context) = (Place::Program("admin"), (config, purpose));
             unix_listener(path, "the admin socket", place, context, findings);
         }
         Admin::Unix(_) | Admin::Auto | Admin::None | Admin::Loopback(_) => {}
     }
-    if let Some(MetricsAddress(address)) = config.process.metrics {
-        let address = Addr::Tcp(address);
-        // The running instance, which answers at the admin socket, owns the metrics address.
-        if !occupied.admin && !occupied.listeners.contains(&address.to_string()) {
-            listener(
-                &address,
-                Place::Program("metrics"),
-                (config, purpose),
-                findings,
-            );
+    if let Some(MetricsAddress(address)) = process.metrics {
+        let own = occupied.metrics.map(|MetricsAddress(own)| own);
+        let mut own = own_addresses(occupied).chain(own);
+        // The program's own addresses are free at the next start.
+        if !own.any(|own| metrics_overlap(address, own)) {
+            let place = Place::Program("metrics");
+            let address = Addr::Tcp(address);
+            let tried = socket::try_listen(&address, false);
+            not_listening(tried, &address, place, (config, purpose), findings);
         }
     }
 }
@@ -129,13 +133,19 @@ fn sources(index: usize, given: &[SourceAddress], findings: &mut Findings) {
 }
 
 /// Reports an address that cannot be listened on.
-fn listener(
+fn listener(address: &Addr, place: Place, context: (&Config, Purpose), findings: &mut Findings) {
+    let tried = socket::try_listen(address, true);
+    not_listening(tried, address, place, context, findings);
+}
+
+fn not_listening(
+    tried: io::Result<()>,
     address: &Addr,
     place: Place,
     (config, purpose): (&Config, Purpose),
     findings: &mut Findings,
 ) {
-    let Err(error) = socket::try_listen(address) else {
+    let Err(error) = tried else {
         return;
     };
     let mut severity = Severity::Error;

@@ -73,9 +73,9 @@ const ALL: &[NamedMistake] = &[
     ),
     wrong("include = 'pipe'", "", &["pipe is a pipe"]),
     wrong(
-        "metrics = '[::]:8443'",
-        "",
-        &["8443 is already a listener", "an address of its own"],
+        "metrics = '[::]:8447'",
+        "listen = '127.0.0.1:8447'",
+        &["8447 is already a listener", "an address of its own"],
     ),
     wrong(
         "metrics = '127.0.0.1:9901'\nredirect = ':9901'",

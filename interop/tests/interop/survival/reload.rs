@@ -282,6 +282,56 @@ fn options_that_need_a_restart_are_named() {
     });
 }
 
+/// Other addresses of control are opened by the next start, which must not fail then: a reload tries them.
+#[test]
+fn control_addresses_that_the_next_start_could_not_open_reject_a_reload() {
+    requires!(Can::BeDormouse);
+    let ip = unused_host();
+    let scene = Scene::with(|settings| {
+        settings.option("metrics", &format!("{ip}:9901"));
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let taken = TcpListener::bind((ip, 0)).expect("an address");
+    let port = taken.local_addr().expect("an address").port();
+    let holder = format!("(pid {})", std::process::id());
+    let own = format!("metrics = \"{ip}:9901\"");
+    let socket = "admin = \"admin.sock\"".to_owned();
+    let path = scene.folder.path().join("not-a-socket");
+    fs::write(&path, "").expect("a file");
+    let rejected = [
+        (&own, format!("metrics = \"{ip}:{port}\""), &*holder),
+        // Includes IPv4, unlike `[::]` of a route.
+        (&own, format!("metrics = \"[::]:{port}\""), "[::]"),
+        (
+            &socket,
+            "admin = \"not-a-socket\"".to_owned(),
+            "not a socket",
+        ),
+        (
+            &socket,
+            "admin = \"missing/x\"".to_owned(),
+            "no such directory",
+        ),
+    ];
+    for (before, after, says) in &rejected {
+        edit(&scene, |text| text.replace(*before, after));
+        let why = admin.order("/reload").expect_err(after);
+        assert!(why.contains(says) && why.contains(&**after), "{why}");
+        edit(&scene, |text| text.replace(&**after, before));
+    }
+    // A free address is accepted, and so are all of the program's own, which are free at the next start.
+    for after in [format!("{ip}:9902"), "0.0.0.0:9901".to_owned()] {
+        let after = format!("metrics = \"{after}\"");
+        edit(&scene, |text| text.replace(&own, &after));
+        let words = admin.order("/reload").expect("a reload");
+        assert!(words.contains("need a restart: metrics"), "{words}");
+        edit(&scene, |text| text.replace(&after, &own));
+    }
+    let words = admin.order("/reload").expect("a reload");
+    assert!(!words.contains("restart"), "{words}");
+}
+
 /// A keeper's settings stay as they were at its start: it cannot change its user, and with another timeout it
 /// would kill a healthy worker. So the next crash is repaired as usual.
 #[test]
