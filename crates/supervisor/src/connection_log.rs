@@ -12,12 +12,15 @@ use dormouse_config::{Config, LogTarget};
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
 use dormouse_helpers::helper::{Privileges, RestartTimer};
 use dormouse_reactor::Fd;
+use dormouse_reactor::file::behind_links;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signal;
 use dormouse_tables::counters::Common;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 
 /// Time for a process to write its last lines; then main kills it.
 const LAST_LINES_MS: u64 = 2_000;
@@ -49,7 +52,7 @@ impl LogFile {
             Ok(fd) => Ok(Some(LogFile::File(fd))),
             Err(error) => Err(ServeError::System {
                 what: format!("open the connection log {}", path.display()),
-                hint: hint(&error),
+                hint: hint(path, &error),
                 error,
             }),
         }
@@ -80,12 +83,19 @@ impl Drop for LogFile {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(path: &Path, error: &io::Error) -> &'static str {
     match error.kind() {
+        _ if is_named_pipe(path) => "a pipe needs a process that reads from it: start that first",
         io::ErrorKind::NotFound => "create its directory first",
         io::ErrorKind::PermissionDenied => "the user who starts dormouse needs write access",
         _ => "",
     }
+}
+
+/// Pipes without a name, such as `/dev/stdout` may be, have no file at the end of the links.
+pub(crate) fn is_named_pipe(path: &Path) -> bool {
+    let file = behind_links(path).and_then(|file| file.symlink_metadata());
+    file.is_ok_and(|found| found.file_type().is_fifo())
 }
 
 /// The process, and the file that it writes.

@@ -117,6 +117,12 @@ impl ControlProcess {
         Ok(())
     }
 
+    /// Opens the admin socket again if its file was removed or replaced. Then another process starts, as after
+    /// [`ControlProcess::end`].
+    pub(crate) fn recover_admin(&mut self, poller: &Poller) -> Option<Pid> {
+        self.addresses.recover_admin().then(|| self.end(poller))?
+    }
+
     /// Where the process listens.
     pub(crate) fn addresses(&self) -> &ControlAddresses {
         &self.addresses

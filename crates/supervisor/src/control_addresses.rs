@@ -2,6 +2,7 @@
 //! opens both and keeps them across restarts of control.
 
 use crate::error::{ServeError, system};
+use crate::socket_file::SocketFile;
 use dormouse_config::{Admin, Config, MetricsAddress};
 use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, ListenOptions};
@@ -23,7 +24,7 @@ pub(crate) struct ControlAddresses {
 
 struct AdminSocket {
     listener: Fd,
-    path: PathBuf,
+    file: SocketFile,
 }
 
 /// The listeners, for the next binary in this process.
@@ -54,7 +55,7 @@ impl ControlAddresses {
         ControlAddresses {
             admin: admin.map(|(listener, path)| AdminSocket {
                 listener: Fd(*listener),
-                path: path.clone(),
+                file: SocketFile::at(path),
             }),
             metrics: state.metrics.map(Fd),
             metrics_is_loopback: state.metrics_is_loopback,
@@ -65,7 +66,7 @@ impl ControlAddresses {
     pub(crate) fn state(&self) -> ControlAddressesState {
         let admin = self.admin.as_ref();
         ControlAddressesState {
-            admin: admin.map(|admin| (admin.listener.0, admin.path.clone())),
+            admin: admin.map(|admin| (admin.listener.0, admin.file.path().to_owned())),
             metrics: self.metrics.map(|fd| fd.0),
             metrics_is_loopback: self.metrics_is_loopback,
         }
@@ -74,6 +75,24 @@ impl ControlAddresses {
     /// The admin socket, listening.
     pub(crate) fn admin(&self) -> Option<Fd> {
         self.admin.as_ref().map(|admin| admin.listener)
+    }
+
+    /// Opens the admin socket again if its file was removed or replaced. Returns whether it did.
+    pub(crate) fn recover_admin(&mut self) -> bool {
+        let Some(lost) = self.admin.as_mut().filter(|admin| admin.file.is_lost()) else {
+            return false;
+        };
+        let path = lost.file.path();
+        match open_unix(path) {
+            Ok(next) => {
+                std::mem::replace(lost, next).listener.close();
+                true
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "admin socket not available");
+                false
+            }
+        }
     }
 
     /// The listeners' descriptors.
@@ -152,7 +171,7 @@ fn open_unix(path: &Path) -> io::Result<AdminSocket> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(AdminSocket {
         listener,
-        path: path.to_owned(),
+        file: SocketFile::at(path),
     })
 }
 
@@ -180,7 +199,7 @@ impl Drop for ControlAddresses {
     fn drop(&mut self) {
         self.fds().into_iter().for_each(Fd::close);
         if let Some(admin) = &self.admin {
-            let _ = fs::remove_file(&admin.path);
+            admin.file.remove();
         }
     }
 }

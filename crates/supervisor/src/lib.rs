@@ -62,6 +62,7 @@ mod scout;
 mod serving;
 mod session_files;
 mod shared_memory;
+mod socket_file;
 mod source;
 mod start;
 mod supervisor;

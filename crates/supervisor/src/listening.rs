@@ -2,6 +2,7 @@
 
 use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
+use crate::socket_file::SocketFile;
 use crate::systemd::{self, InheritedListeners, addresses_of, ports_of_both_families};
 use dormouse_config::{Config, PlainListen};
 use dormouse_handover::{Descriptors, Handover};
@@ -17,10 +18,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 struct Listener {
     address: Addr,
     fd: Fd,
+    /// The file of a unix socket.
+    file: Option<SocketFile>,
     /// Numbers of the routes that share it.
     routes: Vec<u16>,
     /// Opened by systemd, which keeps it open after this program has ended.
     inherited: bool,
+}
+
+impl Listener {
+    /// Whether clients can reach it. The file of a unix socket may be lost; systemd has to make its own again.
+    fn is_reachable(&self) -> bool {
+        self.inherited || !self.file.as_ref().is_some_and(SocketFile::is_lost)
+    }
 }
 
 /// All listening sockets, and the numbers of their routes.
@@ -53,6 +63,7 @@ impl Listening {
         let all = of_both_families(listen_targets(&handover.config), &both);
         let all = all.into_iter().zip(open);
         let adopt = |address: Addr, fd: i32, routes: Vec<u16>| Listener {
+            file: file_of(&address),
             address,
             fd: Fd(fd),
             routes,
@@ -100,18 +111,14 @@ impl Listening {
         let count = of_routes.len();
         let redirects = of_both_families(redirect_targets(config), &both);
         for (address, shown, indices) in of_routes.into_iter().chain(redirects) {
-            let is_open = |listener: &&Listener| listener.address == address;
+            let routes = routes_behind(&indices, &numbers.list());
+            let is_open = |one: &&Listener| one.address == address && one.is_reachable();
             let opened = match open.iter().find(is_open) {
-                Some(listener) => Ok((listener.fd, listener.inherited)),
+                Some(listener) => Ok(listener.clone()),
                 None => listen_on(&address, &shown, &options(config), inherited),
             };
             match opened {
-                Ok((fd, inherited)) => listeners.push(Listener {
-                    address,
-                    fd,
-                    routes: routes_behind(&indices, &numbers.list()),
-                    inherited,
-                }),
+                Ok(listener) => listeners.push(Listener { routes, ..listener }),
                 Err(error) => {
                     close_all_but(open, &listeners);
                     return Err(error);
@@ -194,14 +201,14 @@ impl Listening {
 
     /// The addresses of all listeners.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        let all = self.listeners.iter().chain(&self.redirects);
-        all.flat_map(|one| addresses_of(&one.address, one.fd))
-            .collect()
+        addresses_of_all(&self.all())
     }
 
-    /// The addresses that a reload can use: those of all listeners, and of sockets from systemd.
+    /// The addresses that a reload can use: those of reachable listeners, and of sockets from systemd.
     pub(crate) fn usable_addresses(&self) -> Vec<String> {
-        [self.addresses(), self.spare.addresses()].concat()
+        let mut usable = self.all();
+        usable.retain(Listener::is_reachable);
+        [addresses_of_all(&usable), self.spare.addresses()].concat()
     }
 
     /// The sockets from systemd that no route uses.
@@ -229,6 +236,12 @@ impl Listening {
     }
 }
 
+fn addresses_of_all(listeners: &[Listener]) -> Vec<String> {
+    let all = listeners.iter();
+    all.flat_map(|one| addresses_of(&one.address, one.fd))
+        .collect()
+}
+
 fn routes_behind(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
     let numbers = indices.iter().map(|&index| numbers.get(index).copied());
     numbers.map(Option::unwrap_or_default).collect()
@@ -248,10 +261,14 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     }
 }
 
-/// Removes the file of a unix socket, so that new clients are refused.
 fn remove_file(listener: &Listener) {
-    if let Addr::Unix(path) = &listener.address {
-        let _ = std::fs::remove_file(path);
+    listener.file.iter().for_each(SocketFile::remove);
+}
+
+fn file_of(address: &Addr) -> Option<SocketFile> {
+    match address {
+        Addr::Tcp(_) => None,
+        Addr::Unix(path) => Some(SocketFile::at(path)),
     }
 }
 
@@ -356,18 +373,25 @@ fn resume<'a>(
     }
 }
 
-/// Opens a listener, or takes it from systemd; then the second value is `true`.
+/// Opens a listener, still without routes, or takes it from systemd.
 fn listen_on(
     address: &Addr,
     shown: &str,
     options: &ListenOptions,
     inherited: &mut InheritedListeners,
-) -> Result<(Fd, bool), ServeError> {
+) -> Result<Listener, ServeError> {
     let ready = match inherited.take(address) {
         // Another worker may accept the client first; accept must not block then.
         Some(fd) => fd.set_nonblocking().map(|()| (fd, true)),
         None => socket::listen(address, options).map(|fd| (fd, false)),
     };
+    let ready = ready.map(|(fd, inherited)| Listener {
+        address: address.clone(),
+        fd,
+        file: file_of(address),
+        routes: Vec::new(),
+        inherited,
+    });
     ready.map_err(|error| match inherited.handed_in() {
         Some(others) => ServeError::System {
             what: format!(

@@ -5,6 +5,7 @@ mod addresses;
 pub(crate) mod directories;
 mod holder;
 
+use crate::connection_log::{LogFile, is_named_pipe};
 use crate::contexts;
 use crate::findings::Findings;
 use crate::material::Material;
@@ -20,7 +21,6 @@ use dormouse_handover::unix_time;
 use dormouse_reactor::{process, sandbox};
 use dormouse_routes::contexts::warm_up;
 use dormouse_tables::backends::Backends;
-use std::fs::OpenOptions;
 
 /// Examines what the configuration names; `material` was read for it.
 pub(crate) fn examine(
@@ -33,7 +33,7 @@ pub(crate) fn examine(
     confinement(config, findings);
     ticket_keys::examine(config, findings);
     session_file(config, findings);
-    connection_log(config, findings);
+    connection_log(config, occasion.purpose, findings);
     addresses::examine(config, occasion, findings);
     if !findings.has_errors()
         && let Err(why) = build_contexts(config, material)
@@ -112,7 +112,7 @@ fn check_syslog(address: &SyslogAddress, option: &'static str, findings: &mut Fi
     }
 }
 
-fn connection_log(config: &Config, findings: &mut Findings) {
+fn connection_log(config: &Config, purpose: Purpose, findings: &mut Findings) {
     if let LogDestination::Syslog(address) = &config.log.log_to {
         check_syslog(address, "log_to", findings);
     }
@@ -127,11 +127,17 @@ fn connection_log(config: &Config, findings: &mut Findings) {
         findings.error(place, what);
     } else if !path.exists() {
         directories::directory_of(path, "the connection log", place, findings);
-    } else if path.is_file()
-        && let Err(error) = OpenOptions::new().append(true).open(path)
-    {
-        let what = format!("{}: cannot be written: {error}", path.display());
-        findings.error(place, what);
+    } else if is_named_pipe(path) {
+        // Whether a process reads from it shows only when it is opened; to close it again would end that process's input.
+        let what = format!(
+            "{}: is a pipe; `serve` starts only while a process reads from it",
+            path.display()
+        );
+        if purpose == Purpose::Check {
+            findings.warning(place, what);
+        }
+    } else if let Err(error) = LogFile::open(config) {
+        findings.error(place, error.to_string());
     }
 }
 

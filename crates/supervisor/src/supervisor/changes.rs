@@ -129,6 +129,12 @@ impl Supervisor {
                     waits_for_restart = self.waits_for_restart(),
                     "configuration reloaded"
                 );
+                if let (Some(control), []) = (&mut self.control, &*requests) {
+                    // Without requests: a client that waits for a reload has found the socket.
+                    self.history
+                        .ending
+                        .extend(control.recover_admin(&self.poller));
+                }
                 self.reload.wait(Cause::Reload, requests, words);
                 self.finish_reload_if_complete();
             }

@@ -19,7 +19,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
 /// A `dormouse serve` in front of an echo backend: the server of most tests here.
-fn server() -> Scene {
+pub(super) fn server() -> Scene {
     server_with(|_| {})
 }
 

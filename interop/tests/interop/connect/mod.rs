@@ -3,3 +3,4 @@
 mod local_clients;
 mod servers;
 mod stacks;
+mod unix_files;

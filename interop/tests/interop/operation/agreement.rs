@@ -373,6 +373,25 @@ fn all_mistakes_are_reported_at_once() {
     assert!(said.contains("6 mistakes in dormouse.toml"), "{said}");
 }
 
+/// Only the start can find out whether a process reads from a pipe: `check` would end that process's input. So it warns.
+#[test]
+fn a_pipe_as_connection_log_needs_a_reader() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    site.write("connection_log = 'pipe'", "");
+    let expected = [
+        ("check", 0, "pipe: is a pipe"),
+        ("serve", 3, "start that first"),
+    ];
+    for (command, status, says) in expected {
+        let ran = site.run(command);
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(status), "{command}: {said}");
+        assert!(said.contains(says), "{command}: {said}");
+    }
+}
+
 /// An address in use is an error of both commands, which name its owner; the running instance itself is
 /// allowed to use it.
 #[test]
