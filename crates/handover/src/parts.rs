@@ -20,7 +20,10 @@ pub(crate) const HANDOVER_VERSION: u64 = 3;
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
 const HEAD_BYTES: usize = 8 * 5;
 /// Maximum length of a part, so that a damaged head can't make the reader allocate all memory.
-const PART_BYTES_MAX: usize = 64 << 20;
+const PART_BYTES_MAX: usize = 256 << 20;
+/// Maximum length of all certificates and revocation lists. JSON writes each line break as two bytes, and the
+/// configuration is in the same part.
+pub const MATERIAL_BYTES_MAX: usize = PART_BYTES_MAX / 4 * 3;
 
 /// Writes a text as the second part, for a process that can't read its source.
 pub fn write_text(text: &str) -> io::Result<Fd> {
@@ -49,12 +52,12 @@ pub fn join_secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
 pub type Part = std::ops::Range<usize>;
 
 /// Writes the three parts into a new memory file that can't be changed. Fails if a part is larger than
-/// 64 MiB, or if the system has no memory.
+/// 256 MiB, or if the system has no memory.
 pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
     let parts = [keeper, public, secrets];
     if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
         return Err(io::Error::other(
-            "configuration or certificates are larger than 64 MiB",
+            "configuration or certificates are larger than 256 MiB",
         ));
     }
     let head: Vec<u8> = [MAGIC, HANDOVER_VERSION]

@@ -39,6 +39,8 @@ pub fn serve(ready: Ready, source: Source, set_logs: fn(&Log)) -> Result<(), Ser
     process_setup::prepare_process()?;
     let mut supervisor = prepare(&loaded.settled(), source, set_logs, material)?;
     start_pairs(&mut supervisor, oom)?;
+    // Frees what was parsed to check the configuration.
+    process::return_heap();
     supervisor.run()
 }
 

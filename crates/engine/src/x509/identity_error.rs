@@ -17,8 +17,11 @@ pub struct IdentityError {
 pub enum IdentityProblem {
     /// The file cannot be read.
     Unreadable(String),
-    /// The file is larger than any certificate or key.
-    TooLarge,
+    /// The file is larger than what is read of its kind.
+    TooLarge {
+        /// The limit in bytes.
+        max: usize,
+    },
     /// The file is empty.
     Empty,
     /// The file is not PEM.
@@ -69,7 +72,13 @@ impl fmt::Display for IdentityProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Self::TooLarge => write!(f, "is larger than 1 MiB"),
+            Self::TooLarge { max } => {
+                write!(
+                    f,
+                    "is larger than {} MiB, the limit for this file",
+                    max >> 20
+                )
+            }
             Self::Empty => write!(f, "is empty"),
             Self::NotPem => write!(
                 f,

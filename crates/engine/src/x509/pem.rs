@@ -13,12 +13,23 @@ use zeroize::Zeroizing;
 
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 
-/// Maximum size of a PEM file: a certificate, a key, authorities or a revocation list.
+/// Maximum size of a file with certificates or a key.
 const FILE_MAX: usize = 1 << 20;
+/// Maximum size of a file with authorities or revocation lists. Public authorities have lists of 20 MiB; base64 adds a
+/// third.
+const TRUST_FILE_MAX: usize = 32 << 20;
 
-/// Reads a PEM file for [`crate::Identity`] and [`crate::TrustStore`]. The text is wiped when dropped, because
-/// it may be a key.
+/// Reads a PEM file for [`crate::Identity`]: up to 1 MiB. The text is wiped when dropped, because it may be a key.
 pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
+    read_up_to(path, FILE_MAX)
+}
+
+/// Reads a PEM file for [`crate::TrustStore`] and [`crate::ClientCertificates`]: up to 32 MiB.
+pub fn read_trust_file(path: &Path) -> Result<String, IdentityError> {
+    read_up_to(path, TRUST_FILE_MAX).map(|mut text| std::mem::take(&mut *text))
+}
+
+fn read_up_to(path: &Path, max: usize) -> Result<Zeroizing<String>, IdentityError> {
     let refuse = |problem| IdentityError {
         file: path.display().to_string(),
         problem,
@@ -27,13 +38,13 @@ pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
     // Allocated in full at the start, because a growing vector leaves copies behind.
     let expected = file.metadata().map_or(0, |found| found.len());
-    let room = usize::try_from(expected).unwrap_or(FILE_MAX).min(FILE_MAX) + 1;
+    let room = usize::try_from(expected).unwrap_or(max).min(max) + 1;
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut len = 0;
     loop {
         let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) else {
             // The file is too large, or it grew just now; then the next read succeeds.
-            return Err(refuse(IdentityProblem::TooLarge));
+            return Err(refuse(IdentityProblem::TooLarge { max }));
         };
         match file.read(rest) {
             Ok(0) => break,
@@ -170,5 +181,25 @@ mod tests {
             let again = chain(encode(&der).as_bytes(), "test").unwrap();
             assert_eq!(again, [CertificateDer::from(der)]);
         }
+    }
+
+    #[test]
+    fn each_kind_of_file_has_a_limit_that_its_error_names() {
+        let path = std::env::temp_dir().join(format!("dormouse-pem-{}", std::process::id()));
+        let read = |len: usize| {
+            std::fs::write(&path, vec![b'x'; len]).unwrap();
+            (read_file(&path), read_trust_file(&path))
+        };
+        let (pair, trust) = read((1 << 20) + 1);
+        assert!(pair.unwrap_err().to_string().contains("larger than 1 MiB"));
+        assert_eq!(trust.unwrap().len(), (1 << 20) + 1);
+        let (_, trust) = read((32 << 20) + 1);
+        assert!(
+            trust
+                .unwrap_err()
+                .to_string()
+                .contains("larger than 32 MiB")
+        );
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -153,7 +153,7 @@ fn unreadable_files_are_errors() {
     let huge = files.directory().join("huge.pem");
     std::fs::write(&huge, vec![b'-'; (1 << 20) + 1]).unwrap();
     let error = Identity::from_files(&huge, &files.key()).unwrap_err();
-    assert_eq!(error.problem, IdentityProblem::TooLarge);
+    assert_eq!(error.problem, IdentityProblem::TooLarge { max: 1 << 20 });
 }
 
 /// As editors of other systems save it.

@@ -22,7 +22,8 @@ pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of, load_client_trust};
 
 use crate::findings::Findings;
-use dormouse_config::Config;
+use dormouse_config::{Config, Place};
+use dormouse_handover::parts::MATERIAL_BYTES_MAX;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -47,12 +48,34 @@ impl Material {
     /// Reads everything. The result is valid only if no error was found. Self-signed certificates and OCSP
     /// responses in `former` are reused.
     pub(crate) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Material {
-        Material {
+        let material = Material {
             certificates: certificates::load(config, former, findings),
             client_trust: trust::load_client_trust(config, findings),
             origins: trust::load_origins(config, findings),
             backend_tls: trust::load_backend_tls(config, findings),
+        };
+        let bytes = material.bytes();
+        if bytes > MATERIAL_BYTES_MAX {
+            let what = format!(
+                "certificates and revocation lists of all routes have {} MiB together; at most {} MiB are allowed\nlet fewer routes read the large files: each route counts its own",
+                bytes >> 20,
+                MATERIAL_BYTES_MAX >> 20
+            );
+            findings.error(Place::Whole, what);
         }
+        material
+    }
+
+    fn bytes(&self) -> usize {
+        let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
+        let certificates = self.certificates.iter().flatten().map(pem);
+        let trust = self.client_trust.iter().flatten();
+        let lists = trust.clone().flat_map(|trust| &trust.crls);
+        let origins = self.origins.iter().chain(self.backend_tls.iter().flatten());
+        let roots = origins.flat_map(|origin| &origin.roots).map(String::len);
+        let roots = roots.chain(trust.map(|trust| trust.roots.len()));
+        let lists = lists.map(|(_, list)| list.len());
+        certificates.chain(roots).chain(lists).sum()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Reading a certificate with its key, and its OCSP response.
 
 use super::files::PairFiles;
-use dormouse_engine::{Identity, OcspProblem, read_pem_file};
+use dormouse_engine::{Identity, IdentityError, OcspProblem, read_pem_file};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_reactor::file::open_regular;
 use std::io::Read as _;
 use std::path::Path;
+use zeroize::Zeroizing;
 
 /// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
@@ -19,14 +20,15 @@ const SOON_S: u64 = 14 * DAY_S;
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
     match (read(cert).map(|text| certificates_in(&text)), read(key)) {
-        (Ok(chain), Ok(key)) => Some(Pem {
+        (Ok(chain), Ok(mut key)) => Some(Pem {
             name: names.0,
             key_name: names.1,
             chain,
             ocsp: Vec::new(),
             ocsp_from_file: false,
             is_pushed: false,
-            key,
+            // Moved: a copy would not be wiped.
+            key: std::mem::take(&mut *key),
         }),
         (chain, key) => {
             mistakes.extend([chain.err(), key.err()].into_iter().flatten());
@@ -112,13 +114,18 @@ pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
     warnings
 }
 
+/// Reads a file with a certificate or a key.
+fn read(path: &Path) -> Result<Zeroizing<String>, String> {
+    read_with(read_pem_file, path)
+}
+
 /// Reads a PEM file with the same limits as `dormouse check`.
-pub(super) fn read(path: &Path) -> Result<String, String> {
+pub(super) fn read_with<T>(
+    read: fn(&Path) -> Result<T, IdentityError>,
+    path: &Path,
+) -> Result<T, String> {
     open_regular(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
-    match read_pem_file(path) {
-        Ok(text) => Ok(text.as_str().to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    read(path).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

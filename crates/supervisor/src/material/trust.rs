@@ -2,10 +2,10 @@
 
 use super::files::files_of;
 use super::key_mode;
-use super::pair::{read, read_pair, warnings_of};
+use super::pair::{read_pair, read_with, warnings_of};
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route};
-use dormouse_engine::{Roots, SettingsError, TrustStore};
+use dormouse_engine::{Roots, SettingsError, TrustStore, read_trust_pem_file};
 use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,10 @@ fn clients_of(index: usize, route: &Route, findings: &mut Findings) -> Option<Cl
 fn read_all(path: &Path, what: &str) -> Result<Vec<(String, String)>, String> {
     let read_one = |file: PathBuf| Ok((file.display().to_string(), read(&file)?));
     files_of(path, what)?.into_iter().map(read_one).collect()
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    read_with(read_trust_pem_file, path)
 }
 
 fn read_roots(ca: &Ca, place: Place, findings: &mut Findings) -> Option<String> {

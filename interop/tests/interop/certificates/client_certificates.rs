@@ -181,7 +181,11 @@ fn changed_cas_and_crls_are_used() {
     let is_in = || is_accepted(&site, &carol).ok();
     wait::until("carol to come in", PATIENCE, is_in);
     let list = site.folder.path().join("crls/list.pem");
-    fs::write(list, authority().revocation_list(&[serial])).expect("written");
+    // As long as the lists of public authorities: some MiB.
+    let others = (0..90_000_u32).map(|n| [&[0x22], &n.to_be_bytes()[..], &[7; 11]].concat());
+    let long = authority().revocation_list(&others.chain([serial]).collect::<Vec<_>>());
+    assert!(long.len() > 3 << 20, "{} bytes", long.len());
+    fs::write(list, long).expect("written");
     let is_out = || {
         is_accepted(&site, &carol)
             .err()
