@@ -1,8 +1,9 @@
 //! The command line. The options of `serve` and `connect` come from the configuration's table of
 //! options.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use crate::import::ImportArgs;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -240,8 +241,17 @@ pub(crate) enum Command {
 impl Arguments {
     /// Parses the command line of this process. Exits if it is wrong, or asks for help.
     pub(crate) fn read() -> Arguments {
-        Arguments::try_parse().unwrap_or_else(|error| without_hidden_suggestions(error).exit())
+        Arguments::try_parse().unwrap_or_else(|error| exit(&without_hidden_suggestions(error)))
     }
+}
+
+/// Writes the help, the version or the mistake, and exits.
+fn exit(answer: &clap::Error) -> ! {
+    let written = answer.print().and_then(|()| io::stdout().flush());
+    if !answer.use_stderr() {
+        terminal::end_unless_written(written);
+    }
+    process::exit(answer.exit_code())
 }
 
 /// Removes suggestions of commands and flags that `--help` does not show: they are not for users.

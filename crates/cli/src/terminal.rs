@@ -32,11 +32,15 @@ pub(crate) fn can_draw() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Writes to standard output. A closed pipe (`| head`) is not an error; a full disk ends the program, because what
-/// it has written is incomplete.
+/// Writes to standard output.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    end_unless_written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Judges a write to standard output. A closed pipe (`| head`) is not an error; a full disk ends the program, because
+/// what it has written is incomplete.
+pub(crate) fn end_unless_written(written: io::Result<()>) {
     if let Err(why) = written
         && why.kind() != io::ErrorKind::BrokenPipe
     {

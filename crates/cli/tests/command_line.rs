@@ -384,14 +384,13 @@ fn reference_prints_the_reference() {
     assert!(ran.out.starts_with("# Reference\n"));
 }
 
-/// `dormouse import … > dormouse.toml` on a full disk has not succeeded.
+/// `dormouse import … > dormouse.toml` on a full disk has not succeeded, and neither has `dormouse --help > help.txt`.
 #[test]
 fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
-    let full = fs::OpenOptions::new().write(true).open("/dev/full");
-    let run = |stdout: std::process::Stdio| {
+    let run = |arguments: &str, stdout: std::process::Stdio| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         let output = command
-            .arg("schema")
+            .args(arguments.split(' '))
             .stdout(stdout)
             .stderr(std::process::Stdio::piped());
         let output = output.spawn().and_then(|child| child.wait_with_output());
@@ -399,15 +398,19 @@ fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), said)
     };
-    let (code, said) = run(full.expect("the device").into());
-    assert_eq!(code, Some(3), "{said}");
-    assert!(
-        said.contains("standard output cannot be written: No space left"),
-        "{said}"
-    );
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    assert_eq!(run(writer.into()), (Some(0), String::new()));
+    for arguments in ["schema", "--help", "-V", "ctl --help"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let (code, said) = run(arguments, full.expect("the device").into());
+        assert_eq!(code, Some(3), "{arguments}: {said}");
+        assert!(
+            said.contains("standard output cannot be written: No space left"),
+            "{arguments}: {said}"
+        );
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = run(arguments, writer.into());
+        assert_eq!(ended, (Some(0), String::new()), "{arguments}");
+    }
 }
 
 /// Before the wait: a hook before the end of a container has no second try.
