@@ -54,6 +54,11 @@ impl Edition {
         Edition::new(self.number + 1, now_ms, config, plan, material)
     }
 
+    /// Time for handshakes when workers become quiet.
+    pub(crate) fn handshake_grace_ms(&self) -> u64 {
+        self.config.timeouts.handshake_grace.as_millis() as u64
+    }
+
     /// The certificates that clients are shown, for control.
     pub(crate) fn reported_certificates(&self) -> Vec<control::Certificate> {
         self.reported.clone()

@@ -323,12 +323,20 @@ impl Pairs {
     }
 
     /// Handles a worker that has become quiet: if it is to be replaced, it exits, and its keeper starts the
-    /// next one.
+    /// next one. A worker that has read an order to its predecessor continues.
     pub(crate) fn renew(&self, worker: usize) {
-        let pair = self.all.get(worker);
-        if let Some(pair) = pair.filter(|pair| pair.renewal.is_some()) {
-            pair.order(&Order::HandOver);
+        if let Some(pair) = self.all.get(worker) {
+            pair.order(match pair.renewal {
+                Some(_) => &Order::HandOver,
+                None => &Order::Resume,
+            });
         }
+    }
+
+    /// Continues with the replacements that an upgrade has interrupted.
+    pub(crate) fn continue_renewals(&self) {
+        let renewed = self.all.iter().filter(|pair| pair.renewal.is_some());
+        renewed.for_each(|pair| pair.order(&Order::Quiesce));
     }
 
     /// Whether a worker is about to be replaced.

@@ -163,6 +163,18 @@ impl Upgrade {
         Some(Step::Wait)
     }
 
+    /// Handles a worker that has become ready in place of one that died, which had the order to become quiet.
+    pub(crate) fn note_ready(&mut self, worker: usize, grace_ms: u64, pairs: &Pairs) {
+        let Stage::Quiet { waiting } = &mut self.stage else {
+            return;
+        };
+        if !waiting.contains(&worker) {
+            waiting.push(worker);
+        }
+        self.deadline_ms = process::monotonic_ms() + grace_ms + QUIET_MS;
+        pairs.order(worker, &Order::Quiesce);
+    }
+
     /// Handles a report of a worker or keeper. A report about a new keeper counts only if it comes from the
     /// keeper of the pair, or from the process that this keeper has named. The kernel names the sender, so a
     /// worker cannot name a process.
@@ -254,6 +266,7 @@ impl Upgrade {
             Stage::Prepare { .. } => pairs.command(Command::Abort),
         }
         pairs.order_all(&Order::Resume);
+        pairs.continue_renewals();
         self.request
     }
 

@@ -103,8 +103,7 @@ impl Supervisor {
         }
         let serving = &self.serving;
         if let Some(upgrade) = &mut self.upgrade {
-            let grace = serving.edition.config.timeouts.handshake_grace;
-            let grace_ms = grace.as_millis() as u64;
+            let grace_ms = serving.edition.handshake_grace_ms();
             if let Some(step) = upgrade.note_end(pid, ended, grace_ms, &serving.pairs) {
                 self.take_step(step);
                 return true;
@@ -225,6 +224,9 @@ impl Supervisor {
         }
         if self.is_stopping {
             pairs.order(worker, &Order::Stop);
+        }
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.note_ready(worker, self.serving.edition.handshake_grace_ms(), pairs);
         }
         self.authorities.repeat_challenge(worker, pairs);
         if !self.history.is_announced && pairs.are_ready() {

@@ -1,9 +1,12 @@
 //! Upgrades: another binary in place of the running one, unnoticed by established connections.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use super::probes;
@@ -343,6 +346,93 @@ fn upgrades_exclude_other_changes() {
     for probe in &mut probes {
         probe.echo(500).expect("an echo");
     }
+}
+
+/// The successor of a worker that dies while workers become quiet also becomes quiet, so the upgrade succeeds.
+#[test]
+fn an_upgrade_continues_after_the_death_of_a_worker_that_becomes_quiet() {
+    requires!(Can::BeDormouse);
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.target = Target::Echo;
+        settings.option("handshake_grace", "6s");
+        Admin::in_folder(settings);
+        installed.start_from_here(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probes = probes(&scene, 4);
+    // A handshake in flight: one of the workers waits for it.
+    let silent = TcpStream::connect(scene.address).expect("a connection");
+    let handshaking = |admin: &Admin| admin.status()["connections"]["handshaking"] == 1;
+    wait::until_true("the handshake", || handshaking(&admin));
+    let ordered = thread::spawn({
+        let admin = admin.clone();
+        move || admin.order("/upgrade")
+    });
+    wait::until_true("quiet workers", || {
+        // Nobody accepts any more.
+        let mut client = TcpStream::connect(scene.address).expect("the queue has room");
+        let timeout = Some(Duration::from_millis(300));
+        client.set_read_timeout(timeout).expect("a socket");
+        client.write_all(b"this is not TLS").expect("a write");
+        client.read(&mut [0; 100]).is_err()
+    });
+    for worker in scene.terminator.workers() {
+        signal(worker, Signal::KILL);
+    }
+    let result = ordered.join().expect("the order");
+    result.expect("an upgrade");
+    for probe in &mut probes {
+        probe.echo(500).expect("an echo");
+    }
+    drop(silent);
+}
+
+/// A worker that confirms a reload late, and needs another sandbox for it, is replaced after an upgrade that has failed
+/// meanwhile. Until then no other upgrade can begin.
+#[test]
+fn a_worker_is_replaced_after_an_upgrade_that_failed_meanwhile() {
+    requires!(Can::BeDormouse);
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.target = Target::Echo;
+        settings.option("hang_timeout", "1min");
+        settings.option("handshake_grace", "0ms");
+        Admin::in_folder(settings);
+        installed.start_from_here(settings);
+    });
+    let admin = Admin::of(&scene);
+    let late = scene.terminator.workers()[0];
+    signal(late, Signal::STOP);
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    fs::write(&file, text.replace("\"echo:\"", "\"unix:backend.sock\"")).expect("written");
+    let words = admin.order("/reload").expect("a reload");
+    assert!(words.contains("has not confirmed it yet"), "{words}");
+    // The other one has been replaced already.
+    let mut others = scene.terminator.workers();
+    others.retain(|&worker| worker != late);
+    let [other] = others[..] else {
+        panic!("another worker: {others:?}")
+    };
+    signal(other, Signal::STOP);
+    let ordered = thread::spawn({
+        let admin = admin.clone();
+        move || admin.order("/upgrade")
+    });
+    // The check of the new binary takes less.
+    thread::sleep(Duration::from_secs(1));
+    signal(late, Signal::CONT);
+    let why = ordered.join().expect("the order").expect_err("an upgrade");
+    signal(other, Signal::CONT);
+    assert!(why.contains("did not pause in time"), "{why}");
+    wait::until_true("the worker to be replaced", || {
+        let now = scene.terminator.workers();
+        now.len() == 2 && !now.contains(&late)
+    });
+    wait::until("an upgrade", PATIENCE, || admin.order("/upgrade").ok());
 }
 
 /// The answer to an order comes when the new binary runs, so another upgrade may follow at once.
