@@ -76,7 +76,7 @@ impl Door {
                 if e.kind() == ErrorKind::InvalidInput {
                     self.listeners.pause_silently(work.now_ms);
                 } else {
-                    self.pause(Pause::Descriptors, work);
+                    self.pause(Pause::after_accept(&e), work);
                 }
                 None
             }
@@ -165,7 +165,7 @@ impl Door {
         match self.listeners.update(limit, *now_ms, io, count) {
             Ok(None) => {}
             Ok(Some(pause)) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
-                tracing::warn!(reason = pause.reason(), more, "accepting paused");
+                tracing::warn!(reason = %pause, more, "accepting paused");
             }),
             Err(error) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
                 tracing::error!(%error, more, "listener poll failed");

@@ -2,6 +2,8 @@
 
 use dormouse_reactor::socket::Shortage;
 use dormouse_tables::counters::Count;
+use std::fmt;
+use std::io;
 
 /// Reason for which accepting pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +16,10 @@ pub(crate) enum Pause {
     Descriptors,
     /// No local ports are left: EADDRNOTAVAIL while connecting to a backend.
     Ports,
+    /// The kernel has no memory for another connection: ENOMEM or ENOBUFS while accepting.
+    Memory,
+    /// The kernel does not accept, for a reason that is no shortage.
+    Refused(io::ErrorKind),
 }
 
 impl Pause {
@@ -27,6 +33,15 @@ impl Pause {
         }
     }
 
+    /// Returns the pause that follows from an error of accept.
+    pub(crate) fn after_accept(error: &io::Error) -> Pause {
+        match Shortage::of(error) {
+            Some(Shortage::Descriptors) => Pause::Descriptors,
+            Some(Shortage::Memory) => Pause::Memory,
+            _ => Pause::Refused(error.kind()),
+        }
+    }
+
     /// The counter of pauses for this reason.
     pub(crate) fn count(self) -> Count {
         match self {
@@ -34,12 +49,15 @@ impl Pause {
             Pause::Handshakes => Count::PausedHandshakes,
             Pause::Descriptors => Count::PausedDescriptors,
             Pause::Ports => Count::PausedPorts,
+            Pause::Memory => Count::PausedMemory,
+            Pause::Refused(_) => Count::PausedRefused,
         }
     }
+}
 
-    /// The reason as the log states it.
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Pause::Full => "all connection slots are in use (max_connections or descriptor limit)",
             Pause::Handshakes => "max_handshakes connections to servers are in progress",
             Pause::Descriptors => "no file descriptors left (raise `ulimit -n`)",
@@ -47,6 +65,36 @@ impl Pause {
                 "no local ports left for connections to the backend \
                  (widen net.ipv4.ip_local_port_range, or use a unix socket)"
             }
+            Pause::Memory => {
+                "the kernel has no memory for another connection (add memory, or lower max_connections)"
+            }
+            Pause::Refused(kind) => {
+                return write!(
+                    f,
+                    "the kernel refuses to accept connections: {kind} (a security module may forbid it)"
+                );
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// EMFILE, ENFILE, ENOMEM, ENOBUFS, EPERM.
+    #[test]
+    fn the_reason_of_a_failed_accept_is_told() {
+        for (errno, counted, says) in [
+            (24, Count::PausedDescriptors, "no file descriptors left"),
+            (23, Count::PausedDescriptors, "no file descriptors left"),
+            (12, Count::PausedMemory, "no memory"),
+            (105, Count::PausedMemory, "no memory"),
+            (1, Count::PausedRefused, "permission denied"),
+        ] {
+            let pause = Pause::after_accept(&io::Error::from_raw_os_error(errno));
+            assert_eq!(pause.count() as usize, counted as usize);
+            assert!(pause.to_string().contains(says), "{errno}: {pause}");
         }
     }
 }

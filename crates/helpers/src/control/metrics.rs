@@ -158,6 +158,8 @@ const FAMILIES: &[Family] = &[
             (&["handshakes"], Count::PausedHandshakes),
             (&["descriptors"], Count::PausedDescriptors),
             (&["ports"], Count::PausedPorts),
+            (&["memory"], Count::PausedMemory),
+            (&["refused"], Count::PausedRefused),
         ],
     },
     Family {

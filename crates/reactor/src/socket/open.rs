@@ -138,20 +138,28 @@ pub struct Accepted {
 /// The operating system's error; see [`super::Shortage`] for those after which accepting should pause.
 pub fn accept(listener: Fd, on_exec: OnExec) -> io::Result<Attempt<Accepted>> {
     let listener = listener.borrow()?;
-    for _ in 0..ACCEPT_RETRIES {
-        match attempt(|| rustix::net::acceptfrom_with(listener, flags(on_exec))) {
-            Ok(Attempt::Done((socket, address))) => {
-                return Ok(Attempt::Done(Accepted {
-                    fd: socket.into(),
-                    peer: Peer::from_any(address),
-                }));
-            }
-            Ok(Attempt::WouldBlock) => return Ok(Attempt::WouldBlock),
-            Err(error) if is_of_one_connection(&error) => continue,
-            Err(error) => return Err(error),
+    let accepted =
+        first_usable(|| attempt(|| rustix::net::acceptfrom_with(listener, flags(on_exec))))?;
+    Ok(match accepted {
+        Attempt::Done((socket, address)) => Attempt::Done(Accepted {
+            fd: socket.into(),
+            peer: Peer::from_any(address),
+        }),
+        Attempt::WouldBlock => Attempt::WouldBlock,
+    })
+}
+
+/// Repeats accepting after errors of single connections. An error that does not end is the listener's: with a security
+/// module that forbids accepting (EPERM), the queued connection stays, and the listener is ready all the time.
+fn first_usable<T>(mut accept: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut accepted = accept();
+    for _ in 1..ACCEPT_RETRIES {
+        match &accepted {
+            Err(error) if is_of_one_connection(error) => accepted = accept(),
+            _ => break,
         }
     }
-    Ok(Attempt::WouldBlock)
+    accepted
 }
 
 /// Options for connecting.
@@ -286,4 +294,25 @@ fn is_of_one_connection(error: &io::Error) -> bool {
                 | Errno::PERM
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_every_connection_is_reported() {
+        let mut calls = 0;
+        let refused = first_usable(|| -> io::Result<()> {
+            calls += 1;
+            Err(Errno::PERM.into())
+        });
+        let refused = refused.expect_err("no connection is accepted");
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::PERM));
+        assert_eq!(calls, ACCEPT_RETRIES);
+
+        let mut ended = [Errno::CONNABORTED, Errno::NETDOWN].into_iter();
+        let next = || ended.next().map_or(Ok(7), |errno| Err(errno.into()));
+        assert_eq!(first_usable(next).expect("the third connection"), 7);
+    }
 }

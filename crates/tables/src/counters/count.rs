@@ -208,6 +208,10 @@ counts! {
         "Pauses of accepting: no file descriptors left.";
     PausedPorts = "paused_ports", counter,
         "Pauses of accepting: no local ports left for connections to a backend.";
+    PausedMemory = "paused_memory", counter,
+        "Pauses of accepting: the kernel has no memory for another connection.";
+    PausedRefused = "paused_refused", counter,
+        "Pauses of accepting: the kernel refuses to accept connections.";
     SlotsMoved = "slots_moved", counter,
         "Slots moved to return memory to the system.";
     KeyUpdates = "key_updates", counter,
