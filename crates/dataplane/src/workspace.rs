@@ -10,6 +10,7 @@ use crate::effects::Effect;
 use crate::established::close_reason::CloseReason;
 use crate::established::connect_times::ConnectTimes;
 use crate::established::kept_keys::KeptKeys;
+use crate::established::proxied_clients::ProxiedClients;
 use crate::established::tickets::Tickets;
 use crate::io::Io;
 use crate::memory::kernel::KernelMemory;
@@ -60,6 +61,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) bursts: Bursts,
     /// Start times of connects in progress.
     pub(crate) connect_times: ConnectTimes,
+    /// Clients of connects in progress that a proxy named.
+    pub(crate) proxied_clients: ProxiedClients,
     /// Connections that still wait for tickets.
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
@@ -150,6 +153,7 @@ impl<I: Io> Workspace<I> {
             traffic: parts.traffic,
             bursts: Bursts::default(),
             connect_times: ConnectTimes::new(),
+            proxied_clients: ProxiedClients::default(),
             tickets: Tickets::default(),
             kernel,
             connection_log: parts.connection_log,

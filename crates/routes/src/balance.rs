@@ -155,6 +155,11 @@ impl Targets {
         found
     }
 
+    /// Whether the choice depends on the client's address.
+    pub fn hash_clients(&self) -> bool {
+        self.balance == Balance::ClientHash
+    }
+
     /// Chooses the first backend to try.
     pub fn first(&self, client: Option<IpAddr>, known: &Backends, now_ms: u64) -> Choice {
         for (backup, marks_count) in [(false, true), (true, true), (false, false), (true, false)] {

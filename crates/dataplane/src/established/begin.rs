@@ -72,7 +72,7 @@ pub(crate) fn terminated<I: Io>(
         slot.set(Flag::AwaitsClient);
         return Ok(());
     }
-    connect::start(slot, cx, client.ip())
+    connect::start(slot, cx, client)
 }
 
 /// Begins a pass-through connection: `received` goes to the backend first.
@@ -93,7 +93,7 @@ pub(crate) fn passed_through<I: Io>(
     slot.set(Flag::OpeningBlocked);
     cx.work.bytes.tls_in += received.len() as u64;
     cx.work.bytes.plain_out += received.len() as u64;
-    connect::start(slot, cx, client.ip())
+    connect::start(slot, cx, client)
 }
 
 /// Begins a connection whose handshake with a server is done. Without a local client it is warm.

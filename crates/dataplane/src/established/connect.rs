@@ -3,6 +3,7 @@
 //! Meanwhile the TLS side is not read. Bytes that followed the handshake wait as a partial record.
 
 use crate::bursts::Subject;
+use crate::door::client::Client;
 use crate::door::pause::Pause;
 use crate::effects::Effect;
 use crate::established::close;
@@ -19,7 +20,7 @@ use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
+use dormouse_reactor::socket::{Addr, Attempt, Connecting, Peer, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::HealthChange;
@@ -51,12 +52,29 @@ const SOURCES_TRIED: u32 = 4;
 /// Choices of a backend tried for one connection, if other workers fill the chosen ones meanwhile.
 const ENTERS_TRIED: u32 = 4;
 
-/// Starts to connect `slot` to one of its route's backends.
-pub(crate) fn start<I: Io>(
-    slot: &mut Slot,
-    cx: &mut Context<'_, I>,
-    client: Option<IpAddr>,
-) -> Flow {
+/// Starts to connect `slot` to one of its route's backends, after the handshake with `client`.
+pub(crate) fn start<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: &Client) -> Flow {
+    let hashes = cx.route.targets().is_some_and(Targets::hash_clients);
+    if let Some(endpoints) = client.proxied.filter(|_| hashes) {
+        let until_ms = retries_until_ms(slot, cx);
+        let (named, now_ms) = (endpoints.client.ip(), cx.work.now_ms);
+        let known = &mut cx.work.proxied_clients;
+        known.note(slot.generation, named, until_ms, now_ms);
+    }
+    start_with(slot, cx, client.ip())
+}
+
+/// As [`start`], later: the client is known by its socket, unless a proxy named it.
+pub(crate) fn start_later<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    let client = cx.work.proxied_clients.of(slot.generation);
+    let client = client.or_else(|| match cx.work.io.peer(slot.tls_fd()) {
+        Ok(Peer::Tcp(address)) => Some(address.ip()),
+        Ok(Peer::Unix) | Err(_) => None,
+    });
+    start_with(slot, cx, client)
+}
+
+fn start_with<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Option<IpAddr>) -> Flow {
     let now_ms = cx.work.now_ms;
     cx.work.connect_times.began(slot.generation, now_ms);
     let connect = connect_first(slot, cx, client);
@@ -144,6 +162,7 @@ pub(crate) fn flush_and_open(slot: &mut Slot, work: &mut Workspace<impl Io>) -> 
 
 fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
     traffic::count_connected(slot, &cx.work.traffic);
+    cx.work.proxied_clients.forget(slot.generation);
     let now_ms = cx.work.now_ms;
     let took_ms = cx.work.connect_times.done(slot.generation, now_ms);
     if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
@@ -187,13 +206,18 @@ fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
 }
 
 fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
-    cx.work.now_ms < slot.active_until_ms() + cx.limits.backend_connect_timeout_ms
+    cx.work.now_ms < retries_until_ms(slot, cx)
+}
+
+fn retries_until_ms<I>(slot: &Slot, cx: &Context<'_, I>) -> u64 {
+    slot.active_until_ms() + cx.limits.backend_connect_timeout_ms
 }
 
 /// Gives up, because no backend is left. By default the client gets an alert, which it can't mistake
 /// for an empty answer; `backend_down` selects something else.
 fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) {
     close_plain(slot, &cx.work.io);
+    cx.work.proxied_clients.forget(slot.generation);
     let backend = &cx.route.backend_name;
     let how = match slot.has(Flag::PassThrough) {
         // We can't send an alert in a pass-through connection.

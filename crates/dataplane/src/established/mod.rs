@@ -16,6 +16,7 @@ pub(crate) mod kept_keys;
 pub(crate) mod logged;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
+pub(crate) mod proxied_clients;
 pub(crate) mod sealing;
 pub(crate) mod step;
 pub(crate) mod tickets;

@@ -27,10 +27,9 @@ use dormouse_config::Truncation;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::poller;
-use dormouse_reactor::socket::{Attempt, Peer};
+use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
 use std::io;
-use std::net::IpAddr;
 
 /// Event on a connection.
 pub(crate) enum Event {
@@ -193,19 +192,11 @@ fn tls_ready_before_connect<I: Io>(
     slot.clear(Flag::AwaitsClient);
     slot.set(Flag::TlsWaits);
     slot.active_s = cx.now_s();
-    let client = client_ip(slot, cx);
-    connect::start(slot, cx, client)?;
+    connect::start_later(slot, cx)?;
     if may_read_tls(slot) {
         return opening::read_tls(slot, cx.work);
     }
     Ok(())
-}
-
-fn client_ip<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> Option<IpAddr> {
-    match cx.work.io.peer(slot.tls_fd()) {
-        Ok(Peer::Tcp(address)) => Some(address.ip()),
-        Ok(Peer::Unix) | Err(_) => None,
-    }
 }
 
 fn tls_ready_while_connecting<I: Io>(
@@ -247,10 +238,7 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     let purpose = slot.timer_purpose();
     slot.set_timer_purpose(TimerPurpose::None);
     match purpose {
-        TimerPurpose::RetryConnect => {
-            let client = client_ip(slot, cx);
-            return connect::start(slot, cx, client);
-        }
+        TimerPurpose::RetryConnect => return connect::start_later(slot, cx),
         TimerPurpose::Connect => return connect::time_out(slot, cx),
         TimerPurpose::PartialRecord => {
             cx.work.count.add(Count::PartialRecordTimeouts, 1);

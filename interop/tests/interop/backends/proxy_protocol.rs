@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -305,6 +306,56 @@ fn headers_of_other_addresses_are_refused() {
     assert_eq!(silent.read(&mut [0; 1]).expect("an end in time"), 0);
     let log = Server::Nginx.logged(&scene.behind, scene.folder.path());
     assert!(!log.contains("203.0.113.7"), "{log}");
+}
+
+/// A client that waits for its backend gets the backend of its own address, not of the proxy's.
+#[test]
+fn a_retried_connect_goes_to_the_backend_of_the_client() {
+    requires!(Can::BeDormouse);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let paths = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
+    // With one place in each queue, which nobody accepts: a connect finds the queue full.
+    let listeners = paths.each_ref().map(|path| {
+        let listener = UnixListener::bind(path).expect("a listener");
+        rustix::net::listen(&listener, 0).expect("a shorter queue");
+        listener.set_nonblocking(true).expect("an option");
+        listener
+    });
+    let target = Target::Unix(paths[0].clone());
+    let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), target);
+    let to = paths
+        .each_ref()
+        .map(|path| format!("\"unix:{}\"", path.display()));
+    settings
+        .options
+        .push(("to", format!("[{}]", to.join(", "))));
+    settings.option("balance", "client-hash");
+    settings.option("accept_proxy_from", "127.9.8.0/24");
+    let _terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+    let connect = |last: u8| {
+        let mut tcp = connect_from(CLIENT, settings.listen);
+        let header = format!("PROXY TCP4 203.0.113.{last} 198.51.100.1 56324 443\r\n");
+        tcp.write_all(header.as_bytes()).expect("sent");
+        tls(tcp).expect("a handshake")
+    };
+    let accepted = || {
+        wait::until("a connection to a backend", PATIENCE, || {
+            listeners.iter().position(|one| one.accept().is_ok())
+        })
+    };
+    for last in 1..=8 {
+        let first = connect(last);
+        let own = accepted();
+        drop(first);
+        let others = paths
+            .each_ref()
+            .map(|path| UnixStream::connect(path).expect("queued"));
+        let _waits = connect(last);
+        std::thread::sleep(Duration::from_millis(150));
+        drop(others);
+        listeners.iter().for_each(|one| drop(one.accept()));
+        assert_eq!(accepted(), own, "client {last}");
+    }
 }
 
 /// HAProxy in front of dormouse sends its clients' addresses, in both versions, and its health checks pass.
