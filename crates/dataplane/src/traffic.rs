@@ -6,7 +6,7 @@
 
 use crate::established::close_reason::CloseReason;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::{Flag, Slot};
+use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_record::Role;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::traffic::{Row, Tally, Traffic};
@@ -72,6 +72,13 @@ pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<
     let Rows { route, backend } = Rows::of(slot);
     for row in [route, backend] {
         work.traffic.add(row, tally, 1);
+    }
+}
+
+/// Counts the end of a connection between two steps. The reason of a draining one is counted already.
+pub(crate) fn count_sudden_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
+    if slot.phase() != Phase::Draining {
+        count_close(slot, reason, work);
     }
 }
 

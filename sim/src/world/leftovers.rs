@@ -75,8 +75,8 @@ impl World {
             closed.map(|&tally| sum(tally)).sum::<u64>(),
         );
         let opened = opened + u64::from(self.former_connections());
-        // A worker that dies may have counted only one of the two; an unused warm connection is only opened.
-        let must_agree = self.report.deaths == 0 && self.scenario.options.warm == 0;
+        // A worker that dies may have counted only one of the two.
+        let must_agree = self.report.deaths == 0;
         if left != 0 || (must_agree && opened != closed) {
             let what = format!(
                 "{left} connections are counted at the end; {opened} opened, {closed} closed"

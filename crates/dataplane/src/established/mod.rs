@@ -394,10 +394,8 @@ impl Connections {
     /// Frees a connection that would get no more events, because epoll has failed.
     fn remove_unwatched<I: Io>(&mut self, index: u32, error: &io::Error, work: &mut Workspace<I>) {
         tracing::error!(%error, "socket poll failed; connection closed");
-        let slot = self.slots.get(index);
-        // The reason of a draining connection is counted already.
-        if let Some(slot) = slot.filter(|slot| slot.phase() != Phase::Draining) {
-            traffic::count_close(slot, CloseReason::Limit, work);
+        if let Some(slot) = self.slots.get(index) {
+            traffic::count_sudden_close(slot, CloseReason::Limit, work);
         }
         self.remove(index, Some(CloseReason::Limit), work);
     }

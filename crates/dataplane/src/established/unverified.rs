@@ -79,7 +79,7 @@ pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
 /// Drops an invalid slot, with a log line.
 pub(crate) fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
     if let Some(slot) = slots.get(index) {
-        traffic::count_close(slot, CloseReason::Limit, work);
+        traffic::count_sudden_close(slot, CloseReason::Limit, work);
     }
     tracing::error!(slot = index, "invalid slot dropped after a crash");
     give_up(slots, index, work);

@@ -1,6 +1,7 @@
 //! Steps of a warm connection: established, and not given to a local client yet.
 
 use crate::effects::Effect;
+use crate::established::close_reason::CloseReason;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
@@ -8,6 +9,7 @@ use crate::established::interest::{self, Side, may_read_tls};
 use crate::established::opening;
 use crate::io::{Io, PeerName};
 use crate::outbound::request::LocalClient;
+use crate::traffic;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_record::Alert;
 use dormouse_tables::counters::Count;
@@ -28,6 +30,8 @@ pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flo
         return false;
     }
     cx.work.count.add(Count::WarmLost, 1);
+    // Nothing was lost, however the server has ended it. It gets no line in the connection log.
+    traffic::count_close(slot, CloseReason::Clean, cx.work);
     let lasted_s = cx.now_s().saturating_sub(slot.opened_s);
     cx.work.effects.push(Effect::WarmEnded {
         route: slot.route,

@@ -125,7 +125,7 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
         let fds = [slot.tls_fd(), slot.plain_fd()];
         let cookies = [slot.tls_cookie, slot.plain_cookie];
         if was_established {
-            traffic::count_close(slot, CloseReason::Crash, work);
+            traffic::count_sudden_close(slot, CloseReason::Crash, work);
         }
         unverified::give_up(slots, index, work);
         for (fd, cookie) in fds.into_iter().zip(cookies) {
