@@ -32,11 +32,28 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 
 /// Replaces a file as a whole, readable only by its owner: the bytes are written to another file beside it, which then
 /// takes its name. A symbolic link stays, and the file that it names is replaced, because the link may keep secrets off
-/// a disk.
+/// a disk. Waits for the disk, so that the new file is there after a power failure.
 ///
 /// # Errors
 /// The operating system's error, or that of [`behind_links`]. The file has not changed.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(path, bytes, File::sync_all)
+}
+
+/// As [`replace_private`], but without waiting for the disk, which may take seconds. After a power failure the file may be
+/// the old one, empty or damaged.
+///
+/// # Errors
+/// As [`replace_private`].
+pub fn replace_private_soon(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(path, bytes, |_| Ok(()))
+}
+
+fn replace_with(
+    path: &Path,
+    bytes: &[u8],
+    settle: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let path = behind_links(path)?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -54,7 +71,7 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .open(&beside)?;
     let written = file
         .write_all(bytes)
-        .and_then(|()| file.sync_all())
+        .and_then(|()| settle(&file))
         .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // On a full disk, the incomplete file would take up the last room. The first error counts.

@@ -9,7 +9,7 @@ use dormouse_config::Config;
 use dormouse_handover::OriginPem;
 use dormouse_helpers::private_file::{OwnFile, read_own};
 use dormouse_reactor::Fd;
-use dormouse_reactor::file::replace_private;
+use dormouse_reactor::file::replace_private_soon;
 use dormouse_routes::origin;
 use dormouse_tables::client_sessions::{
     ClientSessions, DATA_MAX, MAIN, SLOTS, SessionPlace, Snapshot,
@@ -271,7 +271,8 @@ impl SessionFile {
         let mut text = Zeroizing::new(Vec::with_capacity(len_max));
         serde_json::to_writer(&mut *text, &content)?;
         debug_assert!(text.len() <= len_max, "the buffer has grown");
-        replace_private(&self.path, &text)
+        // A damaged file after a power failure costs full handshakes; to wait for the disk would hold up main.
+        replace_private_soon(&self.path, &text)
     }
 }
 
@@ -363,11 +364,11 @@ mod tests {
     fn an_empty_file_is_a_session_file_and_a_foreign_one_is_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("sessions");
-        replace_private(&path, b"").expect("written");
+        replace_private_soon(&path, b"").expect("written");
         assert_eq!(examine(&path), Ok(None));
         let other_format = br#"{"format":"another","servers":[]}"#;
         for foreign in [&b"no sessions"[..], b"\xff\xfe", b"{}", other_format] {
-            replace_private(&path, foreign).expect("written");
+            replace_private_soon(&path, foreign).expect("written");
             let refused = examine(&path).expect_err("not a session file");
             assert!(
                 refused.contains("\nset another path, or remove the file"),
@@ -382,17 +383,17 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("sessions");
         let whole = format!(r#"{{"format":"{FORMAT}","servers":[]}}"#);
-        replace_private(&path, whole.as_bytes()).expect("written");
+        replace_private_soon(&path, whole.as_bytes()).expect("written");
         assert_eq!(examine(&path), Ok(None));
         let newer = whole.replace(FORMAT, "dormouse sessions 2");
         for damaged in [&whole[..whole.len() - 1], &newer] {
-            replace_private(&path, damaged.as_bytes()).expect("written");
+            replace_private_soon(&path, damaged.as_bytes()).expect("written");
             assert!(contents_of(&path).is_ok_and(|found| matches!(found, Contents::Unusable(_))));
             let warning = examine(&path).expect("a warning").unwrap_or_default();
             assert!(warning.ends_with(DAMAGED), "{warning}");
         }
         if process::user_id() == 0 {
-            replace_private(&path, whole.as_bytes()).expect("written");
+            replace_private_soon(&path, whole.as_bytes()).expect("written");
             std::os::unix::fs::chown(&path, Some(1), None).expect("another user's");
             let warning = examine(&path).expect("a warning").unwrap_or_default();
             assert!(warning.contains("belongs to user 1;"), "{warning}");

@@ -1,6 +1,6 @@
 //! `dormouse connect`: plain local clients, and foreign TLS servers.
 
+mod files;
 mod local_clients;
 mod servers;
 mod stacks;
-mod unix_files;

@@ -1,14 +1,17 @@
-//! The files of unix sockets.
+//! Files of the program: unix sockets and sessions.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::originator::{Originator, Settings};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{signal, status};
+use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
@@ -59,4 +62,45 @@ fn a_reload_recreates_the_files_of_unix_sockets() {
 
 fn inode(path: &Path) -> u64 {
     fs::metadata(path).expect("a file").ino()
+}
+
+/// A disk that takes long to write does not hold up main when it saves sessions.
+#[test]
+fn a_slow_disk_under_the_session_file_holds_nothing_up() {
+    if !tools::present(&["strace"]) {
+        return;
+    }
+    let server = server();
+    let settings = Settings::new(&[server.address])
+        .top("admin = \"admin.sock\"")
+        .line("session_file = \"sessions\"");
+    let connect = Originator::start(&settings);
+    let main = connect.process.pid();
+    let mut strace = Command::new("strace")
+        .args(["-qq", "-e", "trace=fsync,fdatasync,sync_file_range"])
+        .args([
+            "-e",
+            "inject=fsync,fdatasync,sync_file_range:delay_enter=15000000",
+        ])
+        .args(["-p", &main.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace starts");
+    wait::until_true("strace to be attached", || {
+        status(main, "TracerPid:") != "0"
+    });
+    let mut client = connect.saying("echo");
+    client.echo().expect("an echo");
+    let is_there = |name: &str| connect.folder.path().join(name).exists();
+    wait::until_true("sessions to be saved", || {
+        is_there("sessions") || is_there("sessions.new")
+    });
+    let begun = Instant::now();
+    let reloaded = Admin::at(&connect.folder.path().join("admin.sock")).order("/reload");
+    let took = begun.elapsed();
+    signal(strace.id(), Signal::INT);
+    strace.wait().expect("strace ends");
+    reloaded.expect("a reload");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(is_there("sessions"));
 }
