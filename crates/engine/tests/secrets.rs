@@ -6,10 +6,14 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 
-use dormouse_engine::{Handshake, Progress, Protocols};
+use dormouse_engine::{Handshake, Identity, Progress, Protocols};
 use dormouse_record::State;
 use dormouse_testkit::{Pair, PairSettings, now};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls_pki_types::pem::PemObject as _;
 use zerocopy::IntoBytes;
 
 /// Offsets of a state's secrets (in TLS 1.2: keys). Sixteen bytes are enough to recognise a secret, and too
@@ -21,6 +25,53 @@ const SECRETS: [std::ops::Range<usize>; 2] = [32..48, 80..96];
 const LIBRARY_LEAVES_MAX: usize = 1;
 
 #[test]
+fn secrets_are_where_they_are_used_and_nowhere_else() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return make_identity(Path::new(&folder));
+    }
+    private_keys_are_wiped();
+    only_the_state_holds_the_secrets();
+}
+
+/// Tells another process of this test to make an identity in this folder, so that this process only reads it.
+const FOLDER: &str = "DORMOUSE_IDENTITY_FOLDER";
+
+/// Reading a key leaves no copy of it behind, neither of its bytes nor of its text.
+fn private_keys_are_wiped() {
+    let folder = std::env::temp_dir().join(format!("dormouse-secrets-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let made = Command::new(std::env::current_exe().unwrap())
+        .env(FOLDER, &folder)
+        .output();
+    assert!(made.unwrap().status.success());
+    let needles = std::fs::read(folder.join("needles")).unwrap();
+    let needles: Vec<Vec<u8>> = needles.chunks(16).map(<[u8]>::to_vec).collect();
+    let (certificate, key) = (folder.join("certificate"), folder.join("key"));
+    let identity = Identity::from_files(&certificate, &key).unwrap();
+    let used = search(&needles);
+    drop(identity);
+    let found = search(&needles);
+    println!("key in use: {used:?}, dropped: {found:?}");
+    // Proof that the search works.
+    let text = std::fs::read(key).unwrap();
+    let both = search(&needles);
+    assert!(both.iter().any(|(nth, _)| *nth == 1), "{both:?}");
+    drop(text);
+    std::fs::remove_dir_all(folder).unwrap();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+fn make_identity(folder: &Path) {
+    let (certificate, key) = Identity::self_signed_pem("localhost").unwrap();
+    let der = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    // Parts of the private number of a P-256 key, and of the text's second line; inverted.
+    let needles = [&der.secret_pkcs8_der()[40..56], &key.as_bytes()[110..126]];
+    let needles: Vec<u8> = needles.concat().iter().map(|byte| !byte).collect();
+    std::fs::write(folder.join("certificate"), certificate).unwrap();
+    std::fs::write(folder.join("key"), &*key).unwrap();
+    std::fs::write(folder.join("needles"), needles).unwrap();
+}
+
 fn only_the_state_holds_the_secrets() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let pair = Pair::new(PairSettings {

@@ -52,13 +52,30 @@ impl RecordAssembler {
             if piece.is_empty() {
                 return Ok(false);
             }
-            if self.buffer.capacity() == 0 {
-                self.buffer.reserve_exact(FIRST_CAPACITY.max(need));
-            }
+            self.make_room(piece.len(), need);
             self.buffer.extend_from_slice(piece);
             self.taken += piece.len();
             *received = rest;
         }
+    }
+
+    /// Makes room for `more` bytes of a record of `need` bytes. A vector that grows by itself would leave its former bytes
+    /// in memory.
+    fn make_room(&mut self, more: usize, need: usize) {
+        let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
+        if capacity - len >= more {
+            return;
+        }
+        let room = (len + more).max(2 * capacity);
+        let room = if capacity == 0 {
+            FIRST_CAPACITY.max(need)
+        } else {
+            room
+        };
+        let mut larger = Vec::with_capacity(room);
+        larger.extend_from_slice(&self.buffer);
+        let mut former = std::mem::replace(&mut self.buffer, larger);
+        former.zeroize();
     }
 
     /// Returns the record that was just completed, before rustls sees it.
@@ -155,6 +172,19 @@ mod tests {
             assert_eq!(records, [&TWO_RECORDS[..8], &TWO_RECORDS[8..15]]);
             assert!(!assembler.is_empty());
         }
+    }
+
+    #[test]
+    fn a_long_record_in_small_pieces() {
+        let mut record = vec![22, 3, 3, 0x20, 0];
+        record.extend((0..0x2000).map(|n| n as u8));
+        let mut assembler = RecordAssembler::default();
+        for mut piece in record.chunks(100) {
+            let is_last = piece.as_ptr_range().end == record.as_ptr_range().end;
+            assert_eq!(complete(&mut assembler, &mut piece), is_last);
+        }
+        assert_eq!(assembler.shown(), record);
+        assert!(assembler.capacity() <= 2 * record.len());
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Identity {
     ) -> Result<Identity, IdentityError> {
         let chain = pem::chain(certificate, certificate_name)?;
         let key = pem::key(key, key_name)?;
-        let identity = Identity::new(chain, key, certificate_name, key_name)?;
+        let identity = Identity::new(chain, &key, certificate_name, key_name)?;
         identity.check_key(certificate_name, key_name)?;
         Ok(identity)
     }
@@ -85,7 +85,7 @@ impl Identity {
     /// client accepts it as an ordinary certificate.
     pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
         let chain = pem::chain(pem.as_bytes(), name)?;
-        Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
+        Identity::new(chain, &*pem::key(pem.as_bytes(), name)?, name, name)
     }
 
     /// Makes an identity from a chain, DER, the server's own certificate first, and its key, PKCS #8. `name` is
@@ -97,7 +97,7 @@ impl Identity {
     ) -> Result<Identity, IdentityError> {
         let chain = chain.into_iter().map(CertificateDer::from).collect();
         let key = PrivateKeyDer::Pkcs8(key.into());
-        let identity = Identity::new(chain, key, name, name)?;
+        let identity = Identity::new(chain, &key, name, name)?;
         identity.check_key(name, name)?;
         Ok(identity)
     }
@@ -177,12 +177,12 @@ impl Identity {
 
     fn new(
         chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'_>,
+        key: &PrivateKeyDer<'_>,
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
         Identity::describe(chain, certificate_name, |_| {
-            any_supported_type(&key).map_err(|e| IdentityError {
+            any_supported_type(key).map_err(|e| IdentityError {
                 file: key_name.to_owned(),
                 problem: IdentityProblem::UnusableKey(e.to_string()),
             })

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use base64::prelude::*;
-use rustls_pki_types::pem::{Error, PemObject, SectionKind};
+use rustls_pki_types::pem::SectionKind;
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
 };
@@ -73,9 +73,9 @@ pub(crate) fn chain(
 ) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let mut chain = Vec::new();
     let mut keys = 0;
-    for (kind, der) in sections(bytes, name)? {
+    for (kind, mut der) in sections(bytes, name)? {
         match kind {
-            SectionKind::Certificate => chain.push(CertificateDer::from(der)),
+            SectionKind::Certificate => chain.push(CertificateDer::from(std::mem::take(&mut *der))),
             kind if is_key(kind) => keys += 1,
             _ => {}
         }
@@ -95,7 +95,10 @@ pub(crate) fn chain(
 }
 
 /// Returns the one private key in `bytes`.
-pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, IdentityError> {
+pub(crate) fn key(
+    bytes: &[u8],
+    name: &str,
+) -> Result<Zeroizing<PrivateKeyDer<'static>>, IdentityError> {
     let refuse = |problem| {
         Err(IdentityError {
             file: name.to_owned(),
@@ -106,16 +109,20 @@ pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, Id
     if is_encrypted(bytes) {
         return refuse(IdentityProblem::EncryptedKey);
     }
-    let mut keys = Vec::new();
+    let mut keys: Vec<Zeroizing<PrivateKeyDer<'static>>> = Vec::new();
     let mut certificates = 0;
-    for (kind, der) in sections(bytes, name)? {
-        match kind {
-            SectionKind::PrivateKey => keys.push(PrivatePkcs8KeyDer::from(der).into()),
-            SectionKind::RsaPrivateKey => keys.push(PrivatePkcs1KeyDer::from(der).into()),
-            SectionKind::EcPrivateKey => keys.push(PrivateSec1KeyDer::from(der).into()),
-            SectionKind::Certificate => certificates += 1,
-            _ => {}
-        }
+    for (kind, mut der) in sections(bytes, name)? {
+        let mut moved = || std::mem::take(&mut *der);
+        let key: PrivateKeyDer<'static> = match kind {
+            SectionKind::PrivateKey => PrivatePkcs8KeyDer::from(moved()).into(),
+            SectionKind::RsaPrivateKey => PrivatePkcs1KeyDer::from(moved()).into(),
+            SectionKind::EcPrivateKey => PrivateSec1KeyDer::from(moved()).into(),
+            other => {
+                certificates += usize::from(other == SectionKind::Certificate);
+                continue;
+            }
+        };
+        keys.push(Zeroizing::new(key));
     }
     let count = keys.len();
     match (keys.pop(), count) {
@@ -126,7 +133,10 @@ pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, Id
     }
 }
 
-fn sections(bytes: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, IdentityError> {
+/// A section's kind, and its bytes.
+type Section = (SectionKind, Zeroizing<Vec<u8>>);
+
+fn sections(bytes: &[u8], name: &str) -> Result<Vec<Section>, IdentityError> {
     let problem = |problem| IdentityError {
         file: name.to_owned(),
         problem,
@@ -137,9 +147,60 @@ fn sections(bytes: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, Ide
     if !contains(bytes, b"-----BEGIN ") {
         return Err(problem(IdentityProblem::NotPem));
     }
-    <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes)
-        .collect::<Result<Vec<_>, Error>>()
-        .map_err(|e| problem(IdentityProblem::BadPem(e.to_string())))
+    decode_all(bytes).map_err(|why| problem(IdentityProblem::BadPem(why)))
+}
+
+/// Decodes all sections of known kinds (RFC 7468). Unlike rustls_pki_types, this leaves no copy of a key behind.
+fn decode_all(bytes: &[u8]) -> Result<Vec<Section>, String> {
+    let mut sections = Vec::new();
+    let mut label: Option<&[u8]> = None;
+    // With room for all: a growing vector leaves copies behind.
+    let mut encoded = Zeroizing::new(Vec::with_capacity(bytes.len()));
+    let lines = bytes.split(|byte| matches!(byte, b'\n' | b'\r'));
+    for line in lines {
+        if let Some(begun) = line.strip_prefix(b"-----BEGIN ") {
+            if let Some(label) = label {
+                return Err(without_end(label));
+            }
+            let begun = begun
+                .trim_ascii_end()
+                .strip_suffix(b"-----")
+                .ok_or_else(|| format!("this line begins no section: {}", line.escape_ascii()))?;
+            label = Some(begun);
+            encoded.clear();
+        } else if let Some(begun) = label {
+            let end = line.strip_prefix(b"-----END ");
+            let rest = end.and_then(|end| end.strip_prefix(begun));
+            if rest.is_some_and(|rest| rest.starts_with(b"-----")) {
+                label = None;
+                if let Ok(kind) = SectionKind::try_from(begun) {
+                    sections.push((kind, decode(&encoded)?));
+                }
+            } else {
+                encoded.extend(line.iter().filter(|byte| !byte.is_ascii_whitespace()));
+            }
+        }
+    }
+    match label {
+        None => Ok(sections),
+        Some(label) => Err(without_end(label)),
+    }
+}
+
+/// Decodes base64 (RFC 4648 §4). Some programs leave out the padding.
+fn decode(encoded: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {
+    let len = encoded.iter().rposition(|&byte| byte != b'=');
+    let encoded = encoded.get(..=len.unwrap_or_default()).unwrap_or_default();
+    let room = base64::decoded_len_estimate(encoded.len());
+    let mut der = Zeroizing::new(Vec::with_capacity(room));
+    match BASE64_STANDARD_NO_PAD.decode_vec(encoded, &mut der) {
+        Ok(()) => Ok(der),
+        Err(error) => Err(format!("base64: {error}")),
+    }
+}
+
+fn without_end(label: &[u8]) -> String {
+    format!("no line ends the section {}", label.escape_ascii())
 }
 
 fn is_key(kind: SectionKind) -> bool {
@@ -180,6 +241,48 @@ mod tests {
             let der: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
             let again = chain(encode(&der).as_bytes(), "test").unwrap();
             assert_eq!(again, [CertificateDer::from(der)]);
+        }
+    }
+
+    /// Texts as other programs write them, and damaged ones.
+    #[test]
+    fn sections_are_read_as_rustls_pki_types_reads_them() {
+        use rustls_pki_types::pem::{Error, PemObject as _};
+        let (certificate, key) = crate::Identity::self_signed_pem("localhost").unwrap();
+        let whole = format!("a comment\n{certificate}\nanother\n{}", *key);
+        let unknown = "-----BEGIN DH PARAMETERS-----\nMA==\n-----END DH PARAMETERS-----\n";
+        let mut texts = vec![
+            whole.clone(),
+            whole.replace('\n', "\r\n"),
+            whole.replace('\n', " \n"),
+            whole.replace('\n', "\n\n"),
+            whole.replace("\nM", "\n  M"),
+            whole.replace("-----\n", "-----   \n"),
+            whole.replace("-----END PRIVATE KEY-----", ""),
+            whole.replace("-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY"),
+            whole.replace("=", ""),
+            unknown.to_owned() + &whole,
+            whole.replace("PRIVATE KEY", "EC PRIVATE KEY"),
+            "no section".to_owned(),
+        ];
+        for at in (0..whole.len()).step_by(7) {
+            texts.push(whole[..at].to_owned());
+            let mut changed = whole.clone().into_bytes();
+            changed[at] = b'-';
+            texts.push(String::from_utf8(changed).unwrap());
+        }
+        for text in texts {
+            let ours = decode_all(text.as_bytes()).ok().map(|sections| {
+                let plain = |(kind, der): (SectionKind, Zeroizing<Vec<u8>>)| (kind, der.to_vec());
+                sections.into_iter().map(plain).collect::<Vec<_>>()
+            });
+            let theirs = <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes());
+            let theirs = theirs.collect::<Result<Vec<_>, Error>>().ok();
+            assert!(
+                ours == theirs,
+                "{text}\n{:?}",
+                decode_all(text.as_bytes()).err()
+            );
         }
     }
 
