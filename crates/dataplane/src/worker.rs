@@ -590,6 +590,15 @@ impl<I: Io> Worker<I> {
                 lifecycle.upgrade = Upgrade::No;
             }
             Order::HandOver => lifecycle.upgrade = Upgrade::HandedOver,
+            Order::Uncount => {
+                let found = self.cx.connections.client_places();
+                self.cx.work.clients.uncount(found);
+                self.report(&WorkerReport::Uncounted);
+            }
+            Order::CountAgain => {
+                let found = self.cx.connections.client_places();
+                self.cx.work.clients.count_again(found);
+            }
         }
     }
 

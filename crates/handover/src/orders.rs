@@ -45,6 +45,10 @@ pub enum Order {
     /// Open the ACME challenge with this number: its name, certificate and key as PEM. `None`: close the
     /// open challenge.
     Challenge(u64, Option<Zeroizing<String>>),
+    /// Take the own connections out of the table of clients, and report it.
+    Uncount,
+    /// Count the connections in the table of clients again.
+    CountAgain,
     /// Change the addresses of a backend.
     Addresses {
         /// The backend's name and port, as in the configuration.
@@ -76,6 +80,8 @@ pub enum WorkerReport {
     NotReloaded(u64, String),
     /// From a worker: it has opened the challenge with this number.
     ChallengeShown(u64),
+    /// From a worker: it has obeyed [`Order::Uncount`].
+    Uncounted,
 }
 
 const STOP: u8 = b'S';
@@ -90,6 +96,8 @@ const DRAIN: u8 = b'D';
 const STOP_DRAIN: u8 = b'd';
 const ADDRESSES: u8 = b'N';
 const CHALLENGE: u8 = b'T';
+const UNCOUNT: u8 = b'U';
+const COUNT_AGAIN: u8 = b'u';
 
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
@@ -100,6 +108,7 @@ const PREPARING: u8 = b'P';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
 const KEPT: u8 = b'k';
+const UNCOUNTED: u8 = b'u';
 
 /// Maximum length of a reason; longer ones are cut.
 const WORDS_MAX: usize = 4096;
@@ -112,6 +121,8 @@ impl Order {
             Order::Quiesce => message(QUIESCE, &[]),
             Order::Resume => message(RESUME, &[]),
             Order::HandOver => message(HAND_OVER, &[]),
+            Order::Uncount => message(UNCOUNT, &[]),
+            Order::CountAgain => message(COUNT_AGAIN, &[]),
             Order::Listeners(_) => message(LISTENERS, &[]),
             Order::Reload { edition, .. } => message(RELOAD, &edition.to_le_bytes()),
             Order::Drain { over_ms, order } => {
@@ -150,6 +161,8 @@ impl Order {
             (QUIESCE, [], []) => Ok(Order::Quiesce),
             (RESUME, [], []) => Ok(Order::Resume),
             (HAND_OVER, [], []) => Ok(Order::HandOver),
+            (UNCOUNT, [], []) => Ok(Order::Uncount),
+            (COUNT_AGAIN, [], []) => Ok(Order::CountAgain),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
             (RELOAD, edition, &[handover]) => Ok(Order::Reload {
@@ -205,6 +218,7 @@ impl WorkerReport {
             WorkerReport::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
             WorkerReport::Prepared => message(PREPARED, &[]),
             WorkerReport::Kept => message(KEPT, &[]),
+            WorkerReport::Uncounted => message(UNCOUNTED, &[]),
             WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -222,6 +236,7 @@ impl WorkerReport {
     pub(crate) fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
+            (UNCOUNTED, []) => Ok(WorkerReport::Uncounted),
             (QUIET, []) => Ok(WorkerReport::Quiet),
             (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
                 a, b, c, d,
@@ -363,6 +378,7 @@ mod tests {
             WorkerReport::Prepared,
             WorkerReport::Kept,
             WorkerReport::ChallengeShown(9),
+            WorkerReport::Uncounted,
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
             send_report(worker, &report);

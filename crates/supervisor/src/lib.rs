@@ -53,6 +53,7 @@ mod new_binary;
 mod occasion;
 mod pairs;
 mod process_setup;
+mod recount;
 mod redirect;
 mod reload;
 mod reload_report;

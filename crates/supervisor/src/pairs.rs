@@ -50,6 +50,8 @@ struct Pair {
     challenge: u64,
     /// Whether the worker is gone for good.
     is_over: bool,
+    /// Whether the pair's connections have been forgotten, after both processes were gone.
+    is_forgotten: bool,
     /// Limits of the worker's sandbox.
     bounds: Bounds,
     /// Sandbox limits of the next worker, while this worker is about to be replaced.
@@ -361,6 +363,21 @@ impl Pairs {
             .all(|pair| pair.ended.is_some() && pair.is_over)
     }
 
+    /// The next worker that is gone for good, with its keeper. Each is returned once.
+    pub(crate) fn next_lost(&mut self) -> Option<usize> {
+        let is_lost = |pair: &Pair| pair.ended.is_some() && pair.is_over && !pair.is_forgotten;
+        let lost = self.all.iter().position(is_lost)?;
+        self.all.get_mut(lost)?.is_forgotten = true;
+        Some(lost)
+    }
+
+    /// The workers that are not gone for good.
+    pub(crate) fn remaining(&self) -> Vec<usize> {
+        let all = self.all.iter().enumerate();
+        let remaining = all.filter(|(_, pair)| !pair.is_over);
+        remaining.map(|(worker, _)| worker).collect()
+    }
+
     /// Kills the workers that have lost their keeper, which would have killed them if they hung.
     pub(crate) fn kill_without_keeper(&self) {
         let is_left = |pair: &&Pair| pair.ended.is_some() && !pair.is_over;
@@ -440,6 +457,7 @@ impl Pair {
             descriptors: state.descriptors,
             challenge: 0,
             is_over: false,
+            is_forgotten: false,
             bounds: state.bounds,
             renewal: None,
             share: state.share,
@@ -473,7 +491,10 @@ impl Pair {
                 self.challenge = *number;
                 true
             }
-            WorkerReport::Quiet | WorkerReport::Prepared | WorkerReport::Refused(_) => true,
+            WorkerReport::Quiet
+            | WorkerReport::Uncounted
+            | WorkerReport::Prepared
+            | WorkerReport::Refused(_) => true,
             WorkerReport::Preparing(_) => sender == self.keeper,
             WorkerReport::Kept => Some(sender) == self.former,
         }

@@ -193,6 +193,13 @@ impl Backends {
         found.for_each(|place| self.enter(place));
     }
 
+    /// Forgets the connections of a worker that is gone for good; only main calls this.
+    pub fn lose_worker(&self, worker: u32) {
+        for place in 1..=PLACES as BackendPlace {
+            self.own(worker as usize, place).store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Writes this worker's counts again, in case that another process has changed them.
     pub fn restate(&self) {
         (1..=PLACES as BackendPlace).for_each(|place| self.state(place));

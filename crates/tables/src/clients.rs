@@ -3,7 +3,8 @@
 //! One table in shared memory serves all workers. Its size is fixed, whatever clients connect. A client
 //! is an IPv4 address or an IPv6 /64, which is what a provider assigns to a subscriber. There are no
 //! locks: an entry is three words that are changed atomically. A worker that is killed meanwhile leaves
-//! at worst a count that is one too low.
+//! at worst a count that is one too low. The counts of a worker that is gone for good are removed by counting again
+//! ([`Clients::uncount`]).
 //!
 //! An entry can be reused for another client when it has no connections and its rate has recovered. If
 //! all eight places for an address are taken, the client is admitted uncounted (and a counter says so):
@@ -25,6 +26,8 @@ const WORDS_EACH: usize = 3;
 const SEED_AT: usize = 0;
 /// Place of the word for the bytes of all clients together ([`Pace`]).
 const ALL_AT: usize = 8;
+/// Place of the time until which entries keep their clients although they count no connections.
+const FROZEN_AT: usize = 16;
 const ENTRIES_AT: usize = 64;
 
 /// Minimum and maximum number of entries.
@@ -39,6 +42,9 @@ pub(crate) const DIMENSIONS: [usize; 5] = [
     ENTRIES_MIN as usize,
     ENTRIES_MAX as usize,
 ];
+
+/// Time in which workers count their connections again.
+const FREEZE_MS: u64 = 10_000;
 
 /// Window of the handshake rate.
 const RATE_WINDOW_MS: u64 = 60_000;
@@ -91,6 +97,8 @@ pub struct Clients {
     /// Whether each entry has a word for its bytes, after all entries. Tables of older binaries have
     /// none.
     has_paces: bool,
+    /// Whether this worker's connections are in the table.
+    is_counting: bool,
 }
 
 impl Clients {
@@ -106,6 +114,7 @@ impl Clients {
             entries,
             made_for: connections_max,
             has_paces: true,
+            is_counting: true,
         })
     }
 
@@ -121,6 +130,7 @@ impl Clients {
             entries,
             made_for: connections_max,
             has_paces,
+            is_counting: true,
         })
     }
 
@@ -178,7 +188,11 @@ impl Clients {
     /// Counts an established connection. Handshakes are not counted: if their worker dies, its successor
     /// would not know of them, and the count would stay too high.
     pub fn enter(&self, place: ClientPlace, limits: ClientLimits) -> Result<(), Exceeded> {
-        let before = self.count(place).fetch_add(1, Ordering::Relaxed);
+        let count = self.count(place);
+        let before = match self.is_counting {
+            true => count.fetch_add(1, Ordering::Relaxed),
+            false => count.load(Ordering::Relaxed),
+        };
         let max = limits.connections_max;
         if max.is_some_and(|max| before >= u64::from(max)) {
             self.leave(place);
@@ -189,7 +203,7 @@ impl Clients {
 
     /// Counts the end of a connection.
     pub fn leave(&self, place: ClientPlace) {
-        if place == 0 || place > self.entries {
+        if place == 0 || place > self.entries || !self.is_counting {
             return;
         }
         let less = |count: u64| count.checked_sub(1);
@@ -197,6 +211,42 @@ impl Clients {
         let _ = self
             .count(place)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Takes this worker's connections out of the table, and counts none until [`Clients::count_again`]. `found`: the
+    /// entries of all its connections.
+    pub fn uncount(&mut self, found: impl Iterator<Item = ClientPlace>) {
+        found.for_each(|place| self.leave(place));
+        self.is_counting = false;
+    }
+
+    /// Counts this worker's connections again.
+    pub fn count_again(&mut self, found: impl Iterator<Item = ClientPlace>) {
+        if std::mem::replace(&mut self.is_counting, true) {
+            return;
+        }
+        for place in found.filter(|&place| place != 0) {
+            self.count(place).fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets entries keep their clients while workers count again; for main.
+    pub fn freeze(&self, now_ms: u64) {
+        if let Some(until_ms) = self.words.word(FROZEN_AT) {
+            until_ms.store(now_ms + FREEZE_MS, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears what is left when all workers have taken their connections out: those of a worker that is gone; for main.
+    pub fn clear(&self) {
+        (1..=self.entries).for_each(|place| self.count(place).store(0, Ordering::Relaxed));
+    }
+
+    fn is_frozen(&self, now_ms: u64) -> bool {
+        // A later time is not from main.
+        let frozen = now_ms + 1..=now_ms + FREEZE_MS;
+        let until_ms = self.words.word(FROZEN_AT);
+        until_ms.is_some_and(|until_ms| frozen.contains(&until_ms.load(Ordering::Relaxed)))
     }
 
     /// Charges bytes to a client. Returns how many milliseconds the connection that moved them must wait.
@@ -241,11 +291,12 @@ impl Clients {
             let owner = self.owner(place);
             let former = owner.load(Ordering::Relaxed);
             let free = former == 0
-                || (self.count(place).load(Ordering::Relaxed) == 0
-                    && self.recovered(place).load(Ordering::Relaxed) <= now_ms
-                    && self
-                        .paid(place)
-                        .is_none_or(|paid| Pace::is_paid(paid, now_ms)));
+                || !self.is_frozen(now_ms)
+                    && (self.count(place).load(Ordering::Relaxed) == 0
+                        && self.recovered(place).load(Ordering::Relaxed) <= now_ms
+                        && self
+                            .paid(place)
+                            .is_none_or(|paid| Pace::is_paid(paid, now_ms)));
             // If two workers compete for the entry, the loser tries the next one.
             if free
                 && owner
@@ -500,5 +551,39 @@ mod tests {
         assert_eq!(enter(&other, "192.0.2.1"), place);
         assert_eq!(enter(&clients, "192.0.2.1"), Err(Exceeded::Connections));
         clients.fd().close();
+    }
+
+    /// A worker is gone for good: the others count again, and no entry changes its client meanwhile.
+    #[test]
+    fn connections_of_a_lost_worker_are_forgotten() {
+        let main = table();
+        let mut worker = Clients::adopt(main.fd(), 16).unwrap();
+        let limits = ClientLimits {
+            connections_max: Some(3),
+            ..ClientLimits::default()
+        };
+        let place = worker.place(ip("192.0.2.1"), 1).unwrap();
+        // Two of the lost worker, then one of this one.
+        for _ in 0..3 {
+            main.enter(place, limits).unwrap();
+        }
+        assert!(worker.enter(place, limits).is_err());
+        main.freeze(1);
+        worker.uncount([0, place].into_iter());
+        // Those that come and go meanwhile are not counted.
+        worker.enter(place, limits).unwrap();
+        worker.leave(place);
+        let former: Vec<_> = (0..=255)
+            .filter_map(|n| main.place(ip(&format!("198.51.100.{n}")), 2))
+            .filter(|&other| other == place)
+            .collect();
+        assert!(former.is_empty(), "the entry was given away");
+        main.clear();
+        worker.count_again([0, place].into_iter());
+        worker.count_again([0, place].into_iter());
+        for _ in 0..2 {
+            worker.enter(place, limits).unwrap();
+        }
+        assert!(worker.enter(place, limits).is_err());
     }
 }

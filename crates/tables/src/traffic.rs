@@ -196,20 +196,38 @@ impl Traffic {
 
     /// Recounts the connections that a new worker has taken over, by the row of each.
     pub fn recount(&self, found: impl Iterator<Item = Option<Row>>) {
-        // Only pages with data are visited: touching others would allocate memory for them.
-        let data = self.words.data();
-        let all = || std::iter::once(0..len(self.workers as u32)).collect();
-        let data = data.unwrap_or_else(|_| all());
-        let of_row = |row: u16| 8 * WORDS_EACH * (self.worker * ROWS + usize::from(row));
-        for row in 0..ROWS as u16 {
-            let at = of_row(row);
-            let is_there = |range: &Range<usize>| range.contains(&at);
-            if data.iter().any(is_there) {
-                let word = self.word(self.worker, Row(row), Tally::Connections);
-                word.store(0, Ordering::Relaxed);
-            }
+        for row in self.used_rows() {
+            let word = self.word(self.worker, row, Tally::Connections);
+            word.store(0, Ordering::Relaxed);
         }
         found.for_each(|row| self.enter(row));
+    }
+
+    /// This worker's rows in pages with data: touching others would allocate memory for them.
+    fn used_rows(&self) -> impl Iterator<Item = Row> {
+        let data = self.words.data();
+        let all = || std::iter::once(0..len(self.workers as u32)).collect();
+        let data: Vec<Range<usize>> = data.unwrap_or_else(|_| all());
+        let first = self.worker * ROWS;
+        let is_used = move |row: &u16| {
+            let at = 8 * WORDS_EACH * (first + usize::from(*row));
+            data.iter().any(|range| range.contains(&at))
+        };
+        (0..ROWS as u16).filter(is_used).map(Row)
+    }
+
+    /// Counts the connections of a worker that is gone for good as ended by a crash; only main calls this.
+    pub fn lose_worker(&self, worker: u32) {
+        let lost = Traffic {
+            worker: (worker as usize).min(self.workers - 1),
+            ..self.clone()
+        };
+        for row in lost.used_rows() {
+            let connections = lost.word(lost.worker, row, Tally::Connections);
+            let left = connections.load(Ordering::Relaxed);
+            lost.add(Some(row), Tally::ClosedByCrash, left);
+        }
+        lost.recount(std::iter::empty());
     }
 
     /// Returns the sum over all workers; 0 without a row.

@@ -122,6 +122,11 @@ impl Connections {
         live.filter_map(|index| self.slots.get(index))
     }
 
+    /// The entries of all connections in the table of clients.
+    pub(crate) fn client_places(&self) -> impl Iterator<Item = u32> {
+        self.iter().map(Slot::client)
+    }
+
     pub(crate) fn live(&self) -> u32 {
         self.slots.live()
     }

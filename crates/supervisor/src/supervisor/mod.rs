@@ -21,6 +21,7 @@ use crate::connection_log::LogWriter;
 use crate::control::ControlProcess;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
+use crate::recount::Recount;
 use crate::redirect::RedirectProcess;
 use crate::reload_report::ReloadReport;
 use crate::scout::{BackendMonitor, ReloadLookup};
@@ -87,6 +88,7 @@ pub(crate) struct Supervisor {
     reload: ReloadReport,
     drain: Drain,
     upgrade: Option<Upgrade>,
+    recount: Recount,
     notifier: Notifier,
     poller: Poller,
     signals: Signals,
@@ -129,6 +131,7 @@ impl Supervisor {
             reload: ReloadReport::default(),
             drain: Drain::default(),
             upgrade: None,
+            recount: Recount::default(),
             notifier: Notifier::from_environment(),
             poller,
             signals,
@@ -175,6 +178,9 @@ impl Supervisor {
                     }
                     token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
                 }
+            }
+            if !self.is_stopping {
+                self.recount.forget_lost(&mut self.serving);
             }
             let shown = self.redirect.shows();
             self.authorities

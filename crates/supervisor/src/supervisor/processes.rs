@@ -193,6 +193,7 @@ impl Supervisor {
                 }
             }
             WorkerReport::ChallengeShown(_) => {}
+            WorkerReport::Uncounted => self.recount.note(worker, &self.serving),
             WorkerReport::Kept => self.on_kept(worker),
             WorkerReport::Quiet if self.upgrade.is_none() => self.serving.pairs.renew(worker),
             report => {
@@ -229,6 +230,7 @@ impl Supervisor {
             upgrade.note_ready(worker, self.serving.edition.handshake_grace_ms(), pairs);
         }
         self.authorities.repeat_challenge(worker, pairs);
+        self.recount.repeat(worker, pairs);
         if !self.history.is_announced && pairs.are_ready() {
             self.history.is_announced = true;
             let config = &self.serving.edition.config;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use dormouse_interop::admin::Admin;
-use dormouse_interop::peer::Peer;
+use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{signal, until_ended};
 use dormouse_interop::scene::{Scene, unused_host};
 use dormouse_interop::terminator::Can;
@@ -280,6 +280,58 @@ fn a_keeper_dies() {
     for peer in &mut peers {
         peer.echo().expect("an echo");
     }
+}
+
+/// A keeper and its worker are killed: their connections are counted nowhere any more.
+#[test]
+fn a_keeper_and_its_worker_die() {
+    requires!(Can::BeDormouse);
+    const MOST: usize = 12;
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.option("connections_per_client", &MOST.to_string());
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let connect = || {
+        let tcp = TcpStream::connect(scene.address).expect("a connection");
+        let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
+        peer.stream().write_all(b"echo\n").ok()?;
+        peer.echo().is_ok().then_some(peer)
+    };
+    let mut peers: Vec<Peer> = (0..MOST).map(|_| connect().expect("an echo")).collect();
+    let of = |worker: &Value| worker["at_rest"].as_u64().expect("a number");
+    let status = until_status(&admin, "all connections", |status| {
+        let workers = status["workers"].as_array().expect("workers");
+        workers.iter().map(of).sum::<u64>() == MOST as u64
+    });
+    let lost = usize::from(of(&status["workers"][1]) > of(&status["workers"][0]));
+    let left = of(&status["workers"][1 - lost]);
+    let crashed = MOST as u64 - left;
+    let pair = &status["workers"][lost];
+    signal(pid(&pair["keeper"]), Signal::KILL);
+    until_status(&admin, "the keeper to be seen dead", |status| {
+        status["workers"][lost]["keeper"]["alive"] == false
+    });
+    signal(pid(pair), Signal::KILL);
+    let status = until_status(&admin, "the connections to be forgotten", |status| {
+        status["connections"]["at_rest"] == left
+    });
+    assert_eq!(status["routes"][0]["connections"], left);
+    assert_eq!(status["routes"][0]["closed"]["crash"], crashed);
+    assert_eq!(status["backends"][0]["connections"], left);
+    assert_eq!(status["counts"]["closed_by_crash"], crashed);
+    // The client may have as many connections as before, and not one more.
+    let is_alive = |peer: &mut Peer| peer.echo().is_ok();
+    peers.retain_mut(is_alive);
+    assert_eq!(peers.len() as u64, left);
+    let more: Vec<Peer> = wait::until("new connections", PATIENCE, || {
+        let more: Vec<Peer> = (left..MOST as u64).map_while(|_| connect()).collect();
+        (more.len() as u64 == crashed).then_some(more)
+    });
+    assert!(connect().is_none(), "one more than allowed");
+    drop(more);
+    wait::until("the places to be free again", PATIENCE, connect);
 }
 
 /// The main process is killed: connections are still served, new ones are refused, control reports that main
