@@ -293,12 +293,14 @@ mod tests {
     use crate::occasion::Occasion;
     use crate::source::Source;
     use dormouse_config::Section;
+    use dormouse_engine::UnixTime;
     use dormouse_tables::counters::Common;
     use std::fs::{self, Permissions};
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     /// A configuration with a free port.
     fn ready(folder: &Path, options: &str) -> Ready {
@@ -362,6 +364,29 @@ mod tests {
         drop(other);
         reload(&mut serving, ready(folder.path(), &options)).expect("a reload");
         assert_ne!(*serving.ticket_keys.keys().export(), *before);
+    }
+
+    /// A machine starts with a clock that is ten years ahead, and then asks a time server.
+    #[test]
+    fn a_clock_that_is_set_back_does_not_put_off_the_rotation() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ready = ready(
+            folder.path(),
+            "ticket_rotation = '1h'\nticket_lifetime = '1h'",
+        );
+        let mut serving = serving(ready);
+        let ten_years = Duration::from_secs(10 * 365 * 86_400);
+        let ahead =
+            UnixTime::since_unix_epoch(Duration::from_secs(unix_time().as_secs()) + ten_years);
+        let Serving {
+            ticket_keys,
+            memory,
+            ..
+        } = &mut serving;
+        assert!(ticket_keys.update(ahead, &memory.counters), "a rotation");
+        ticket_keys.update(unix_time(), &memory.counters);
+        let until_ms = ticket_keys.until_due_ms(unix_time());
+        assert!(until_ms.is_some_and(|ms| ms <= 3_600_000), "{until_ms:?}");
     }
 
     #[test]

@@ -258,15 +258,22 @@ impl AcmeNames {
         (!questions.is_empty()).then_some(AcmeWork::AskRenewals(questions))
     }
 
-    fn questions(&mut self, edition: &Edition, now_ms: u64) -> Vec<Job> {
+    /// The names whose renewal windows are due. They are also planned again: the wall clock may have been wrong before.
+    fn take_due(&mut self, now_ms: u64) -> Vec<String> {
         let is_due = |entry: &AcmeName| entry.shown.is_some() && entry.ask_ms <= now_ms;
         let due = self.all.iter_mut().filter(|(_, entry)| is_due(entry));
         let mut names = Vec::new();
         for (name, entry) in due.take(ASKED_AT_ONCE) {
             // Scheduled before the result is known, so that a failure does not repeat at once.
             entry.ask_ms = now_ms + ASK_MS;
+            entry.plan(&self.hasher, name, now_ms);
             names.push(name.clone());
         }
+        names
+    }
+
+    fn questions(&mut self, edition: &Edition, now_ms: u64) -> Vec<Job> {
+        let names = self.take_due(now_ms);
         if names.is_empty() {
             return Vec::new();
         }
@@ -432,6 +439,25 @@ mod tests {
         assert_eq!(LIFE.renew_at_s(None, 0), 1060 * DAY_S);
         let soonest_s = LIFE.renew_at_s(None, u64::MAX);
         assert!((1057 * DAY_S..1057 * DAY_S + 60).contains(&soonest_s));
+    }
+
+    /// A machine without a battery starts in 1970, until it has asked a time server.
+    #[test]
+    fn a_renewal_follows_a_clock_that_was_set() {
+        let mut names = AcmeNames::default();
+        let entry = AcmeName {
+            shown: Some(LIFE),
+            advised: None,
+            // From a clock that was 50 years behind.
+            obtain_ms: 50 * 365 * DAY_S * 1000,
+            ask_ms: 0,
+            failures: 0,
+            why: None,
+        };
+        names.all.insert("example.org".to_owned(), entry);
+        assert_eq!(names.take_due(7), ["example.org"]);
+        // The certificate has expired, so another one is due now.
+        assert_eq!(names.all["example.org"].obtain_ms, 7);
     }
 
     #[test]

@@ -200,8 +200,19 @@ impl Keyring {
             link.start_if_due(&self.keys);
         }
         let is_due = match &self.origin {
+            // The fleet's schedule: its machines' clocks must agree.
             Origin::Store(_) => self.own_rotation_from_s(),
-            _ => self.keys.rotates_at_s(),
+            _ => {
+                // A clock that was set back must not put off the rotation.
+                let planned_s = self.keys.rotates_at_s();
+                let period_s = self.keys.period_s().unwrap_or_default();
+                self.keys
+                    .set_period(now, Duration::from_secs(period_s.into()));
+                if self.keys.rotates_at_s() != planned_s {
+                    self.publish(shared);
+                }
+                self.keys.rotates_at_s()
+            }
         };
         if is_due.is_some_and(|due_s| due_s <= now.as_secs()) {
             changed |= self.rotate(now);
