@@ -154,6 +154,12 @@ impl AdminAddress {
                 .and_then(|stream| converse(stream, &request)),
         };
         let answer = answer.map_err(|error| self.in_words(&error, timeout))?;
+        if answer.is_empty() {
+            return Err(format!(
+                "{self}: no answer: the control process has just ended, and the next one starts. \
+                 `dormouse status` shows what has happened"
+            ));
+        }
         split(&answer).ok_or_else(|| format!("{self}: the answer is not from `dormouse serve`"))
     }
 

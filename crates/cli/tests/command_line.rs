@@ -458,14 +458,17 @@ fn status_shows_the_answer() {
             "200 OK\r\n\r\n{\"phase\":\"ready\"}",
             "409 Conflict\r\n\r\n{\"done\":false,\"words\":\"no\\u001b[31m\"}",
             "200 OK\r\n\r\nwelcome",
+            // The process has died meanwhile.
+            "",
         ] {
             let (mut stream, _) = socket.accept().expect("a connection");
             let mut request = [0; 1024];
             let count = stream.read(&mut request).expect("a request");
             asked.push(String::from_utf8_lossy(&request[..count]).into_owned());
-            stream
-                .write_all(format!("HTTP/1.1 {answer}").as_bytes())
-                .expect("an answer");
+            if !answer.is_empty() {
+                let answer = format!("HTTP/1.1 {answer}");
+                stream.write_all(answer.as_bytes()).expect("an answer");
+            }
         }
         asked
     });
@@ -489,7 +492,14 @@ fn status_shows_the_answer() {
         "{}",
         ran.err
     );
-    let asked = server.join().expect("four requests");
+    let ran = ask(&["reload", "--admin", "admin.sock"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(
+        ran.err.contains("no answer: the control process"),
+        "{}",
+        ran.err
+    );
+    let asked = server.join().expect("five requests");
     assert!(asked[0].starts_with("GET /status HTTP/1.1\r\n"));
     assert!(asked[2].starts_with("POST /reload HTTP/1.1\r\n"));
 
