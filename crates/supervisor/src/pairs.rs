@@ -42,8 +42,10 @@ struct Pair {
     ready: bool,
     /// The edition that the worker follows.
     edition: u64,
-    /// Editions sent to the worker that it has not answered.
-    given: Vec<u64>,
+    /// The sandbox limits of a worker that starts with that edition.
+    bounds_of_edition: Bounds,
+    /// Editions sent to the worker that it has not answered, with their limits.
+    given: Vec<(u64, Bounds)>,
     /// The pair's descriptor numbers, as at its start.
     descriptors: Descriptors,
     /// The challenge that the worker answers, or answered last.
@@ -54,9 +56,21 @@ struct Pair {
     is_forgotten: bool,
     /// Limits of the worker's sandbox.
     bounds: Bounds,
-    /// Sandbox limits of the next worker, while this worker is about to be replaced.
-    renewal: Option<Bounds>,
+    renewal: Renewal,
     share: Share,
+}
+
+/// The replacement of a worker by one with another sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Renewal {
+    #[default]
+    None,
+    /// The worker becomes quiet.
+    Quiesces,
+    /// The worker is quiet and gets the configuration, which its successor will need.
+    Reloads,
+    /// The worker ends.
+    Ends,
 }
 
 /// A pair's state, passed from one binary to the next.
@@ -161,7 +175,8 @@ impl Pairs {
             board: pair.board.fd().0,
             edition: pair.edition,
             descriptors: pair.descriptors.clone(),
-            bounds: pair.bounds,
+            // The next binary starts the next worker.
+            bounds: pair.bounds_of_edition,
             share: pair.share.clone(),
             log_source: Some(pair.log_source.0).filter(|_| pair.log_source != Fd::NONE),
         };
@@ -247,7 +262,7 @@ impl Pairs {
             pair.order(&Order::Listeners(some.to_vec()));
         }
         let edition = handover.edition;
-        pair.given.push(edition);
+        pair.given.push((edition, Bounds::of(&handover.config)));
         pair.order(&Order::Reload {
             handover: file,
             edition,
@@ -312,38 +327,59 @@ impl Pairs {
 
     // ---- replacement ----
 
-    /// Replaces a worker whose configuration needs more than its sandbox allows, because a sandbox cannot be
-    /// widened. The worker first becomes quiet; its successor takes over its connections.
-    pub(crate) fn renew_if_bound(&mut self, worker: usize, wanted: Bounds) {
+    /// Whether a worker gets a configuration only when it is quiet, because its sandbox does not allow what the
+    /// configuration needs. Its handshakes end with the configuration that it has.
+    pub(crate) fn holds_back(&mut self, worker: usize, wanted: Bounds) -> bool {
         let Some(pair) = self.all.get_mut(worker) else {
-            return;
+            return false;
         };
-        if wanted.exceeds(pair.bounds) && pair.renewal.is_none() {
-            pair.renewal = Some(wanted);
+        if pair.renewal == Renewal::None && wanted.exceeds(pair.bounds) {
+            pair.renewal = Renewal::Quiesces;
             pair.order(&Order::Quiesce);
         }
+        pair.renewal == Renewal::Quiesces
     }
 
-    /// Handles a worker that has become quiet: if it is to be replaced, it exits, and its keeper starts the
-    /// next one. A worker that has read an order to its predecessor continues.
-    pub(crate) fn renew(&self, worker: usize) {
-        if let Some(pair) = self.all.get(worker) {
-            pair.order(match pair.renewal {
-                Some(_) => &Order::HandOver,
-                None => &Order::Resume,
-            });
+    /// Handles a worker that has become quiet. Returns `true` if it now gets the configuration. A worker that has read an
+    /// order to its predecessor continues.
+    pub(crate) fn note_quiet(&mut self, worker: usize) -> bool {
+        let Some(pair) = self.all.get_mut(worker) else {
+            return false;
+        };
+        if pair.renewal == Renewal::None {
+            pair.order(&Order::Resume);
+        }
+        let is_next = pair.renewal == Renewal::Quiesces;
+        if is_next {
+            pair.renewal = Renewal::Reloads;
+        }
+        is_next
+    }
+
+    /// Handles a worker that has applied the current edition. If it is quiet, its successor takes over its connections: a
+    /// sandbox cannot be widened.
+    pub(crate) fn renew_if_bound(&mut self, worker: usize, wanted: Bounds) {
+        match self.all.get_mut(worker) {
+            Some(pair) if pair.renewal == Renewal::Reloads && wanted.exceeds(pair.bounds) => {
+                pair.renewal = Renewal::Ends;
+                pair.order(&Order::HandOver);
+            }
+            _ => self.keep(worker),
         }
     }
 
-    /// Continues with the replacements that an upgrade has interrupted.
-    pub(crate) fn continue_renewals(&self) {
-        let renewed = self.all.iter().filter(|pair| pair.renewal.is_some());
-        renewed.for_each(|pair| pair.order(&Order::Quiesce));
+    /// Lets a quiet worker continue that is not replaced.
+    pub(crate) fn keep(&mut self, worker: usize) {
+        let pair = self.all.get_mut(worker);
+        if let Some(pair) = pair.filter(|pair| pair.renewal == Renewal::Reloads) {
+            pair.renewal = Renewal::None;
+            pair.order(&Order::Resume);
+        }
     }
 
     /// Whether a worker is about to be replaced.
     pub(crate) fn are_renewed(&self) -> bool {
-        self.all.iter().any(|pair| pair.renewal.is_some())
+        self.all.iter().any(|pair| pair.renewal != Renewal::None)
     }
 
     // ---- keepers ----
@@ -453,13 +489,14 @@ impl Pair {
             ready,
             log_source: state.log_source.map_or(Fd::NONE, Fd),
             edition: state.edition,
+            bounds_of_edition: state.bounds,
             given: Vec::new(),
             descriptors: state.descriptors,
             challenge: 0,
             is_over: false,
             is_forgotten: false,
             bounds: state.bounds,
-            renewal: None,
+            renewal: Renewal::None,
             share: state.share,
         }
     }
@@ -474,19 +511,24 @@ impl Pair {
                 self.worker = Some(sender);
                 self.ready = true;
                 if is_new {
-                    self.given.clear();
-                    self.bounds = self.renewal.take().unwrap_or(self.bounds);
+                    // It may have started with an edition that its predecessor did not confirm any more.
+                    let given = self.given.drain(..).map(|(_, bounds)| bounds);
+                    let all = given.chain([self.bounds_of_edition]);
+                    let narrowest = all.min_by_key(|bounds| bounds.unix);
+                    self.bounds = narrowest.unwrap_or(self.bounds_of_edition);
+                    self.renewal = Renewal::None;
                 }
                 is_new
             }
             WorkerReport::Reloaded(edition) => {
-                let is_answer = self.take_given(*edition);
-                if is_answer {
+                let bounds = self.take_given(*edition);
+                if let Some(bounds) = bounds {
                     self.edition = *edition;
+                    self.bounds_of_edition = bounds;
                 }
-                is_answer
+                bounds.is_some()
             }
-            WorkerReport::NotReloaded(edition, _) => self.take_given(*edition),
+            WorkerReport::NotReloaded(edition, _) => self.take_given(*edition).is_some(),
             WorkerReport::ChallengeShown(number) => {
                 self.challenge = *number;
                 true
@@ -500,10 +542,11 @@ impl Pair {
         }
     }
 
-    /// Removes an edition from those that were sent. Returns `false` if it was not sent.
-    fn take_given(&mut self, edition: u64) -> bool {
-        let place = self.given.iter().position(|&given| given == edition);
-        place.map(|place| self.given.remove(place)).is_some()
+    /// Removes an edition from those that were sent, and returns its limits. `None`: it was not sent.
+    fn take_given(&mut self, edition: u64) -> Option<Bounds> {
+        let mut given = self.given.iter();
+        let place = given.position(|&(given, _)| given == edition)?;
+        Some(self.given.remove(place).1)
     }
 
     fn order(&self, order: &Order) {

@@ -10,6 +10,7 @@ use crate::shared_memory::SharedMemory;
 use crate::ticket_keys::Keyring;
 use crate::tokens;
 use dormouse_config::{Config, Plan};
+use dormouse_handover::child::Bounds;
 use dormouse_handover::orders::Order;
 use dormouse_handover::share::Share;
 use dormouse_handover::unix_time;
@@ -187,6 +188,10 @@ impl Serving {
     /// Sends the current edition to a worker. A worker that does not receive it now gets it again when it
     /// becomes ready, or has answered earlier editions.
     pub(crate) fn give_edition(&mut self, worker: usize) {
+        let wanted = Bounds::of(&self.edition.config);
+        if self.pairs.holds_back(worker, wanted) {
+            return;
+        }
         let handover = self.handover(worker as u32);
         let given = self
             .pairs

@@ -266,7 +266,6 @@ impl Upgrade {
             Stage::Prepare { .. } => pairs.command(Command::Abort),
         }
         pairs.order_all(&Order::Resume);
-        pairs.continue_renewals();
         self.request
     }
 

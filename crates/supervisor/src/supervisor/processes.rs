@@ -180,12 +180,19 @@ impl Supervisor {
             WorkerReport::Ready => self.on_ready(worker),
             WorkerReport::Reloaded(_) => {
                 self.catch_up(worker);
-                let wanted = Bounds::of(&self.serving.edition.config);
-                self.serving.pairs.renew_if_bound(worker, wanted);
+                if self
+                    .serving
+                    .pairs
+                    .has_edition(worker, self.serving.edition.number)
+                {
+                    let wanted = Bounds::of(&self.serving.edition.config);
+                    self.serving.pairs.renew_if_bound(worker, wanted);
+                }
                 self.finish_reload_if_complete();
             }
             WorkerReport::NotReloaded(edition, why) => {
                 if edition == self.serving.edition.number {
+                    self.serving.pairs.keep(worker);
                     let finished = self.reload.refused_by(worker, &why);
                     self.publish(finished);
                 } else {
@@ -195,7 +202,11 @@ impl Supervisor {
             WorkerReport::ChallengeShown(_) => {}
             WorkerReport::Uncounted => self.recount.note(worker, &self.serving),
             WorkerReport::Kept => self.on_kept(worker),
-            WorkerReport::Quiet if self.upgrade.is_none() => self.serving.pairs.renew(worker),
+            WorkerReport::Quiet if self.upgrade.is_none() => {
+                if self.serving.pairs.note_quiet(worker) {
+                    self.serving.give_edition(worker);
+                }
+            }
             report => {
                 let pairs = &self.serving.pairs;
                 if let Some(upgrade) = &mut self.upgrade {

@@ -1,15 +1,16 @@
 //! Reloads: no connection is affected, nothing is left behind.
 
 use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Files, Kind, authority};
-use dormouse_interop::peer::Peer;
+use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{kill_asleep, signal};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, unused_host};
 use dormouse_interop::terminator::Can;
@@ -330,6 +331,75 @@ fn control_addresses_that_the_next_start_could_not_open_reject_a_reload() {
     }
     let words = admin.order("/reload").expect("a reload");
     assert!(!words.contains("restart"), "{words}");
+}
+
+/// A reload adds the first backend on a unix socket, which the workers' sandbox does not allow. A client whose handshake
+/// is in flight keeps the former backend, and the next one gets the new backend: no client is refused.
+#[test]
+fn a_reload_that_needs_another_sandbox_refuses_no_client() {
+    requires!(Can::BeDormouse);
+    let scene = Scene::with(|settings| {
+        settings.option("handshake_grace", "5s");
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let path = scene.folder.path().join("backend.sock");
+    let next = Backend::unix(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("for all users");
+    let tcp = TcpStream::connect(scene.address).expect("a connection");
+    wait::until_true("a handshake in flight", || {
+        admin.status()["connections"]["handshaking"] == 1
+    });
+    let target = format!("\"{}\"", scene.backend.address());
+    edit(&scene, |text| {
+        assert!(text.contains(&target), "{text}");
+        text.replace(&target, &format!("\"unix:{}\"", path.display()))
+    });
+    let reload = std::thread::spawn({
+        let admin = admin.clone();
+        move || admin.order("/reload")
+    });
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+    peer.stream().write_all(b"echo\n").expect("sent");
+    peer.echo().expect("an echo of the former backend");
+    assert_eq!((scene.backend.accepted(), next.accepted()), (1, 0));
+    reload.join().expect("the order").expect("a reload");
+    let mut new = Peer::saying(scene.address, "echo");
+    new.echo().expect("an echo of the new backend");
+    peer.echo().expect("an echo of the former backend");
+    assert_eq!((scene.backend.accepted(), next.accepted()), (1, 1));
+}
+
+/// A worker starts with the sandbox of its configuration, even if its predecessor's allowed more: a later reload that
+/// needs more replaces it.
+#[test]
+fn the_sandbox_of_a_new_worker_may_be_narrower_than_its_predecessors() {
+    requires!(Can::BeDormouse);
+    let (scene, admin) = scene(1);
+    let path = scene.folder.path().join("backend.sock");
+    let other = Backend::unix(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("for all users");
+    let tcp = format!("\"{}\"", scene.backend.address());
+    let unix = format!("\"unix:{}\"", path.display());
+    let switch = |from: &str, to: &str| {
+        edit(&scene, |text| text.replace(from, to));
+        admin.order("/reload").expect("a reload");
+        let mut peer = Peer::saying(scene.address, "echo");
+        peer.echo().expect("an echo");
+    };
+    switch(&tcp, &unix);
+    switch(&unix, &tcp);
+    let worker = scene.terminator.workers()[0];
+    kill_asleep(worker);
+    wait::until_true("the next worker", || {
+        let status = admin.status();
+        status["workers"][0]["alive"] == true && status["workers"][0]["pid"] != worker
+    });
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo");
+    switch(&tcp, &unix);
+    assert_eq!((scene.backend.accepted(), other.accepted()), (2, 2));
 }
 
 /// A keeper's settings stay as they were at its start: it cannot change its user, and with another timeout it
