@@ -50,6 +50,8 @@ pub(crate) struct SessionFile {
     places: Vec<([u8; 16], SessionPlace)>,
     /// Sum of the places' stamps at the last write.
     written: u64,
+    /// Whether that write failed.
+    is_missed: bool,
 }
 
 /// The state for the next binary in this process.
@@ -147,6 +149,7 @@ impl SessionFiles {
                 path: path.clone(),
                 places: places.collect(),
                 written: 0,
+                is_missed: false,
             };
             // A known file is older than the memory.
             if self.files.iter().all(|known| known.path != *path) {
@@ -173,7 +176,7 @@ impl SessionFiles {
         let files = self.files.iter().map(|file| FileState {
             path: file.path.clone(),
             keys: file.places.iter().map(|(key, _)| *key).collect(),
-            written: file.written,
+            written: file.due_from(),
         });
         SessionFilesState {
             fd: self.fd().0,
@@ -195,6 +198,7 @@ impl SessionFiles {
                 path: file.path.clone(),
                 places: places.collect(),
                 written: file.written,
+                is_missed: false,
             }
         });
         Ok(SessionFiles {
@@ -230,10 +234,20 @@ impl SessionFiles {
             }
             // Set before the write: after a failure, the next change tries again.
             file.written = stamps;
-            if let Err(error) = file.write() {
+            let written = file.write();
+            file.is_missed = written.is_err();
+            if let Err(error) = written {
                 tracing::error!(file = %file.path.display(), %error, "session file could not be written");
             }
         }
+    }
+
+    /// As [`SessionFiles::save`], at the end: also writes the files whose last write failed.
+    pub(crate) fn save_last(&mut self) {
+        for file in &mut self.files {
+            file.written = file.due_from();
+        }
+        self.save();
     }
 }
 
@@ -242,6 +256,14 @@ impl SessionFile {
         self.places.iter().fold(0, |sum, (_, place)| {
             sum.wrapping_add(place.stamp().load(Ordering::Relaxed))
         })
+    }
+
+    /// The stamps from which the file must be written again: other ones than now, if the last write failed.
+    fn due_from(&self) -> u64 {
+        match self.is_missed {
+            true => self.stamps().wrapping_sub(1),
+            false => self.written,
+        }
     }
 
     fn read(&self) -> Result<(), String> {
@@ -411,6 +433,38 @@ mod tests {
         let server = ServerSessions::new(hex(&[0xff; 16]), &longest);
         let text = serde_json::to_vec(&server).expect("JSON");
         assert!(text.len() < SERVER_BYTES_MAX, "{}", text.len());
+    }
+
+    /// A full disk has room again before the program ends.
+    #[test]
+    fn a_file_whose_write_failed_is_written_at_the_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let folder = directory.path().join("folder");
+        let sessions = ClientSessions::create(1).expect("memory");
+        let key = [7; 16];
+        let reuse = dormouse_engine::Reuse {
+            uses_max: 1,
+            age_max_s: 1,
+        };
+        let place = sessions.place(key, reuse).expect("a place");
+        place.stamp().store(1, Ordering::Relaxed);
+        let file = SessionFile {
+            path: folder.join("sessions"),
+            places: vec![(key, place)],
+            written: 0,
+            is_missed: false,
+        };
+        let mut files = SessionFiles {
+            sessions,
+            files: vec![file],
+            saved: Instant::now(),
+        };
+        files.save();
+        std::fs::create_dir(&folder).expect("a folder");
+        files.save();
+        assert!(!folder.join("sessions").exists(), "nothing has changed");
+        files.save_last();
+        assert!(folder.join("sessions").exists());
     }
 
     #[test]

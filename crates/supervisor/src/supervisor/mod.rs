@@ -317,7 +317,7 @@ impl Supervisor {
         }
         self.end_helpers();
         if let Some(sessions) = &mut self.serving.memory.sessions {
-            sessions.save();
+            sessions.save_last();
         }
         wait_for_children();
         match self.is_stopping {
