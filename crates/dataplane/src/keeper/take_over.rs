@@ -24,6 +24,9 @@ const CHECK_MS: u64 = 50;
 /// Time for the old keeper to exit.
 const OLD_KEEPER_EXIT_MS: u64 = 2_000;
 
+/// The parent of processes that have lost theirs, unless main is. A keeper is never this process.
+const INIT: process::Pid = process::Pid(1);
+
 /// State of a prepared takeover.
 struct Prepared {
     /// The old memory.
@@ -63,6 +66,11 @@ fn take_over(
     process::forbid_core_dumps()?;
     let parent = process::parent();
     let post = board.post();
+    // The old keeper may have died, or main given up, before this process began.
+    let is_orphan = parent == board.owner() || parent == INIT;
+    if is_orphan || Command::of(post) != Some(Command::Prepare) {
+        return Ok(None);
+    }
     let orders = Fd(former.orders);
     let worker = former.worker;
     trial::crash_at("prepare", worker);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::probes;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::probe::Load;
-use dormouse_interop::process::{Process, kill_asleep, signal, title};
+use dormouse_interop::process::{Process, kill_asleep, signal, title, until_ended};
 use dormouse_interop::scene::{Scene, TLS_PORT};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::tools;
@@ -627,6 +627,23 @@ fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
         known > 0
     });
     probe.echo(1000).expect("an echo from the old binary");
+}
+
+/// The old keeper dies before its child has begun as the new one. The child ends, and so does the program when it is told
+/// to.
+#[test]
+fn a_keeper_that_dies_before_its_successor_begins_leaves_no_process() {
+    requires!(Can::BeDormouse);
+    let installed = Installed::new();
+    let mut scene = echo_scene(&installed, 2);
+    let (old, new) = begin_slow_upgrade(&scene, &installed, "none");
+    signal(old, Signal::KILL);
+    wait::until_true("the end of the upgrade", || {
+        lines(&scene.terminator, "a keeper died during the upgrade") > 0
+    });
+    until_ended(&[new]);
+    signal(scene.terminator.pid(), Signal::TERM);
+    scene.terminator.wait_for_end(Duration::from_secs(10));
 }
 
 /// An old keeper is stopped before the commit until the new keeper no longer waits for it and starts a worker. Then the
