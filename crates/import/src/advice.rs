@@ -13,12 +13,22 @@ pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey 
 pub(super) const HTTP2: &str = "bytes are passed on unchanged: set alpn = [\"h2\", \
     \"http/1.1\"] only if the backend supports unencrypted HTTP/2";
 
-pub(super) const NGINX_STAYS: &str = "nginx stays behind Dormouse to process \
-    requests: replace its `listen … ssl` by `listen 127.0.0.1:8080 proxy_protocol; \
-    set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;`, and remove its ssl_ lines";
+/// The beginning of [`nginx_stays`].
+pub(super) const NGINX_STAYS: &str = "nginx stays behind Dormouse to process requests";
 
-pub(super) const HAPROXY_STAYS: &str = "HAProxy stays behind Dormouse to process \
-    requests: replace this bind by `bind 127.0.0.1:8080 accept-proxy`";
+pub(super) fn nginx_stays(address: &str) -> String {
+    format!(
+        "{NGINX_STAYS}: replace its `listen … ssl` by `listen {address} proxy_protocol; \
+         set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;`, and remove its ssl_ lines"
+    )
+}
+
+/// The beginning of [`haproxy_stays`].
+pub(super) const HAPROXY_STAYS: &str = "HAProxy stays behind Dormouse to process requests";
+
+pub(super) fn haproxy_stays(address: &str) -> String {
+    format!("{HAPROXY_STAYS}: replace this bind by `bind {address} accept-proxy`")
+}
 
 pub(super) const PINNED_CLIENTS: &str = "only the certificates in CAfile themselves were accepted \
     (verifyPeer): set client_ca to the authority that signed them, and client_allow = \
@@ -44,6 +54,20 @@ pub(super) const RULES: &str = "no equivalent: connections are limited by `allow
 
 pub(super) const CERTIFICATES_BY_NAME: &str = "certificates are chosen by the names in them; use \
     routes with `server_names` for other choices";
+
+pub(super) const CERTIFICATE_OPTIONS: &str = "options of one certificate have no equivalent: use a \
+    route with `server_names` for its names";
+
+pub(super) const CERTIFICATE_VERIFIES: &str = "clients that ask for these names had to be verified: \
+    until they have a route with `server_names`, `client_certificates` and `client_ca`, the \
+    settings of the whole bind apply to them";
+
+pub(super) const REFUSALS: &str = "clients that this rule refused are accepted here: use \
+    `client_certificates` and `client_allow` for rules about certificates, `server_names` for \
+    names, `allow` and `deny` for networks, `handshakes_per_client` for rates";
+
+pub(super) const EARLIER_RULE: &str = "an earlier rule decides for some of these clients; here the \
+    exact name does, whatever the order";
 
 pub(super) const CLIENT_NETWORKS: &str = "set `allow` and `deny` to the networks that may or \
     may not connect";

@@ -27,6 +27,8 @@ pub struct Draft {
     /// Addresses whose clients are redirected to https.
     redirects: Vec<String>,
     remarks: Remarks,
+    /// What continues behind Dormouse, each at its own address.
+    behind: Vec<String>,
 }
 
 /// A redirect to the same host and path over https.
@@ -90,6 +92,17 @@ impl Draft {
     pub(super) fn has_step(&self, what: &str) -> bool {
         let mut all = self.sections.iter().flat_map(|one| &one.remarks.to_do);
         all.any(|there| there.starts_with(what))
+    }
+
+    /// Returns the address at which a part of the other program continues behind Dormouse. Parts
+    /// with one address would answer each other's clients.
+    pub(super) fn address_behind(&mut self, part: String) -> String {
+        let found = self.behind.iter().position(|one| *one == part);
+        let at = found.unwrap_or_else(|| {
+            self.behind.push(part);
+            self.behind.len() - 1
+        });
+        format!("127.0.0.1:{}", 8080 + at)
     }
 
     /// Redirects clients of these addresses to https.

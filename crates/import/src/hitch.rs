@@ -112,6 +112,7 @@ fn is_of_frontend(key: &str) -> bool {
             | "pem-dir"
             | "pem-dir-glob"
             | "sni-nomatch-abort"
+            | "match-global-certs"
             | "tls-protos"
             | "ciphers"
             | "ciphersuites"
@@ -177,6 +178,10 @@ fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
             if !pems.iter().any(|one: &Certificate| one.cert == pem.cert) {
                 pems.push(pem);
             }
+        }
+        // A frontend's own certificates replace those of all frontends.
+        if !pems.is_empty() && !found("match-global-certs").is_some_and(|one| is_on(one.text())) {
+            break;
         }
     }
     if !pems.is_empty() {

@@ -283,6 +283,14 @@ fn crypto(service: &Service, section: &mut Section) {
             "sslVersion" => &["min_version", "max_version"],
             "sslVersionMin" => &["min_version"],
             "sslVersionMax" => &["max_version"],
+            "options" => {
+                match one.value.as_str() {
+                    "NO_TLSv1_2" => section.set_text("min_version", "1.3"),
+                    "NO_TLSv1_3" => section.set_text("max_version", "1.2"),
+                    _ => {}
+                }
+                continue;
+            }
             _ => continue,
         };
         match version(&one.value) {
@@ -366,7 +374,7 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             return section.add_to_do(&one.position, &what);
         }
         "redirect" | "exec" | "execArgs" | "pty" | "transparent" | "ident" | "engineId"
-        | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketMacSecret" | "sessiond"
+        | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketmacsecret" | "sessiond"
         | "socket" | "config" => "no equivalent",
         "PSKsecrets" | "PSKidentity" => "pre-shared keys (PSK) are not supported",
         key if key.starts_with("protocol") || key.starts_with("OCSP") => "no equivalent",

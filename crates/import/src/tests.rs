@@ -6,6 +6,8 @@ use super::*;
 use dormouse_config::{self as config, Machine};
 use proptest::prelude::*;
 
+mod strictness;
+
 const EXAMPLES: [(Program, &str); 9] = [
     (Program::Hitch, "hitch-shipped.conf"),
     (Program::Hitch, "hitch-all.conf"),

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use super::config::Config;
 use super::syntax::Line;
-use crate::advice::{CERTIFICATES_BY_NAME, PROXY_NETWORKS};
+use crate::advice::{
+    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, PROXY_NETWORKS,
+};
 use crate::draft::Draft;
 use crate::error::Position;
 use crate::openssl::version;
@@ -268,8 +270,24 @@ fn without_equivalent<'a>(
         | "shards"
         | "severity-output"
         | "accept-netscaler-cip" => drop(with_value()),
-        // `ssl`, `v4v6`, `v6only`, `defer-accept`, `prefer-client-ciphers`, `no-sslv3` and such.
-        _ => {}
+        "force-sslv3" | "force-tlsv10" | "force-tlsv11" => {
+            let why = "TLS 1.2 is the oldest supported version";
+            section.leave_out(position, word, why);
+        }
+        "ssl"
+        | "v4v6"
+        | "v6only"
+        | "defer-accept"
+        | "prefer-client-ciphers"
+        | "no-ca-names"
+        | "no-sslv3"
+        | "no-tlsv10"
+        | "no-tlsv11"
+        | "tls-tickets"
+        | "no-alpn"
+        | "expose-fd"
+        | "listeners" => {}
+        _ => section.leave_out(position, word, "no equivalent"),
     }
 }
 
@@ -324,9 +342,18 @@ fn crt_list(
         settings
             .certificates
             .push(certificate(&config.path("crt-base", cert)));
-        if !more.trim().is_empty() {
-            let why = CERTIFICATES_BY_NAME;
-            section.leave_out(&inner.at(n + 1), more, why);
+        let (position, more) = (inner.at(n + 1), more.trim());
+        let options = more.strip_prefix('[').and_then(|more| more.split_once(']'));
+        let (options, names) = options.unwrap_or(("", more));
+        let words: Vec<&str> = options.split_whitespace().collect();
+        let verifies = |pair: &[&str]| pair[0] == "verify" && pair[1] != "none";
+        if words.windows(2).any(verifies) {
+            section.add_to_do(&position, &format!("[{options}]: {CERTIFICATE_VERIFIES}"));
+        } else if !words.is_empty() {
+            section.leave_out(&position, &format!("[{options}]"), CERTIFICATE_OPTIONS);
+        }
+        if !names.trim().is_empty() {
+            section.leave_out(&position, names, CERTIFICATES_BY_NAME);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line, Test, condition};
+use crate::advice::EARLIER_RULE;
 use crate::error::Position;
 use crate::source::read;
 
@@ -38,7 +39,13 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
         }
         for way in ways.unwrap_or_else(|| vec![Vec::new()]) {
             match way_in(&way) {
-                Some((names, protocols)) => cases.add(names, protocols, config.backend(name), line),
+                Some((names, protocols)) => {
+                    let backend = config.backend(name);
+                    if names.iter().any(|name| cases.decide(name, backend)) {
+                        cases.not_ours.push((EARLIER_RULE, line));
+                    }
+                    cases.add(names, protocols, backend, line);
+                }
                 None => {
                     let why = "routes are chosen only by server name and protocol";
                     cases.not_ours.push((why, line));
@@ -78,6 +85,10 @@ fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
     Some((names, protocols))
 }
 
+fn id(part: Option<&HaproxySection>) -> Option<usize> {
+    part.map(|part| part.position.line)
+}
+
 impl<'a> BackendCases<'a> {
     fn add(
         &mut self,
@@ -86,7 +97,6 @@ impl<'a> BackendCases<'a> {
         backend: Option<&'a HaproxySection>,
         line: &Line,
     ) {
-        let id = |part: Option<&HaproxySection>| part.map(|part| part.position.line);
         // More names for the same backend belong to the same route.
         let same = self.all.iter_mut().find(|case| {
             id(case.backend) == id(backend)
@@ -104,6 +114,19 @@ impl<'a> BackendCases<'a> {
                 position: line.position.clone(),
             }),
         }
+    }
+
+    /// Returns whether an earlier case leads some clients that ask for this exact name to another
+    /// backend.
+    fn decide(&self, name: &str, backend: Option<&HaproxySection>) -> bool {
+        let end = name.split_once('.').map_or("", |(_, end)| end);
+        let matches = |pattern: &String| pattern.strip_prefix("*.") == Some(end);
+        let mut others = self
+            .all
+            .iter()
+            .filter(|case| id(case.backend) != id(backend));
+        others.any(|case| case.names.is_empty() || case.names.iter().any(matches))
+            && !name.starts_with("*.")
     }
 
     /// Adds the cases of `%[req.ssl_sni,lower,map(FILE,DEFAULT)]`: each line of the file has a name

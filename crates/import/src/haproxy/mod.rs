@@ -15,7 +15,7 @@ mod syntax;
 
 use std::path::Path;
 
-use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS, LOG, ONE_LABEL};
+use crate::advice::{HAPROXY_SEES_NO_TLS, LOG, ONE_LABEL, haproxy_stays};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -70,7 +70,8 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
         rules::networks(part, config, &mut base);
         times(part, draft);
         if part.is_http() && does_more(part, &cases) {
-            stays_behind(line, &mut base);
+            let address = draft.address_behind(format!("{} {}", part.kind, part.name));
+            stays_behind(line, &address, &mut base);
             let behind = cases.all.iter().filter_map(|case| case.backend);
             let mut lines = behind.chain([part]).flat_map(|part| &part.lines);
             let asks = |line: &&Line| {
@@ -176,10 +177,10 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
 }
 
 /// HAProxy continues to process requests, as an unencrypted backend.
-fn stays_behind(bind: &Line, section: &mut Section) {
-    section.set_text("to", "127.0.0.1:8080");
+fn stays_behind(bind: &Line, address: &str, section: &mut Section) {
+    section.set_text("to", address);
     section.set_text("proxy_protocol", "v2");
-    section.add_to_do(&bind.position, HAPROXY_STAYS);
+    section.add_to_do(&bind.position, &haproxy_stays(address));
 }
 
 /// Removes HTTP/2 from `alpn`: bytes are passed on unchanged, and HAProxy terminated HTTP/2.

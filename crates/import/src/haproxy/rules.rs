@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line, Test, condition, tests_source};
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, RULES};
+use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, REFUSALS, RULES};
 use crate::section::Section;
 use crate::toml::quoted_list;
 use crate::value::overlap;
@@ -12,18 +12,23 @@ use crate::value::overlap;
 pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
     let (mut allow, mut deny, mut proxies) = (Vec::new(), Vec::new(), Vec::new());
     let mut accepted = Vec::new();
+    let mut accepts_by_content = false;
     for line in part.all("tcp-request") {
         let what = match (line.word(1), line.word(2)) {
             ("connection", what) => what,
             // A test for TLS needs no rule: Dormouse reads the ClientHello anyway.
-            ("content", "accept" | "reject") if is_about_tls(line, part, config) => continue,
-            _ => {
+            ("content", "accept") if is_about_tls(line, part, config) => continue,
+            ("content", "reject") if !accepts_by_content && is_about_tls(line, part, config) => {
+                continue;
+            }
+            (_, what) => {
+                accepts_by_content |= what == "accept";
                 inspection(line, part, config, section);
                 continue;
             }
         };
         let tests = condition(&line.words, part, &config.folder);
-        let rejects = matches!(what, "reject" | "silent-drop");
+        let rejects = rejects(line);
         let only = match tests.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),
             _ => None,
@@ -81,27 +86,33 @@ fn is_about_tls(line: &Line, part: &HaproxySection, config: &Config) -> bool {
     tests.iter().flatten().all(is_tls)
 }
 
-/// Leaves out a rule of a later phase (`content`, `session`), unless it refuses clients by their address.
+/// Leaves out a rule of a later phase (`content`, `session`), unless it refuses clients.
 fn inspection(line: &Line, part: &HaproxySection, config: &Config, section: &mut Section) {
     if line.word(1) == "inspect-delay" {
         return;
     }
     let tests = condition(&line.words, part, &config.folder);
-    let rejects = matches!(line.word(2), "reject" | "silent-drop");
-    if rejects && tests.as_ref().is_none_or(tests_source) {
+    if rejects(line) && tests.as_ref().is_some_and(tests_source) {
         let what = format!("{}: {CLIENT_NETWORKS}", line.shown());
         return section.add_to_do(&line.position, &what);
     }
     rate(line, section);
 }
 
-/// Leaves out rules about rates, or about facts that Dormouse does not test.
+fn rejects(line: &Line) -> bool {
+    matches!(line.word(2), "reject" | "silent-drop")
+}
+
+/// Leaves out rules about rates, or about facts that Dormouse does not test. Clients that the latter
+/// refused would be accepted.
 fn rate(line: &Line, section: &mut Section) {
     let shown = line.shown();
     let why = if shown.contains("conn_cur") {
         "use `connections_per_client`"
     } else if shown.contains("rate") || shown.contains("track-sc") {
         "use `handshakes_per_client`, which counts per minute"
+    } else if rejects(line) {
+        return section.add_to_do(&line.position, &format!("{shown}: {REFUSALS}"));
     } else {
         RULES
     };

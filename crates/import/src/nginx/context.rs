@@ -70,6 +70,30 @@ impl<'a> Context<'a> {
         defaults.any(|server| !self.is_on(server, "ssl_reject_handshake"))
     }
 
+    /// Returns the names of a server that are under a wildcard name of another one with the same
+    /// address.
+    pub(super) fn under_wildcards<'s>(
+        &self,
+        server: &'s Directive,
+        listens: &[&Directive],
+    ) -> Vec<&'s str> {
+        let address_of = |listen: &Directive| address(listen.word(1));
+        let ours: Vec<_> = listens.iter().map(|one| address_of(one)).collect();
+        let others = self.block.all("server").filter(|other| {
+            let is_shared = |listen: &Directive| ours.contains(&address_of(listen));
+            !std::ptr::eq(*other, server) && other.all("listen").any(is_shared)
+        });
+        let ends: Vec<&str> = others
+            .flat_map(Directive::names)
+            .filter_map(|name| name.strip_prefix("*.").or(name.strip_prefix('.')))
+            .collect();
+        let is_under = |name: &&str| match name.split_once('.') {
+            Some((first, end)) => !matches!(first, "" | "*") && ends.contains(&end),
+            None => false,
+        };
+        server.names().into_iter().filter(is_under).collect()
+    }
+
     pub(super) fn path(&self, text: &str) -> String {
         self.folder.join(text).display().to_string()
     }

@@ -92,9 +92,7 @@ fn routes(
     passes_through: bool,
     draft: &mut Draft,
 ) {
-    let names: Vec<&str> = server
-        .find("server_name")
-        .map_or(Vec::new(), |one| one.values().collect());
+    let names = server.names();
     let title = format!("{} server {}", context.block.name(), names.join(" "));
     if context.is_on(server, "ssl_reject_handshake") {
         if !is_default && context.serves_others(listens) {
@@ -153,9 +151,28 @@ fn routes(
         if !protocols.is_empty() {
             section.set("alpn", quoted_list(&protocols));
         }
-        target::set(context, server, &target, &position, &mut section);
+        target::set(context, server, &target, &position, &mut section, draft);
+        if names.is_empty() && is_default {
+            draft
+                .sections
+                .extend(exact_names(context, server, listens, &section));
+        }
         draft.sections.push(section);
     }
+}
+
+/// Returns a route for those names of a default server that another server's wildcard would take:
+/// in nginx, an exact name takes precedence.
+fn exact_names(
+    context: &Context<'_>,
+    server: &Directive,
+    listens: &[&Directive],
+    section: &Section,
+) -> Option<Section> {
+    let names = context.under_wildcards(server, listens);
+    let mut route = section.without_remarks();
+    route.set("server_names", quoted_list(&names));
+    (!names.is_empty()).then_some(route)
 }
 
 /// Sets the server names. Returns `false` if there are none, so that no client would match.

@@ -55,6 +55,12 @@ impl Directive {
         self.block.iter().filter(move |one| one.name() == name)
     }
 
+    /// Returns the names of all `server_name` lines of a server.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let lines = self.block.iter().filter(|one| one.name() == "server_name");
+        lines.flat_map(Directive::values).collect()
+    }
+
     /// Returns the last directive of this name.
     pub(super) fn find(&self, name: &str) -> Option<&Directive> {
         self.block.iter().rev().find(|one| one.name() == name)

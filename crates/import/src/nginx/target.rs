@@ -3,9 +3,10 @@
 use super::context::Context;
 use super::syntax::Directive;
 use crate::advice::{
-    BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, NGINX_STAYS,
-    ONE_LABEL,
+    BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, ONE_LABEL,
+    nginx_stays,
 };
+use crate::draft::Draft;
 use crate::error::Position;
 use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
@@ -223,10 +224,11 @@ pub(super) fn set(
     target: &str,
     position: &Position,
     section: &mut Section,
+    draft: &mut Draft,
 ) {
     if target.is_empty() {
         if context.is_http {
-            stays_behind(server, section);
+            stays_behind(context, server, section, draft);
         } else {
             section.add_to_do(position, "this server has no backends: add them to `to`");
         }
@@ -268,18 +270,43 @@ pub(super) fn set(
 }
 
 /// nginx continues to process requests, as an unencrypted backend.
-fn stays_behind(server: &Directive, section: &mut Section) {
-    section.set_text("to", "127.0.0.1:8080");
+fn stays_behind(
+    context: &Context<'_>,
+    server: &Directive,
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    // A client chooses among the servers of one address by the Host header, so servers that verify
+    // clients differently need different addresses.
+    // The IPv4 and the IPv6 listener of one port count as one.
+    let value = |name: &str| section.options.iter().find(|(option, _)| *option == name);
+    let listen = value("listen").map_or("", |(_, value)| value);
+    let listen = listen.replace("0.0.0.0:", ":").replace("[::]:", ":");
+    let mut part: Vec<String> = (listen.trim_matches(['[', ']']).split(", "))
+        .map(str::to_owned)
+        .collect();
+    part.sort();
+    part.dedup();
+    let verification = (section.options.iter()).filter(|(name, _)| name.starts_with("client_"));
+    part.extend(verification.map(|(name, value)| format!("{name} {value}")));
+    let address = draft.address_behind(part.join(" "));
+    section.set_text("to", &address);
     section.set_text("proxy_protocol", "v1");
-    section.add_to_do(&server.position, NGINX_STAYS);
-    if let Some(one) = of_tls(&server.block) {
+    section.add_to_do(&server.position, &nginx_stays(&address));
+    // A map or header of all servers uses them, too.
+    let around = context.block.block.iter();
+    let mut around = around.filter(|one| !matches!(one.name(), "server" | "log_format"));
+    let of_all = || around.find_map(|one| of_tls(std::slice::from_ref(one)));
+    if let Some(one) = of_tls(&server.block).or_else(of_all) {
         section.add_to_do(&one.position, NGINX_SEES_NO_TLS);
     }
 }
 
 /// Returns the first directive that uses a TLS variable.
 fn of_tls(block: &[Directive]) -> Option<&Directive> {
-    const KNOWN: [&str; 3] = ["$scheme", "$https", "$ssl_"];
+    const KNOWN: [&str; 6] = [
+        "$scheme", "${scheme", "$https", "${https", "$ssl_", "${ssl_",
+    ];
     block.iter().find_map(|one| {
         let is_it = |word: &str| KNOWN.iter().any(|name| word.contains(name));
         if one.values().any(is_it) {

@@ -31,10 +31,7 @@ pub(super) struct Service {
 impl Service {
     /// Returns the last setting with this key: it wins.
     pub(super) fn find(&self, key: &str) -> Option<&StunnelSetting> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|one| one.key.eq_ignore_ascii_case(key))
+        self.entries.iter().rev().find(|one| one.key == key)
     }
 
     pub(super) fn value(&self, key: &str) -> Option<&str> {
@@ -42,14 +39,63 @@ impl Service {
     }
 
     pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a StunnelSetting> {
-        self.entries
-            .iter()
-            .filter(move |one| one.key.eq_ignore_ascii_case(key))
+        self.entries.iter().filter(move |one| one.key == key)
     }
 
     pub(super) fn is_on(&self, key: &str) -> bool {
         self.value(key) == Some("yes")
     }
+}
+
+/// Returns a key as stunnel's manual writes it: case does not matter.
+fn canonical(key: &str) -> String {
+    const NOT_LOWERCASE: [&str; 41] = [
+        "CAengine",
+        "CAfile",
+        "CApath",
+        "CRLfile",
+        "CRLpath",
+        "EGD",
+        "OCSP",
+        "OCSPaia",
+        "OCSPflag",
+        "OCSPnonce",
+        "OCSPrequire",
+        "PSKidentity",
+        "PSKsecrets",
+        "RNDbytes",
+        "RNDfile",
+        "RNDoverwrite",
+        "TIMEOUTbusy",
+        "TIMEOUTclose",
+        "TIMEOUTconnect",
+        "TIMEOUTidle",
+        "TIMEOUTocsp",
+        "checkEmail",
+        "checkHost",
+        "checkIP",
+        "engineCtrl",
+        "engineDefault",
+        "engineId",
+        "engineNum",
+        "execArgs",
+        "logId",
+        "requireCert",
+        "securityLevel",
+        "sessionCacheSize",
+        "sessionCacheTimeout",
+        "sessionResume",
+        "sslVersion",
+        "sslVersionMax",
+        "sslVersionMin",
+        "ticketKeySecret",
+        "verifyChain",
+        "verifyPeer",
+    ];
+    let found = NOT_LOWERCASE
+        .iter()
+        .find(|one| one.eq_ignore_ascii_case(key));
+    found.map_or_else(|| key.to_ascii_lowercase(), |one| (*one).to_owned())
 }
 
 /// Reads services.
@@ -107,7 +153,7 @@ impl ServiceReader {
                     .leave_out(&position, line, "this is not `key = value`");
                 continue;
             };
-            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
+            let (key, value) = (canonical(key.trim()), value.trim().to_owned());
             if key == "include" {
                 self.include(&value, &position, folder, depth)?;
                 continue;

@@ -1,0 +1,185 @@
+//! The result accepts no client that the other program refused, and sends none elsewhere, without a
+//! word.
+
+use super::*;
+
+/// With one address for all, a client of one frontend would reach the other's rules.
+#[test]
+fn parts_that_stay_behind_have_addresses_of_their_own() {
+    let addresses = |program, text: &str| {
+        let page = import(program, text).expect("a valid configuration").text;
+        let found = page.lines().filter_map(|line| line.strip_prefix("to = "));
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let haproxy = "defaults
+ mode http
+frontend public
+ bind :443 ssl crt a.pem
+ bind :444 ssl crt a.pem
+ http-request deny if { path /admin }
+frontend admin
+ bind :8443 ssl crt a.pem verify required ca-file ca.pem
+ http-request set-header x y
+";
+    let (first, second) = ("\"127.0.0.1:8080\"", "\"127.0.0.1:8081\"");
+    assert_eq!(addresses(Program::Haproxy, haproxy), [first, first, second]);
+    let server = |listen: &str, name: &str, more: &str| {
+        format!(
+            "server {{ {listen} server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key; {more} root /x; }}\n"
+        )
+    };
+    let nginx = |second_listen: &str, more: &str| {
+        let one = server("listen 443 ssl; listen [::]:443 ssl;", "a.test", "");
+        let other = server(second_listen, "b.test", more);
+        addresses(Program::Nginx, &format!("http {{ {one} {other} }}"))
+    };
+    assert_eq!(nginx("listen 443 ssl;", ""), [first, first]);
+    assert_eq!(nginx("listen 8443 ssl;", ""), [first, second]);
+    let verifies = "ssl_verify_client on; ssl_client_certificate ca.pem;";
+    assert_eq!(nginx("listen 443 ssl;", verifies), [first, second]);
+}
+
+/// In nginx the exact name wins, whichever server is the default.
+#[test]
+fn names_of_the_default_server_are_not_left_to_a_wildcard() {
+    let text = "stream {
+ server { listen 443 ssl; server_name www.a.test; server_name other.test .b.test; ssl_verify_client on; ssl_client_certificate ca.pem; proxy_pass 10.0.0.1:1; }
+ server { listen 443 ssl; server_name *.a.test; proxy_pass 10.0.0.2:1; }
+}
+";
+    let page = import(Program::Nginx, text)
+        .expect("a valid configuration")
+        .text;
+    let (before, _) = page
+        .split_once("server_names = [\"*.a.test\"]")
+        .expect("the wildcard");
+    assert!(before.contains("server_names = [\"www.a.test\"]"), "{page}");
+    assert_eq!(
+        page.matches("client_certificates = \"required\"").count(),
+        2,
+        "{page}"
+    );
+    // All `server_name` lines of a server count.
+    let text = text.replace(
+        "listen 443 ssl; server_name www",
+        "listen 443 ssl; listen 444 ssl; server_name www",
+    );
+    let other = "server { listen 444 ssl default_server; proxy_pass 10.0.0.3:1; }\n}\n";
+    let text = text
+        .trim_end()
+        .strip_suffix('}')
+        .expect("the end")
+        .to_owned()
+        + other;
+    let page = import(Program::Nginx, &text)
+        .expect("a valid configuration")
+        .text;
+    let all = "server_names = [\"www.a.test\", \"other.test\", \"b.test\", \"*.b.test\"]";
+    assert!(page.contains(all), "{page}");
+}
+
+/// Maps and headers of all servers, and names in braces, count too.
+#[test]
+fn facts_about_tls_around_the_servers_of_nginx_are_things_to_do() {
+    let with = |around: &str, inside: &str| {
+        let text = format!(
+            "http {{ {around} server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+             root /x; {inside} }} }}"
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        page.text.contains("nginx has no TLS facts")
+    };
+    assert!(with("map $ssl_client_s_dn $ok { default 0; }", ""));
+    assert!(with("", "add_header x ${scheme};"));
+    assert!(!with("log_format x $ssl_cipher;", ""));
+}
+
+/// Without these, clients that HAProxy refused would be accepted.
+#[test]
+fn refusals_of_haproxy_are_things_to_do() {
+    let of_rules = |rules: &str| {
+        let text = format!("listen l\n bind :443 ssl crt a.pem\n{rules}\n server a 10.0.0.1:80\n");
+        import(Program::Haproxy, &text).expect("a valid configuration")
+    };
+    let reject = |rest: &str| of_rules(&format!(" tcp-request content reject {rest}"));
+    for rest in ["unless { ssl_c_used }", "if !{ ssl_fc_sni -i a.test }"] {
+        let page = reject(rest);
+        assert_reported(&page.text, &[], &["(line 3)"]);
+    }
+    assert_eq!(reject("if { sc0_conn_rate gt 9 }").to_do, 0);
+    let accept = " tcp-request content accept if { ssl_fc_sni -i a.test }\n";
+    let page = of_rules(&format!("{accept} tcp-request content reject"));
+    assert_reported(&page.text, &[], &["(line 4)"]);
+    let page = of_rules(
+        " tcp-request content accept if { req.ssl_hello_type 1 }\n tcp-request content reject",
+    );
+    assert_eq!(page.to_do, 0, "{}", page.text);
+}
+
+#[test]
+fn the_order_of_backends_by_name_is_not_lost_silently() {
+    let of_order = |first: &str, second: &str| {
+        let text = format!(
+            "frontend f\n bind :443 ssl crt a.pem\n use_backend a if {{ {first} }}\n use_backend b if {{ {second} }}
+backend a\n server s 10.0.0.1:1\nbackend b\n server s 10.0.0.2:1\n"
+        );
+        import(Program::Haproxy, &text).expect("a valid configuration")
+    };
+    let (end, exact) = ("ssl_fc_sni -m end .a.test", "ssl_fc_sni www.a.test");
+    assert_reported(&of_order(end, exact).text, &[], &["(line 4)"]);
+    assert_eq!(of_order(exact, end).to_do, 0);
+}
+
+#[test]
+fn options_of_a_certificate_and_unknown_words_of_a_bind_are_reported() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    let list = "a.pem\nb.pem [verify required ca-file ca.pem] b.test\nc.pem [alpn h2]\n";
+    std::fs::write(at("list"), list).expect("written");
+    let text = format!(
+        "listen l\n bind :443 ssl crt-list {} frobnicate no-sslv3\n server a 10.0.0.1:80\n",
+        at("list").display()
+    );
+    let page = import(Program::Haproxy, &text).expect("a valid configuration");
+    assert_reported(
+        &page.text,
+        &["frobnicate", "list:3: [alpn h2]"],
+        &["list:2)"],
+    );
+    assert!(!page.text.contains("no-sslv3"), "{}", page.text);
+}
+
+#[test]
+fn options_of_stunnel_that_switch_versions_off_are_converted() {
+    let text = "[s]\naccept = 443\nconnect = 80\ncert = a.pem\noptions = NO_SSLv3\n";
+    for (option, version) in [
+        ("NO_TLSv1_2", "min_version = \"1.3\""),
+        ("NO_TLSv1_3", "max_version = \"1.2\""),
+    ] {
+        let page = import(Program::Stunnel, &format!("{text}options = {option}\n"));
+        let page = page.expect("a valid configuration").text;
+        assert!(page.contains(version), "{page}");
+    }
+    // The case of keys does not matter.
+    let page = import(
+        Program::Stunnel,
+        &format!("{text}SSLVERSIONMIN = TLSv1.3\n"),
+    );
+    let page = page.expect("a valid configuration").text;
+    assert!(page.contains("min_version = \"1.3\""), "{page}");
+}
+
+#[test]
+fn certificates_of_a_frontend_of_hitch_replace_those_of_all() {
+    let certificates = |own: &str| {
+        let text = format!(
+            "pem-file = \"all.pem\"\nfrontend = {{\n port = \"1\"\n pem-file = \"own.pem\"\n {own}\n}}\n"
+        );
+        let page = import(Program::Hitch, &text)
+            .expect("a valid configuration")
+            .text;
+        page.contains("all.pem")
+    };
+    assert!(!certificates(""));
+    assert!(certificates("match-global-certs = on"));
+}
