@@ -71,6 +71,13 @@ fn kill_at_rest(worker: u32) {
     );
 }
 
+/// A connection that the worker has established, too: its client finishes the handshake first.
+fn established(scene: &Scene) -> Probe {
+    let mut probe = scene.probe();
+    probe.echo(1).expect("an echo");
+    probe
+}
+
 /// Minimum time between kills of one worker without a restart delay.
 const RESPITE: Duration = Duration::from_millis(1_100);
 
@@ -314,7 +321,7 @@ fn a_worker_that_hangs_is_replaced() {
 fn each_worker_has_a_new_layout_and_restarts_back_off() {
     requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| settings.target = Target::Echo);
-    let mut probe = scene.probe();
+    let mut probe = established(&scene);
     let mut addresses = Vec::new();
     let began = Instant::now();
     for _ in 0..6 {
@@ -342,7 +349,7 @@ fn deadly_input_costs_its_own_connection() {
         settings.target = Target::Echo;
         settings.trial("crash:record:3017");
     });
-    let mut others: Vec<Probe> = (0..30).map(|_| scene.probe()).collect();
+    let mut others: Vec<Probe> = (0..30).map(|_| established(&scene)).collect();
     for round in 0..3 {
         let mut attacker = scene.probe();
         attacker.echo(2999).expect("an echo");
@@ -367,7 +374,7 @@ fn a_starting_worker_closes_nothing_of_its_first_thread() {
         settings.workers = 1;
         settings.trial("hold:descriptor");
     });
-    let mut probe = scene.probe();
+    let mut probe = established(&scene);
     kill_at_rest(workers(&scene, 1)[0]);
     probe.echo(100).expect("an echo");
     let deaths = scene.terminator.lines_with("worker died");
@@ -384,7 +391,7 @@ fn workers_keep_serving_without_their_keepers() {
         settings.workers = 2;
         Admin::in_folder(settings);
     });
-    let mut probes: Vec<Probe> = (0..20).map(|_| scene.probe()).collect();
+    let mut probes: Vec<Probe> = (0..20).map(|_| established(&scene)).collect();
     for (dead, worker) in workers(&scene, 2).into_iter().enumerate() {
         let keeper = scene
             .terminator
