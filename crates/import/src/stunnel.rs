@@ -251,8 +251,15 @@ fn clients(service: &Service, section: &mut Section) {
     if !chain && !peer {
         return;
     }
-    let is_asked_only =
-        service.value("verify") == Some("1") && !service.is_on("verifyChain") && !peer;
+    // `verifyChain` and `verifyPeer` require a certificate, unless a later line does not.
+    let mut lines = service.entries.iter().rev();
+    let is_about_it =
+        |one: &&StunnelSetting| matches!(&*one.key, "requireCert" | "verifyChain" | "verifyPeer");
+    let is_optional = lines
+        .find(is_about_it)
+        .is_some_and(|one| one.key == "requireCert" && one.value.eq_ignore_ascii_case("no"));
+    let is_asked_only = is_optional
+        || service.value("verify") == Some("1") && !service.is_on("verifyChain") && !peer;
     let how = if is_asked_only {
         "optional"
     } else {

@@ -92,7 +92,9 @@ pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySectio
                 lines: Vec::new(),
                 position,
             };
-            if matches!(first.as_str(), "frontend" | "backend" | "listen") {
+            let is_proxy = matches!(first.as_str(), "frontend" | "backend" | "listen");
+            let inherits = first == "defaults" && words.iter().any(|word| word == "from");
+            if is_proxy || inherits {
                 part.lines = defaults_of(&parts, &words);
             }
             parts.push(part);

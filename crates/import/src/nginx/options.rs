@@ -5,6 +5,7 @@ use super::context::Context;
 use super::syntax::Directive;
 use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
 use crate::draft::Draft;
+use crate::openssl::version;
 use crate::section::Section;
 use crate::toml::{Certificate, certificates, quoted_list};
 use crate::value::{overlap, time};
@@ -149,10 +150,17 @@ pub(super) fn crypto(
     if let Some(one) = find("ssl_protocols") {
         section.versions(&one.position, &one.shown(), one.values());
     }
-    let suites13 = context
-        .all(server, "ssl_conf_command")
-        .into_iter()
-        .find(|one| one.word(1).eq_ignore_ascii_case("Ciphersuites"));
+    let commands = context.all(server, "ssl_conf_command");
+    let mut suites13 = None;
+    for one in &commands {
+        let version = version(one.word(2));
+        match (one.word(1).to_ascii_lowercase().as_str(), version) {
+            ("ciphersuites", _) => suites13 = Some(*one),
+            ("minprotocol", Some(version)) => section.set_text("min_version", version),
+            ("maxprotocol", Some(version)) => section.set_text("max_version", version),
+            _ => section.leave_out(&one.position, &one.shown(), "no equivalent"),
+        }
+    }
     if let Some(one) = find("ssl_ciphers").or(suites13) {
         let tls12 = find("ssl_ciphers").map(|one| one.word(1));
         section.suites(
@@ -247,7 +255,17 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
             .find(server, name)
             .map(|one| context.path(one.word(1)))
     };
-    let ca = find("ssl_client_certificate").or_else(|| find("ssl_trusted_certificate"));
+    let (ca, trusted) = (
+        find("ssl_client_certificate"),
+        find("ssl_trusted_certificate"),
+    );
+    let more = context.find(server, "ssl_trusted_certificate");
+    if let Some(one) = more.filter(|_| ca.is_some() && ca != trusted) {
+        let why = "clients of these authorities were accepted, too: `client_ca` is one file, so \
+            append these certificates to it";
+        section.leave_out(&one.position, &one.shown(), why);
+    }
+    let ca = ca.or(trusted);
     let crl: Vec<String> = find("ssl_crl").into_iter().collect();
     section.clients(how, ca.as_deref(), &crl);
 }

@@ -80,6 +80,7 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
         );
         return Vec::from([TargetCase::whole("$", &map.position)]);
     }
+    let has_wildcards = map.block.iter().any(|line| line.name() == "hostnames");
     let mut cases: Vec<TargetCase> = Vec::new();
     for line in &map.block {
         let (pattern, target) = (line.name().trim_start_matches('\\'), line.word(1));
@@ -89,6 +90,14 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
         let (mut names, mut protocols) = (Vec::new(), Vec::new());
         match pattern {
             "default" => {}
+            "" => {
+                let why = "clients without a server name or protocol go where all others go";
+                section.leave_out(&line.position, "\"\"", why);
+            }
+            _ if by_name && !has_wildcards && pattern.starts_with(['*', '.']) => {
+                let why = "without `hostnames`, this is no wildcard, so it matches no client";
+                section.leave_out(&line.position, pattern, why);
+            }
             _ if by_name => names = name(pattern, &line.position, section),
             _ => protocols = protocol(pattern, &line.position, section),
         }

@@ -43,7 +43,8 @@ impl Service {
     }
 
     pub(super) fn is_on(&self, key: &str) -> bool {
-        self.value(key) == Some("yes")
+        self.value(key)
+            .is_some_and(|value| value.eq_ignore_ascii_case("yes"))
     }
 }
 

@@ -183,3 +183,96 @@ fn certificates_of_a_frontend_of_hitch_replace_those_of_all() {
     assert!(!certificates(""));
     assert!(certificates("match-global-certs = on"));
 }
+
+/// stunnel does not mind the case of `yes`. Only a later `requireCert = no` makes a certificate optional.
+#[test]
+fn clients_of_stunnel_need_a_certificate_as_before() {
+    let how = |lines: &str| {
+        let text =
+            format!("[s]\naccept = 443\nconnect = 80\ncert = a.pem\nCAfile = ca.pem\n{lines}\n");
+        let page = import(Program::Stunnel, &text)
+            .expect("a valid configuration")
+            .text;
+        let found = page
+            .lines()
+            .find_map(|line| line.strip_prefix("client_certificates = "));
+        found.unwrap_or("none").trim_matches('"').to_owned()
+    };
+    assert_eq!(how("verifyChain = YES"), "required");
+    assert_eq!(how("verifyChain = yes\nrequireCert = no"), "optional");
+    assert_eq!(how("requireCert = no\nverifyChain = yes"), "required");
+}
+
+/// A `defaults` section that names another begins with its lines.
+#[test]
+fn defaults_of_haproxy_inherit() {
+    let text = "defaults one
+ mode http
+ http-request deny unless { ssl_c_used }
+defaults two from one
+ timeout client 9s
+frontend f from two
+ bind :443 ssl crt a.pem
+ default_backend b
+backend b
+ server s 10.0.0.1:80
+";
+    let page = import(Program::Haproxy, text)
+        .expect("a valid configuration")
+        .text;
+    assert!(
+        page.contains("HAProxy stays behind") && page.contains("has no TLS facts"),
+        "{page}"
+    );
+}
+
+#[test]
+fn commands_to_openssl_are_converted_or_reported() {
+    let text = "stream { server { listen 443 ssl; proxy_pass 10.0.0.1:80; ssl_certificate a.pem; ssl_certificate_key a.key;
+ ssl_conf_command MinProtocol TLSv1.3;
+ ssl_conf_command Options PrioritizeChaCha;
+} }
+";
+    let page = import(Program::Nginx, text)
+        .expect("a valid configuration")
+        .text;
+    assert!(page.contains("min_version = \"1.3\""), "{page}");
+    assert_reported(&page, &["line 3: ssl_conf_command Options"], &[]);
+}
+
+/// `*.a.test` in a map is a wildcard only with `hostnames`.
+#[test]
+fn a_map_without_hostnames_has_no_wildcards() {
+    let of_map = |more: &str| {
+        let text = format!(
+            "stream {{ map $ssl_preread_server_name $up {{ {more} *.a.test 10.0.0.1:1; b.test 10.0.0.1:1;
+ \"\" 10.0.0.3:1; default 10.0.0.2:1; }}
+ server {{ listen 443; ssl_preread on; proxy_pass $up; }} }}"
+        );
+        import(Program::Nginx, &text)
+            .expect("a valid configuration")
+            .text
+    };
+    let page = of_map("");
+    assert!(page.contains("server_names = [\"b.test\"]"), "{page}");
+    assert_reported(&page, &["without `hostnames`", "line 2: \"\""], &[]);
+    assert!(of_map("hostnames;").contains("[\"*.a.test\", \"b.test\"]"));
+}
+
+/// nginx accepts clients of both files.
+#[test]
+fn a_second_file_of_authorities_of_nginx_is_reported() {
+    let text = "stream { server { listen 443 ssl; proxy_pass 10.0.0.1:80; ssl_verify_client on;
+ ssl_client_certificate a.pem;
+ ssl_trusted_certificate b.pem;
+} }
+";
+    let reported = |text: &str| {
+        let page = import(Program::Nginx, text)
+            .expect("a valid configuration")
+            .text;
+        page.contains("line 3: ssl_trusted_certificate")
+    };
+    assert!(reported(text));
+    assert!(!reported(&text.replace("b.pem", "a.pem")));
+}
