@@ -92,6 +92,10 @@ pub(super) const NGINX_SEES_NO_TLS: &str = "behind Dormouse, nginx has no TLS fa
     ($scheme, $https, $ssl_…), so a redirect to https would loop; use \
     $proxy_protocol_server_port to distinguish the ports";
 
+pub(super) const HOST_HEADER: &str = "its backends also serve names whose clients need a \
+    certificate, and nginx refused a `Host` header with such a name (421): give these names \
+    backends of their own, or let the backends refuse them";
+
 pub(super) const CLIENTS_UNCHECKED: &str = "this was checked for clients too: use \
     `client_allow` for the clients to accept, and `client_crl` for those to refuse";
 

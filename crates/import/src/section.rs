@@ -66,8 +66,14 @@ impl Section {
         self.set(name, quoted(text));
     }
 
+    /// Returns the value of an option, as TOML.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        let found = self.options.iter().find(|(option, _)| *option == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
-        self.options.iter().any(|(option, _)| *option == name)
+        self.value(name).is_some()
     }
 
     pub(super) fn remove(&mut self, name: &str) {

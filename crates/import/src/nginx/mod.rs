@@ -13,7 +13,7 @@ mod target;
 
 use std::path::Path;
 
-use crate::advice::{HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS, REFUSED_NAMES};
+use crate::advice::{HOST_HEADER, HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS, REFUSED_NAMES};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -34,8 +34,12 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
     for block in &whole.block {
         if matches!(block.name(), "stream" | "http") {
             let context = Context::new(block, folder);
+            let before = draft.sections.len();
             for (number, server) in block.all("server").enumerate() {
                 read_server(&context, number, server, &mut draft);
+            }
+            if context.is_http {
+                host_headers(draft.sections.get_mut(before..).unwrap_or_default());
             }
             if !draft.is_empty() {
                 options::of_context(&context, &mut draft);
@@ -53,6 +57,28 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
         options::of_program(&whole, &mut draft);
     }
     Ok(draft)
+}
+
+/// Names routes whose clients reach, with a `Host` header, what only verified clients of another route
+/// should.
+fn host_headers(sections: &mut [Section]) {
+    let required = Some("\"required\"");
+    let verification = |one: &Section| {
+        let ca = one.value("client_ca").map(str::to_owned);
+        (one.value("client_certificates") == required).then_some(ca)
+    };
+    let routes = sections.iter();
+    let strict = routes.filter_map(|one| Some((verification(one)?, one.value("to")?.to_owned())));
+    let strict: Vec<_> = strict.collect();
+    for section in sections {
+        let own = verification(section);
+        let is_reached = |(theirs, to): &(Option<String>, String)| {
+            section.value("to") == Some(to) && own.as_ref() != Some(theirs)
+        };
+        if strict.iter().any(is_reached) {
+            section.remarks.add_to_do(HOST_HEADER.to_owned());
+        }
+    }
 }
 
 /// Converts a server. It may become several routes: for the addresses where it is the default

@@ -288,8 +288,7 @@ fn stays_behind(
     // A client chooses among the servers of one address by the Host header, so servers that verify
     // clients differently need different addresses.
     // The IPv4 and the IPv6 listener of one port count as one.
-    let value = |name: &str| section.options.iter().find(|(option, _)| *option == name);
-    let listen = value("listen").map_or("", |(_, value)| value);
+    let listen = section.value("listen").unwrap_or_default();
     let listen = listen.replace("0.0.0.0:", ":").replace("[::]:", ":");
     let mut part: Vec<String> = (listen.trim_matches(['[', ']']).split(", "))
         .map(str::to_owned)

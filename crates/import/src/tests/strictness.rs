@@ -276,3 +276,32 @@ fn a_second_file_of_authorities_of_nginx_is_reported() {
     assert!(reported(text));
     assert!(!reported(&text.replace("b.pem", "a.pem")));
 }
+
+/// nginx answers 421 if a client asks for one server's name in TLS and for another's, which verifies
+/// clients, in the `Host` header.
+#[test]
+fn backends_that_verified_and_other_clients_share_are_things_to_do() {
+    let to_do = |second_verifies: bool, second_to: &str| {
+        let verifies = "ssl_verify_client on; ssl_client_certificate ca.pem;";
+        let server = |name: &str, verifies: &str, to: &str| {
+            format!(
+                "server {{ listen 443 ssl; server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key;
+                 {verifies} location / {{ proxy_pass http://{to}; }} }}\n"
+            )
+        };
+        let second = server(
+            "b.test",
+            if second_verifies { verifies } else { "" },
+            second_to,
+        );
+        let text = format!(
+            "http {{ {} {second} }}",
+            server("a.test", verifies, "10.0.0.1")
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        (page.to_do, page.text.matches("`Host` header").count())
+    };
+    assert_eq!(to_do(false, "10.0.0.1"), (1, 1));
+    assert_eq!(to_do(false, "10.0.0.2"), (0, 0));
+    assert_eq!(to_do(true, "10.0.0.1"), (0, 0));
+}
