@@ -12,14 +12,10 @@ const LINE_MAX: usize = 64 << 10;
 
 /// Reads the text of a configuration.
 pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportError> {
+    let fault = |line, what: String, help: &str| ImportError::new(position, line, what, help);
     let unreadable = |why: std::io::Error| {
         let help = "name the file that the program itself reads, as a user who may read it";
-        ImportError::new(
-            position,
-            0,
-            format!("this file cannot be read: {why}"),
-            help,
-        )
+        fault(0, format!("this file cannot be read: {why}"), help)
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -28,34 +24,23 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
         .map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
         let help = "no configuration is that long; is this the right file?";
-        return Err(ImportError::new(
-            position,
-            0,
-            "this file is larger than 4 MiB",
-            help,
-        ));
+        return Err(fault(0, "this file is larger than 4 MiB".to_owned(), help));
     }
     for (n, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let help = "a configuration is text; is this the right file?";
         if line.contains(&0) {
-            return Err(ImportError::new(
-                position,
-                n + 1,
-                "there is a zero byte in this line",
-                help,
-            ));
+            let what = "there is a zero byte in this line".to_owned();
+            return Err(fault(n + 1, what, help));
         }
         // What cannot be converted becomes a comment, and this would be a key.
         if line.trim_ascii_start().starts_with(b"-----BEGIN ") {
-            let what = "a certificate or key (PEM) begins in this line";
-            return Err(ImportError::new(position, n + 1, what, help));
+            let what = "a certificate or key (PEM) begins in this line".to_owned();
+            return Err(fault(n + 1, what, help));
         }
         if line.len() > LINE_MAX {
-            let what = format!(
-                "this line has {} bytes, more than the limit of 64 KiB",
-                line.len()
-            );
-            return Err(ImportError::new(position, n + 1, what, help));
+            let length = line.len();
+            let what = format!("this line has {length} bytes, more than the limit of 64 KiB");
+            return Err(fault(n + 1, what, help));
         }
     }
     let text = String::from_utf8_lossy(&bytes);

@@ -394,7 +394,7 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
 }
 
 fn is_known(key: &str) -> bool {
-    const KNOWN: [&str; 32] = [
+    const KNOWN: [&str; 37] = [
         "accept",
         "connect",
         "cert",
@@ -427,12 +427,13 @@ fn is_known(key: &str) -> bool {
         "sessionCacheSize",
         "sessionCacheTimeout",
         "securityLevel",
+        "logId",
+        "libwrap",
+        "debug",
+        "sessionResume",
+        "local",
     ];
     KNOWN.contains(&key)
-        || matches!(
-            key,
-            "logId" | "libwrap" | "debug" | "sessionResume" | "local"
-        )
 }
 
 /// Converts `443`, `host:443` or `:::443`. Without a host it is IPv4; `::` accepts IPv4 clients, too.

@@ -308,7 +308,6 @@ fn tls_to_servers_of_a_passed_through_frontend_is_reported() {
     assert_reported(&page.text, &["line 6: server a with ssl"], &[]);
 }
 
-/// A client of stunnel takes its servers in turn with `failover = rr`, Dormouse in the order of the file.
 /// Linux sends IPv4 clients to a listener of `::`, unless it is for IPv6 only or another has the IPv4 address.
 #[test]
 fn listeners_of_both_families_stay_so() {
@@ -365,6 +364,7 @@ CAfile = pinned.pem
     assert_eq!(page.to_do, 2, "{}", page.text);
 }
 
+/// A client of stunnel takes its servers in turn with `failover = rr`, Dormouse in the order of the file.
 #[test]
 fn a_client_of_stunnel_that_takes_servers_in_turn_is_reported() {
     let text = "[s]\nclient = yes\naccept = 127.0.0.1:80\nconnect = a.example:443\nconnect = b.example:443\n\
