@@ -144,7 +144,7 @@ fn chooses_by_hello(part: &HaproxySection) -> bool {
 
 /// Returns whether HAProxy processes requests.
 fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
-    const DOES: [&str; 14] = [
+    const DOES: [&str; 12] = [
         "http-request",
         "http-response",
         "http-after-response",
@@ -155,8 +155,6 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
         "monitor-uri",
         "capture",
         "stats",
-        "reqadd",
-        "rspadd",
         "unique-id-header",
         "http-send-name-header",
     ];
@@ -166,7 +164,11 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
         if has_plain && plain::is_redirect(line) {
             return false;
         }
-        DOES.contains(&line.word(0)) || (line.word(0) == "option" && line.word(1) == "forwardfor")
+        match line.word(0) {
+            "option" => matches!(line.word(1), "forwardfor" | "forwarded" | "originalto"),
+            // `reqdeny`, `rspadd` and such, of HAProxy 1.
+            word => DOES.contains(&word) || word.starts_with("req") || word.starts_with("rsp"),
+        }
     };
     let parts = cases
         .all

@@ -305,3 +305,21 @@ fn backends_that_verified_and_other_clients_share_are_things_to_do() {
     assert_eq!(to_do(false, "10.0.0.2"), (0, 0));
     assert_eq!(to_do(true, "10.0.0.1"), (0, 0));
 }
+
+#[test]
+fn haproxy_stays_for_everything_that_it_does_with_requests() {
+    for line in [
+        "reqdeny ^Secret:",
+        "rspdel ^Server:",
+        "option originalto",
+        "option forwarded",
+    ] {
+        let text = format!(
+            "listen l\n mode http\n bind :443 ssl crt a.pem\n {line}\n server a 10.0.0.1:80\n"
+        );
+        let page = import(Program::Haproxy, &text)
+            .expect("a valid configuration")
+            .text;
+        assert!(page.contains("HAProxy stays behind"), "{page}");
+    }
+}
