@@ -8,6 +8,9 @@
 //! Within a class, the oldest handshake comes first while handshakes are served in time. When the
 //! oldest has waited for more than a second, there are too many. Then the newest comes first, since
 //! the clients of older ones have probably given up. (A client that has given up gets no answer.)
+//!
+//! A few handshakes need no order: the last of them waits for a few milliseconds in any order. So their hellos are not
+//! looked at.
 
 use crate::token::Id;
 use std::collections::VecDeque;
@@ -20,6 +23,12 @@ const TURNS: u32 = 8;
 
 /// One turn in this many goes to the oldest handshake, so that overtaken handshakes also end.
 const OLDEST_TURNS: u32 = 4;
+
+/// Number of queued handshakes that need no order.
+const FEW: usize = 8;
+
+/// A client may have given up after this wait.
+const GIVEN_UP_MS: u64 = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waiting {
@@ -60,11 +69,11 @@ impl Queue {
         self.new.push_back(Waiting { id, since_ms });
     }
 
-    /// Sorts new handshakes into classes by `resumes`. A single handshake needs no order.
+    /// Sorts new handshakes into classes by `resumes`, if they are more than a few.
     pub(crate) fn sort(&mut self, mut resumes: impl FnMut(Id) -> bool) {
-        let alone = self.new.len() == 1 && self.full.is_empty() && self.resuming.is_empty();
+        let are_few = self.new.len() + self.full.len() + self.resuming.len() <= FEW;
         while let Some(waiting) = self.new.pop_front() {
-            if !alone && resumes(waiting.id) {
+            if !are_few && resumes(waiting.id) {
                 self.resuming.push_back(waiting);
             } else {
                 self.full.push_back(waiting);
@@ -72,7 +81,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next handshake, and whether it had to wait.
+    /// Returns the next handshake, and whether its client may have given up.
     pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(Id, bool)> {
         if let Some(id) = self.answered.pop_front() {
             return Some((id, true));
@@ -88,7 +97,7 @@ impl Queue {
         };
         let oldest = self.turns.is_multiple_of(OLDEST_TURNS);
         let waiting = take(first, now_ms, oldest).or_else(|| take(second, now_ms, oldest))?;
-        Some((waiting.id, waiting.since_ms < now_ms))
+        Some((waiting.id, waiting.since_ms + GIVEN_UP_MS <= now_ms))
     }
 }
 
@@ -114,12 +123,12 @@ mod tests {
     #[test]
     fn serves_answered_then_resuming_then_full_handshakes() {
         let mut queue = Queue::default();
-        for index in 0..6 {
+        for index in 0..10 {
             queue.push_new((index, 1), 10);
         }
-        queue.push_answered((7, 1));
-        queue.sort(|(index, _)| index % 2 == 0);
-        assert_eq!(order(&mut queue, 10), [7, 0, 2, 4, 1, 3, 5]);
+        queue.push_answered((17, 1));
+        queue.sort(|(index, _)| index % 3 == 0);
+        assert_eq!(order(&mut queue, 10), [17, 0, 3, 6, 9, 1, 2, 4, 5, 7, 8]);
         assert!(!queue.is_ready(true));
     }
 
@@ -149,11 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn a_single_handshake_is_not_sorted() {
+    fn a_few_handshakes_are_not_sorted() {
         let mut queue = Queue::default();
-        queue.push_new((3, 1), 10);
+        for index in 0..FEW as u32 {
+            queue.push_new((index, 1), 10);
+        }
         queue.sort(|_| panic!("sorted"));
         assert_eq!(queue.next(10, false), None, "must not begin");
-        assert_eq!(queue.next(10, true), Some(((3, 1), false)));
+        assert_eq!(queue.next(10, true), Some(((0, 1), false)));
+        assert_eq!(queue.next(9 + GIVEN_UP_MS, true), Some(((1, 1), false)));
+        assert_eq!(queue.next(10 + GIVEN_UP_MS, true), Some(((2, 1), true)));
+        for index in 10..10 + FEW as u32 {
+            queue.push_new((index, 1), 20);
+        }
+        queue.sort(|(index, _)| index == 12);
+        assert_eq!(queue.next(20, true), Some(((12, 1), false)));
     }
 }
