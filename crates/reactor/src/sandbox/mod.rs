@@ -17,7 +17,8 @@
 //! **Refused calls fail with EPERM** and do not end the process: if a library comes to need another call, one
 //! feature fails, not a worker with all its connections. A call that is allowed with any arguments has no
 //! measurable cost, because the kernel keeps these in a bitmap; so the filter checks the arguments of no call
-//! in a wake.
+//! in a wake. For the others the kernel runs every filter from its start, so those of a new connection come first
+//! (`OFTEN` in `calls.rs`).
 
 mod calls;
 mod files;
