@@ -66,6 +66,9 @@ pub(super) const REFUSALS: &str = "clients that this rule refused are accepted h
     `client_certificates` and `client_allow` for rules about certificates, `server_names` for \
     names, `allow` and `deny` for networks, `handshakes_per_client` for rates";
 
+pub(super) const BRANCHES: &str = "all branches were converted: remove from this file those that \
+    did not apply";
+
 pub(super) const EARLIER_RULE: &str = "an earlier rule decides for some of these clients; here the \
     exact name does, whatever the order";
 

@@ -15,7 +15,7 @@ mod syntax;
 
 use std::path::Path;
 
-use crate::advice::{HAPROXY_SEES_NO_TLS, LOG, ONE_LABEL, haproxy_stays};
+use crate::advice::{BRANCHES, HAPROXY_SEES_NO_TLS, LOG, ONE_LABEL, haproxy_stays};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -51,6 +51,10 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
     if !draft.is_empty() {
         let passes_through = |part: &HaproxySection| !part.is_http() && chooses_by_hello(part);
         plain::read(&config, passes_through, &mut draft);
+        let lines = config.parts.iter().flat_map(|part| part.all(".if"));
+        for line in lines {
+            draft.add_to_do(&line.position, &format!("{}: {BRANCHES}", line.shown()));
+        }
         program(&config, &mut draft);
     }
     Ok(draft)
@@ -274,6 +278,7 @@ fn global_needs_no_remark(word: &str) -> bool {
             | "tune.ssl.cachesize"
     );
     let is_haproxys_own = word.starts_with("tune.")
+        || word.starts_with('.')
         || word.starts_with("no")
         || word.starts_with("ssl-default-server-")
         || matches!(

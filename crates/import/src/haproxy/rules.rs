@@ -147,7 +147,7 @@ pub(super) fn left_out_of_backend(
 
 fn left_out_line(line: &Line, is_http: bool, section: &mut Section) {
     let why = match line.word(0) {
-        word if needs_no_remark(word) => return,
+        word if needs_no_remark(word) || word.starts_with('.') => return,
         "stick-table" => "use `connections_per_client` and `handshakes_per_client`",
         "stick" | "use-server" | "persist" | "appsession" => {
             "no equivalent: balance = \"client-hash\" keeps a client with its backend"

@@ -323,3 +323,19 @@ fn haproxy_stays_for_everything_that_it_does_with_requests() {
         assert!(page.contains("HAProxy stays behind"), "{page}");
     }
 }
+
+/// Which branch applies depends on the machine on which HAProxy starts.
+#[test]
+fn conditional_blocks_of_haproxy_are_things_to_do() {
+    let text = "listen l
+ bind :443 ssl crt a.pem
+.if defined(OPEN)
+.else
+ tcp-request connection reject if { src 10.0.0.0/8 }
+.endif
+ server a 10.0.0.1:80
+";
+    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    assert_reported(&page.text, &[], &["(line 3)"]);
+    assert_eq!((page.to_do, page.left_out), (1, 0), "{}", page.text);
+}
