@@ -384,6 +384,10 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
         | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketmacsecret" | "sessiond"
         | "socket" | "config" => "no equivalent",
         "PSKsecrets" | "PSKidentity" => "pre-shared keys (PSK) are not supported",
+        // 2 is OpenSSL's default, which every suite and key here reaches.
+        "securityLevel" if one.value.parse::<u8>().is_ok_and(|level| level > 2) => {
+            "keys and suites of 112 bits of security are accepted (level 2); `suites` and `groups` can be limited"
+        }
         key if key.starts_with("protocol") || key.starts_with("OCSP") => "no equivalent",
         "checkIP" if !section.originate => "use `client_allow`",
         // Converted already, or without effect.

@@ -184,6 +184,21 @@ fn certificates_of_a_frontend_of_hitch_replace_those_of_all() {
     assert!(certificates("match-global-certs = on"));
 }
 
+#[test]
+fn a_higher_security_level_of_stunnel_is_a_remark() {
+    let page = |level: &str| {
+        let text = "[s]\naccept = 443\nconnect = 80\ncert = a.pem\nsecurityLevel = ";
+        let page = import(Program::Stunnel, &format!("{text}{level}\n"));
+        page.expect("a valid configuration").text
+    };
+    assert!(!page("2").contains("securityLevel"), "{}", page("2"));
+    let higher = page("3");
+    assert!(
+        higher.contains("securityLevel = 3") && higher.contains("level 2"),
+        "{higher}"
+    );
+}
+
 /// stunnel does not mind the case of `yes`. Only a later `requireCert = no` makes a certificate optional.
 #[test]
 fn clients_of_stunnel_need_a_certificate_as_before() {
