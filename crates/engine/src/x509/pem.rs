@@ -165,7 +165,7 @@ fn decode_all(bytes: &[u8]) -> Result<Vec<Section>, String> {
             let begun = begun
                 .trim_ascii_end()
                 .strip_suffix(b"-----")
-                .ok_or_else(|| format!("this line begins no section: {}", line.escape_ascii()))?;
+                .ok_or_else(|| format!("this line begins no section: {}", shown(line)))?;
             label = Some(begun);
             encoded.clear();
         } else if let Some(begun) = label {
@@ -200,7 +200,12 @@ fn decode(encoded: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {
 }
 
 fn without_end(label: &[u8]) -> String {
-    format!("no line ends the section {}", label.escape_ascii())
+    format!("no line ends the section {}", shown(label))
+}
+
+/// The beginning of a line: a damaged file may be one long line.
+fn shown(line: &[u8]) -> std::slice::EscapeAscii<'_> {
+    line.get(..64).unwrap_or(line).escape_ascii()
 }
 
 fn is_key(kind: SectionKind) -> bool {
