@@ -53,11 +53,11 @@ fn is_of_service(key: &str) -> bool {
         "syslog",
         "output",
         "fips",
-        "RNDfile",
-        "RNDbytes",
+        "rndfile",
+        "rndbytes",
         "chroot",
         "log",
-        "EGD",
+        "egd",
         "compression",
         "engine",
     ];
@@ -71,7 +71,7 @@ fn program(one: &StunnelSetting, draft: &mut Draft) {
         }
         "setuid" => return draft.set_text("user", &one.value),
         "setgid" => return draft.set_text("group", &one.value),
-        "pid" | "foreground" | "debug" | "syslog" | "RNDfile" | "RNDbytes" => return,
+        "pid" | "foreground" | "debug" | "syslog" | "rndfile" | "rndbytes" => return,
         "fips" if one.value == "no" => return,
         "output" | "log" => "the log goes to standard error",
         "chroot" => "workers confine themselves (`sandbox`); paths are not relative to a chroot",
@@ -134,8 +134,8 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
         false => clients(service, &mut section),
     }
     crypto(service, &mut section);
-    if service.find("TIMEOUTidle").is_none()
-        && all.iter().any(|other| other.find("TIMEOUTidle").is_some())
+    if service.find("timeoutidle").is_none()
+        && all.iter().any(|other| other.find("timeoutidle").is_some())
     {
         draft.longest("idle_timeout", IDLE_DEFAULT_MS, &service.position, "");
     }
@@ -191,8 +191,8 @@ fn connect(service: &Service, section: &mut Section) -> bool {
 /// Returns whether the peer's chain is verified, and whether the certificate itself is compared.
 fn verifies(service: &Service) -> (bool, bool) {
     let level = service.value("verify").unwrap_or("0");
-    let chain = service.is_on("verifyChain") || matches!(level, "1" | "2" | "3");
-    let peer = service.is_on("verifyPeer") || matches!(level, "3" | "4");
+    let chain = service.is_on("verifychain") || matches!(level, "1" | "2" | "3");
+    let peer = service.is_on("verifypeer") || matches!(level, "3" | "4");
     (chain, peer)
 }
 
@@ -202,7 +202,7 @@ const PINNED: &str = "stunnel accepts only the servers' certificates that are in
 /// silently.
 fn trust(service: &Service, section: &mut Section) {
     let (chain, peer) = verifies(service);
-    let ca = service.value("CAfile");
+    let ca = service.value("cafile");
     match (chain || peer, ca) {
         (true, Some(file)) => {
             section.set_text("ca", file);
@@ -221,15 +221,15 @@ fn trust(service: &Service, section: &mut Section) {
     if let (true, Some(one)) = (
         chain || peer,
         service
-            .find("CApath")
+            .find("capath")
             .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
     ) {
         section.leave_out(&one.position, &one.shown(), ONE_CA_FILE);
     }
     let name = service
-        .find("checkHost")
+        .find("checkhost")
         .or(service.find("sni"))
-        .or(service.find("checkIP"));
+        .or(service.find("checkip"));
     match name.filter(|name| !name.value.is_empty()) {
         Some(name) => section.set_text("server_name", &name.value),
         None if chain || peer => {
@@ -254,26 +254,26 @@ fn clients(service: &Service, section: &mut Section) {
     // `verifyChain` and `verifyPeer` require a certificate, unless a later line does not.
     let mut lines = service.entries.iter().rev();
     let is_about_it =
-        |one: &&StunnelSetting| matches!(&*one.key, "requireCert" | "verifyChain" | "verifyPeer");
+        |one: &&StunnelSetting| matches!(&*one.key, "requirecert" | "verifychain" | "verifypeer");
     let is_optional = lines
         .find(is_about_it)
-        .is_some_and(|one| one.key == "requireCert" && one.value.eq_ignore_ascii_case("no"));
+        .is_some_and(|one| one.key == "requirecert" && one.value.eq_ignore_ascii_case("no"));
     let is_asked_only = is_optional
-        || service.value("verify") == Some("1") && !service.is_on("verifyChain") && !peer;
+        || service.value("verify") == Some("1") && !service.is_on("verifychain") && !peer;
     let how = if is_asked_only {
         "optional"
     } else {
         "required"
     };
-    let crls: Vec<String> = ["CRLfile", "CRLpath"]
+    let crls: Vec<String> = ["crlfile", "crlpath"]
         .into_iter()
         .filter_map(|key| service.value(key))
         .map(str::to_owned)
         .collect();
-    let ca = service.value("CAfile").or(service.value("CApath"));
+    let ca = service.value("cafile").or(service.value("capath"));
     section.clients(how, ca, &crls);
     let hosts: Vec<String> = service
-        .all("checkHost")
+        .all("checkhost")
         .map(|one| format!("dns={}", one.value))
         .collect();
     if !hosts.is_empty() {
@@ -287,9 +287,9 @@ fn clients(service: &Service, section: &mut Section) {
 fn crypto(service: &Service, section: &mut Section) {
     for one in &service.entries {
         let options: &[&'static str] = match one.key.as_str() {
-            "sslVersion" => &["min_version", "max_version"],
-            "sslVersionMin" => &["min_version"],
-            "sslVersionMax" => &["max_version"],
+            "sslversion" => &["min_version", "max_version"],
+            "sslversionmin" => &["min_version"],
+            "sslversionmax" => &["max_version"],
             "options" => {
                 match one.value.as_str() {
                     "NO_TLSv1_2" => section.set_text("min_version", "1.3"),
@@ -305,7 +305,7 @@ fn crypto(service: &Service, section: &mut Section) {
                 .iter()
                 .for_each(|option| section.set_text(option, ours)),
             // An older minimum becomes the oldest supported version.
-            None if one.value == "all" || one.key == "sslVersionMin" => {}
+            None if one.value == "all" || one.key == "sslversionmin" => {}
             None => section.leave_out(
                 &one.position,
                 &one.shown(),
@@ -338,19 +338,19 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
         Err(_) => draft.leave_out(&one.position, &shown, "it is not a number of seconds"),
     };
     let why = match one.key.as_str() {
-        "TIMEOUTidle" => return seconds("idle_timeout"),
-        "TIMEOUTconnect" => return seconds("backend_connect_timeout"),
-        "TIMEOUTbusy" => return seconds("handshake_timeout"),
-        "TIMEOUTclose" if one.value == "0" => return section.set_text("truncation", "close"),
+        "timeoutidle" => return seconds("idle_timeout"),
+        "timeoutconnect" => return seconds("backend_connect_timeout"),
+        "timeoutbusy" => return seconds("handshake_timeout"),
+        "timeoutclose" if one.value == "0" => return section.set_text("truncation", "close"),
         "protocol" if one.value == "proxy" && !section.originate => {
             return section.set_text("proxy_protocol", "v1");
         }
         "local" if !section.originate => return section.set_text("source_addresses", &one.value),
-        "sessionResume" if one.value == "no" => match section.originate {
+        "sessionresume" if one.value == "no" => match section.originate {
             true => return section.set("resume_uses", "0"),
             false => return draft.set("tickets", "0"),
         },
-        "sessionCacheTimeout" if section.originate => {
+        "sessioncachetimeout" if section.originate => {
             return section.set_text("resume_age", &format!("{}s", one.value));
         }
         "alpn" => return section.set("alpn", quoted_list(&[&one.value])),
@@ -361,18 +361,18 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             let what = format!("{shown}: {STARTTLS}");
             return section.add_to_do(&one.position, &what);
         }
-        "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if requires_client_certificates(service) => {
+        "ocspaia" | "ocsp" | "checkemail" | "checkip" if requires_client_certificates(service) => {
             return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
         }
-        "OCSPaia" | "OCSP" | "checkEmail" => "not supported",
-        "requireCert"
+        "ocspaia" | "ocsp" | "checkemail" => "not supported",
+        "requirecert"
             if one.value == "yes"
                 && !section.originate
                 && !requires_client_certificates(service) =>
         {
             "certificates were required, but not verified; without an authority none is requested"
         }
-        "CRLfile" | "CRLpath" if section.originate => "revocation lists are for clients only",
+        "crlfile" | "crlpath" if section.originate => "revocation lists are for clients only",
         "ciphers" | "ciphersuites" | "curves" if section.originate => {
             "all suites here are AEAD with forward secrecy"
         }
@@ -380,16 +380,16 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             let what = format!("hosts.allow and hosts.deny limited the clients: {CLIENT_NETWORKS}");
             return section.add_to_do(&one.position, &what);
         }
-        "redirect" | "exec" | "execArgs" | "pty" | "transparent" | "ident" | "engineId"
-        | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketmacsecret" | "sessiond"
+        "redirect" | "exec" | "execargs" | "pty" | "transparent" | "ident" | "engineid"
+        | "enginenum" | "caengine" | "ticketkeysecret" | "ticketmacsecret" | "sessiond"
         | "socket" | "config" => "no equivalent",
-        "PSKsecrets" | "PSKidentity" => "pre-shared keys (PSK) are not supported",
+        "psksecrets" | "pskidentity" => "pre-shared keys (PSK) are not supported",
         // 2 is OpenSSL's default, which every suite and key here reaches.
-        "securityLevel" if one.value.parse::<u8>().is_ok_and(|level| level > 2) => {
+        "securitylevel" if one.value.parse::<u8>().is_ok_and(|level| level > 2) => {
             "keys and suites of 112 bits of security are accepted (level 2); `suites` and `groups` can be limited"
         }
-        key if key.starts_with("protocol") || key.starts_with("OCSP") => "no equivalent",
-        "checkIP" if !section.originate => "use `client_allow`",
+        key if key.starts_with("protocol") || key.starts_with("ocsp") => "no equivalent",
+        "checkip" if !section.originate => "use `client_allow`",
         // Converted already, or without effect.
         _ if is_known(&one.key) || service.find("connect").is_none() => return,
         _ => "no equivalent",
@@ -404,37 +404,37 @@ fn is_known(key: &str) -> bool {
         "cert",
         "key",
         "client",
-        "CAfile",
-        "CApath",
-        "checkHost",
-        "checkIP",
-        "verifyChain",
-        "verifyPeer",
+        "cafile",
+        "capath",
+        "checkhost",
+        "checkip",
+        "verifychain",
+        "verifypeer",
         "verify",
-        "requireCert",
-        "CRLfile",
-        "CRLpath",
+        "requirecert",
+        "crlfile",
+        "crlpath",
         "sni",
-        "sslVersion",
-        "sslVersionMin",
-        "sslVersionMax",
+        "sslversion",
+        "sslversionmin",
+        "sslversionmax",
         "ciphers",
         "ciphersuites",
         "curves",
         "options",
         "failover",
-        "TIMEOUTclose",
+        "timeoutclose",
         "renegotiation",
         "reset",
         "retry",
         "delay",
-        "sessionCacheSize",
-        "sessionCacheTimeout",
-        "securityLevel",
-        "logId",
+        "sessioncachesize",
+        "sessioncachetimeout",
+        "securitylevel",
+        "logid",
         "libwrap",
         "debug",
-        "sessionResume",
+        "sessionresume",
         "local",
     ];
     KNOWN.contains(&key)

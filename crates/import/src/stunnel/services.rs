@@ -12,13 +12,15 @@ const INCLUDES_MAX: usize = 200;
 #[derive(Clone, Debug)]
 pub(super) struct StunnelSetting {
     pub(super) position: Position,
+    /// In lower case: case does not matter.
     pub(super) key: String,
+    written_key: String,
     pub(super) value: String,
 }
 
 impl StunnelSetting {
     pub(super) fn shown(&self) -> String {
-        format!("{} = {}", self.key, self.value)
+        format!("{} = {}", self.written_key, self.value)
     }
 }
 
@@ -46,57 +48,6 @@ impl Service {
         self.value(key)
             .is_some_and(|value| value.eq_ignore_ascii_case("yes"))
     }
-}
-
-/// Returns a key as stunnel's manual writes it: case does not matter.
-fn canonical(key: &str) -> String {
-    const NOT_LOWERCASE: [&str; 41] = [
-        "CAengine",
-        "CAfile",
-        "CApath",
-        "CRLfile",
-        "CRLpath",
-        "EGD",
-        "OCSP",
-        "OCSPaia",
-        "OCSPflag",
-        "OCSPnonce",
-        "OCSPrequire",
-        "PSKidentity",
-        "PSKsecrets",
-        "RNDbytes",
-        "RNDfile",
-        "RNDoverwrite",
-        "TIMEOUTbusy",
-        "TIMEOUTclose",
-        "TIMEOUTconnect",
-        "TIMEOUTidle",
-        "TIMEOUTocsp",
-        "checkEmail",
-        "checkHost",
-        "checkIP",
-        "engineCtrl",
-        "engineDefault",
-        "engineId",
-        "engineNum",
-        "execArgs",
-        "logId",
-        "requireCert",
-        "securityLevel",
-        "sessionCacheSize",
-        "sessionCacheTimeout",
-        "sessionResume",
-        "sslVersion",
-        "sslVersionMax",
-        "sslVersionMin",
-        "ticketKeySecret",
-        "verifyChain",
-        "verifyPeer",
-    ];
-    let found = NOT_LOWERCASE
-        .iter()
-        .find(|one| one.eq_ignore_ascii_case(key));
-    found.map_or_else(|| key.to_ascii_lowercase(), |one| (*one).to_owned())
 }
 
 /// Reads services.
@@ -154,7 +105,8 @@ impl ServiceReader {
                     .leave_out(&position, line, "this is not `key = value`");
                 continue;
             };
-            let (key, value) = (canonical(key.trim()), value.trim().to_owned());
+            let (written_key, value) = (key.trim().to_owned(), value.trim().to_owned());
+            let key = written_key.to_ascii_lowercase();
             if key == "include" {
                 self.include(&value, &position, folder, depth)?;
                 continue;
@@ -162,6 +114,7 @@ impl ServiceReader {
             let entry = StunnelSetting {
                 position,
                 key,
+                written_key,
                 value,
             };
             match self.services.last_mut() {
