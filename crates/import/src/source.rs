@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use glob::MatchOptions;
+
 use crate::error::{ImportError, Position};
 
 /// Limits that no real configuration reaches.
@@ -48,17 +50,17 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
-/// Returns the matching files of a folder, in the order of their names, without hidden files.
-pub(super) fn files_in(folder: &Path, fits: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_wanted = |path: &PathBuf| {
-        let name = path.file_name().map(|name| name.to_string_lossy());
-        path.is_file() && name.is_some_and(|name| !name.starts_with('.') && fits(&name))
+/// Returns the files that match a pattern (glob(7)), in the order of their names, without hidden files. A relative
+/// pattern starts from the folder.
+pub(super) fn files_matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
+    let folder = glob::Pattern::escape(&folder.to_string_lossy());
+    let whole = Path::new(&folder).join(pattern);
+    let as_a_shell = MatchOptions {
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+        ..MatchOptions::new()
     };
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(is_wanted)
-        .collect();
-    files.sort();
-    files
+    let found = glob::glob_with(&whole.to_string_lossy(), as_a_shell);
+    let paths = found.into_iter().flatten().flatten();
+    paths.filter(|path| path.is_file()).collect()
 }

@@ -180,7 +180,7 @@ fn converts_included_files() {
     std::fs::create_dir(folder.path().join("conf.d")).expect("a folder");
     write(
         "nginx.conf",
-        "stream {\n include conf.d/*.conf;\n include missing.conf;\n}\n",
+        "stream {\n include conf.d/*.conf;\n include missing.conf;\n include sites/*/tls[0-9].conf;\n}\n",
     );
     write(
         "conf.d/a.conf",
@@ -190,11 +190,18 @@ fn converts_included_files() {
         "conf.d/a.conf~",
         "server { listen 444 ssl; proxy_pass 10.0.0.1:80; }\n",
     );
+    for (number, site) in ["one", "two"].into_iter().enumerate() {
+        std::fs::create_dir_all(folder.path().join("sites").join(site)).expect("a folder");
+        let server = format!("server {{ listen 445{number} ssl; proxy_pass 10.0.0.1:80; }}\n");
+        write(&format!("sites/{site}/tls{number}.conf"), &server);
+    }
     let page = read(Program::Nginx, &folder.path().join("nginx.conf"))
         .expect("read")
         .finish("x");
     for part in [
         "listen = \"0.0.0.0:443\"",
+        "listen = \"0.0.0.0:4450\"",
+        "listen = \"0.0.0.0:4451\"",
         "conf.d/a.conf:2: js_filter x",
         "line 3: include missing.conf -- this file does not exist",
     ] {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{ImportError, Position};
-use crate::source::{files_in, read};
+use crate::source::{files_matching, read};
 
 /// Maximum number of included files.
 const INCLUDES_MAX: usize = 500;
@@ -183,21 +183,13 @@ impl DirectiveReader {
         }
     }
 
-    /// Reads a file, or all files that match `folder/*.conf`.
+    /// Reads a file, or all files that match a pattern (glob(7)), in the order of their names.
     fn include(&mut self, one: &Directive, depth: usize) -> Result<Vec<Directive>, ImportError> {
         let path = self.folder.join(one.word(1));
-        let name = path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
-        let pattern = name.as_deref().and_then(|name| name.split_once('*'));
-        let files = match (pattern, path.parent()) {
-            (Some((start, end)), Some(folder)) => files_in(folder, |name| {
-                name.len() >= start.len() + end.len()
-                    && name.starts_with(start)
-                    && name.ends_with(end)
-            }),
-            _ if path.is_file() => vec![path],
-            _ => {
+        let files = match one.word(1).contains(['*', '?', '[']) {
+            true => files_matching(&self.folder, one.word(1)),
+            false if path.is_file() => vec![path],
+            false => {
                 self.missing.push((one.position.clone(), one.shown()));
                 Vec::new()
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
-use crate::source::{files_in, read as read_file};
+use crate::source::{files_matching, read as read_file};
 
 /// Maximum number of included files.
 const INCLUDES_MAX: usize = 200;
@@ -142,7 +142,7 @@ impl ServiceReader {
             );
             return Ok(());
         }
-        for file in files_in(&path, |_| true) {
+        for file in files_matching(&path, "*") {
             self.included += 1;
             if depth >= 10 || self.included > INCLUDES_MAX {
                 let what = format!(
