@@ -245,7 +245,7 @@ impl<I: Io> Worker<I> {
             return;
         };
         self.door
-            .recount_descriptors(&self.cx.settings, &self.cx.work);
+            .count_descriptors(&self.cx.settings, &self.cx.work);
         for accepts in 0..ACCEPTS_PER_TURN {
             // The first one is always accepted, so that each turn makes progress on any machine.
             let is_late = accepts > 0 && self.cx.work.io.monotonic_us() >= until_us;

@@ -45,8 +45,7 @@ struct Descriptors {
     /// Descriptors that are not connections.
     reserved: u64,
     suffice_for: u64,
-    /// When to read the limit again.
-    due_ms: u64,
+    checked_ms: u64,
 }
 
 impl Door {
@@ -57,7 +56,7 @@ impl Door {
             descriptors: Descriptors {
                 reserved: descriptors_kept as u64 + DESCRIPTORS_SPARE,
                 suffice_for: u64::MAX,
-                due_ms: 0,
+                checked_ms: 0,
             },
         }
     }
@@ -132,13 +131,10 @@ impl Door {
         }
     }
 
-    /// Reads the descriptor limit, which may have been lowered since the start, unless it was read a moment ago. This
-    /// happens before accepting, because an accepted connection also needs a descriptor for its backend.
-    pub(crate) fn recount_descriptors<I: Io>(&mut self, settings: &Settings, work: &Workspace<I>) {
-        if work.now_ms < self.descriptors.due_ms {
-            return;
-        }
-        self.descriptors.due_ms = work.now_ms + DESCRIPTORS_CHECK_MS;
+    /// Reads the descriptor limit, which may have been lowered since the start. This happens before
+    /// accepting, because an accepted connection also needs a descriptor for its backend.
+    pub(crate) fn count_descriptors<I: Io>(&mut self, settings: &Settings, work: &Workspace<I>) {
+        self.descriptors.checked_ms = work.now_ms;
         let mut routes = settings.routes.iter();
         let each = match routes.all(|route| route.is_echo() || route.is_removed()) {
             true => 1,
@@ -159,7 +155,9 @@ impl Door {
         if std::mem::take(&mut work.has_room_again) {
             self.listeners.resume();
         }
-        self.recount_descriptors(settings, work);
+        if work.now_ms >= self.descriptors.checked_ms + DESCRIPTORS_CHECK_MS {
+            self.count_descriptors(settings, work);
+        }
         let limit = self.limit_reached(occupancy, settings);
         let Workspace {
             io, count, now_ms, ..

@@ -192,7 +192,12 @@ const FCNTL: &[libc::c_int] = &[
 ];
 
 /// Calls whose arguments are checked, and that every connection makes.
-const OFTEN: &[c_long] = &[libc::SYS_setsockopt, libc::SYS_shutdown, libc::SYS_socket];
+const OFTEN: &[c_long] = &[
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_socket,
+    libc::SYS_prlimit64,
+];
 
 /// Socket options that a worker sets, those of every connection first. Not those that change what a listener accepts, which it shares with all
 /// workers: with SO_ATTACH_FILTER and SO_LOCK_FILTER it could stop a listener forever.
