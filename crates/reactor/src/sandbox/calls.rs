@@ -199,8 +199,9 @@ const OFTEN: &[c_long] = &[
     libc::SYS_prlimit64,
 ];
 
-/// Socket options that a worker sets, those of every connection first. Not those that change what a listener accepts, which it shares with all
-/// workers: with SO_ATTACH_FILTER and SO_LOCK_FILTER it could stop a listener forever.
+/// Socket options that a worker sets, those of every connection first. Not those that change what a
+/// listener accepts, which it shares with all workers: with SO_ATTACH_FILTER and SO_LOCK_FILTER it
+/// could stop a listener forever.
 const SOCKET_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
