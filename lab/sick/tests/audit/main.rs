@@ -19,12 +19,16 @@ use serde_json::Value;
 
 use self::places::Place;
 
+/// The program that is tested: what `DORMOUSE_BIN` names, or the one that was built with these tests.
+fn program() -> PathBuf {
+    let beside = || PathBuf::from(env!("CARGO_BIN_EXE_sick")).with_file_name("dormouse");
+    std::env::var_os("DORMOUSE_BIN").map_or_else(beside, PathBuf::from)
+}
+
 /// Runs an audit, which has a place on this machine's cores.
 fn dormouse(_: &Place, arguments: &[&str]) -> Output {
-    let mut program = PathBuf::from(env!("CARGO_BIN_EXE_sick"));
-    program.set_file_name("dormouse");
     let hint = "cargo build -p dormouse builds the program that is tested";
-    Command::new(program)
+    Command::new(program())
         .arg("audit")
         .args(arguments)
         .output()
