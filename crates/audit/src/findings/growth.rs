@@ -27,7 +27,8 @@ const OWN_STORE: &str =
 const EACH: f64 = 0.5;
 
 /// What resumed connections leave, as a share of what full ones leave: below the first limit sessions grow, above the second
-/// something of every connection. A confidence interval that reaches the other limit decides nothing.
+/// something of every connection. A confidence interval that reaches the other limit decides nothing, and no connection
+/// leaves less than nothing: then something else went.
 const SHARES: (f64, f64) = (0.3, 0.6);
 
 /// Judges memory that grows from round to round.
@@ -297,7 +298,7 @@ fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confid
             format!("not sessions: resumed connections, which create no session, leave {} as much behind as full ones. Each connection leaves memory that is never freed", percent(share)),
             Confidence::High,
         ),
-        Some((share, plus_minus)) if share < SHARES.0 && share + plus_minus < SHARES.1 => (
+        Some((share, plus_minus)) if share.abs() < SHARES.0 && share + plus_minus < SHARES.1 => (
             FindingId::SessionCacheGrows,
             format!("sessions: resumed connections leave only {} as much behind as full ones. The session cache has no limit, or it is not full yet", percent(share.max(0.0))),
             Confidence::High,

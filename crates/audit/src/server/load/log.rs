@@ -226,11 +226,11 @@ impl LoadLog {
         both.map_or(0.0, |(at, before)| at - before)
     }
 
-    /// Replaces the census after the last round of full handshakes.
-    pub(super) fn add_last_round(&mut self, kind: &str, snapshot: Snapshot) {
+    /// Replaces the census after the first or the last round of full handshakes.
+    pub(super) fn replace_round(&mut self, kind: &str, name: &'static str, snapshot: Snapshot) {
         if kind == FULL {
-            self.snapshots.retain(|(name, _)| *name != "round_last");
-            self.snapshots.push(("round_last", snapshot));
+            self.snapshots.retain(|(known, _)| *known != name);
+            self.snapshots.push((name, snapshot));
         }
     }
 
