@@ -57,7 +57,7 @@ test-alone:
 	$(CARGO) test $(LOCKED) --workspace --test interop -- --ignored --test-threads=1 $(ALONE)
 
 .PHONY: sick
-sick: ## audit every faulty server and its healthy twin, TIMES=1; an hour for each time; writes lab/results/
+sick: ## audit every faulty server and its healthy twin, TIMES=1; 17 minutes for each time; adds to lab/results/sick.txt
 	lab/sick/often $(or $(TIMES),1)
 
 # `.ci/run` takes these from here, in this order.
