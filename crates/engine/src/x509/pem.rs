@@ -38,7 +38,11 @@ fn read_up_to(path: &Path, max: usize) -> Result<Zeroizing<String>, IdentityErro
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
     // Allocated in full at the start, because a growing vector leaves copies behind.
     let expected = file.metadata().map_or(0, |found| found.len());
-    let room = usize::try_from(expected).unwrap_or(max).min(max) + 1;
+    let room = match usize::try_from(expected) {
+        // A pipe, as in `--cert <(command)`, has no length.
+        Ok(0) | Err(_) => max + 1,
+        Ok(expected) => expected.min(max) + 1,
+    };
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut len = 0;
     loop {
@@ -289,6 +293,17 @@ mod tests {
                 decode_all(text.as_bytes()).err()
             );
         }
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end() {
+        use std::io::Write as _;
+        use std::os::fd::AsRawFd as _;
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"some text").unwrap();
+        drop(writer);
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert_eq!(read_file(Path::new(&path)).unwrap().as_str(), "some text");
     }
 
     #[test]
