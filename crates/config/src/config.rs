@@ -127,10 +127,7 @@ impl Config {
             .originate
             .iter()
             .flat_map(|originate| &originate.listen);
-        let plain = plain.filter_map(|listen| match listen {
-            PlainListen::Tcp(listen) => Some(listen),
-            PlainListen::Unix(_) => None,
-        });
+        let plain = plain.filter_map(PlainListen::tcp);
         let routes = self.routes.iter().flat_map(|route| &route.listen);
         routes.chain(plain).chain(&self.redirect.redirect)
     }

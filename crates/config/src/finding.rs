@@ -81,10 +81,12 @@ impl Place {
         }
     }
 
-    /// Returns whether the option could be read, so that its value is the one written.
-    fn is_sound(&self, locations: &Locations<'_>) -> bool {
+    /// Returns whether the option could be read, so that its value is the one written. For the whole
+    /// configuration: whether it has no error so far. What then fails, such as a TLS context, fails
+    /// because of that error.
+    fn is_sound(&self, locations: &Locations<'_>, mistakes: &MistakeCollector<'_>) -> bool {
         match *self {
-            Place::Whole => true,
+            Place::Whole => !mistakes.has_errors(),
             Place::Program(option) => locations.sound(&[option]),
             Place::Section {
                 section,
@@ -117,7 +119,7 @@ pub(crate) fn report(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     for finding in findings {
-        if !finding.place.is_sound(locations) {
+        if !finding.place.is_sound(locations, mistakes) {
             continue;
         }
         let problem = Problem {

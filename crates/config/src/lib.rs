@@ -55,7 +55,7 @@ pub use section::Section;
 pub use values::acme_name::AcmeName;
 pub use values::address::{of_one_family, usable};
 pub use values::admin::Admin;
-pub use values::amounts::{Amount, SourceAddress};
+pub use values::amounts::Amount;
 pub use values::choices::{
     AcmeChallenge, BackendDown, Balance, ClientAsk, ConnectTime, LogFormat, LogLevel, NameUnknown,
     ProxyProtocol, RedirectStatus, Sandbox, SyslogFacility, TlsGroup, TlsProfile, TlsSuite,
@@ -72,6 +72,7 @@ pub use values::probe::{Probe, StatusCodes};
 pub use values::quantities::{ByteSize, Count};
 pub use values::route_name::RouteName;
 pub use values::server_name::ServerName;
+pub use values::source_address::SourceAddress;
 pub use values::syslog::SyslogAddress;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
 pub use values::upstream::{Upstream, WEIGHT_MAX};

@@ -149,13 +149,23 @@ pub fn plan_for(config: &Config, machine: &Machine) -> Option<Plan> {
     sizing::plan(config, machine).ok()
 }
 
-/// Reads a duration as people write it.
+/// Reads a duration of a command as people write it: a year at most, as in timeouts of the
+/// configuration.
 ///
 /// # Errors
 /// The error says what would be right.
 pub fn read_duration(text: &str) -> Result<Duration, String> {
-    units::duration(text)
-        .map_err(|_| format!("`{text}` is not a duration; write it like 90s, 10m or 1h"))
+    const MAX: Duration = Duration::from_secs(365 * 86_400);
+    match units::duration(text) {
+        Ok(duration) if duration <= MAX => Ok(duration),
+        Ok(_) => Err(format!(
+            "`{text}` is too long: at most {}",
+            units::show_duration(MAX)
+        )),
+        Err(_) => Err(format!(
+            "`{text}` is not a duration; write it like 90s, 10m or 1h"
+        )),
+    }
 }
 
 /// Everything that loading depends on, so that tests need no real machine.
@@ -218,10 +228,12 @@ impl Loader<'_> {
             (Some(_), Some((key, _))) => mistakes.error(
                 &key.location,
                 Problem::new(match self.section {
-                    Section::Route => "with -c, routes come from the file only",
-                    Section::Originate => "with -c, originations come from the file only",
+                    Section::Route => "with a configuration file, routes come from the file only",
+                    Section::Originate => {
+                        "with a configuration file, originations come from the file only"
+                    }
                 })
-                .help("remove this flag, or remove -c"),
+                .help("remove this flag, or the file"),
             ),
             (None, Some(_)) => {
                 let route = RawValue {

@@ -16,6 +16,11 @@ impl Section {
     /// Both kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Route, Self::Originate];
 
+    /// Returns the kind with this name in the file.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|section| section.name() == name)
+    }
+
     /// Returns its name in the file.
     pub(crate) fn name(self) -> &'static str {
         match self {

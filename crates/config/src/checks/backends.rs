@@ -1,12 +1,11 @@
 //! Checks of a route's backends.
 
-use crate::checks::common::no_item_twice;
+use crate::checks::common::{name_of_server, one_certificate, protocols};
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
 use crate::values::endpoints::Backend;
-use crate::values::host_name::is_host;
 use crate::values::probe::Probe;
 use crate::values::upstream::Upstream;
 
@@ -55,7 +54,8 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
 
 /// Reports mistakes in the options of TLS to the backends.
 fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
-    if route.check == Probe::Tls && !route.backend_tls && !route.pass_through {
+    let uses_tls = route.backend_tls || route.pass_through;
+    if route.check == Probe::Tls && !uses_tls && at.sound(&["backend_tls", "pass_through"]) {
         mistakes.error(
             &at.location("check", None),
             Problem::new("connections to these backends do not use TLS")
@@ -87,7 +87,9 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
         );
     }
     let is_unix = |upstream: &&Upstream| matches!(upstream.backend, Backend::Unix(_));
-    if let (Some(upstream), None) = (route.to.iter().find(is_unix), &route.backend_name) {
+    if let (Some(upstream), None) = (route.to.iter().find(is_unix), &route.backend_name)
+        && at.sound(&["backend_name"])
+    {
         mistakes.error(
             &location,
             Problem::new(format!(
@@ -96,19 +98,9 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
             .help("add backend_name = \"app.example.com\""),
         );
     }
-    if route.backend_certificates.len() > 1 {
-        mistakes.error(
-            &at.location("backend_certificates", Some(1)),
-            Problem::new("only one client certificate can be used").label("remove all but one"),
-        );
-    }
+    let given = &route.backend_certificates;
+    one_certificate(at, "backend_certificates", given, mistakes);
     let name = route.backend_name.as_ref();
-    if let Some(name) = name.filter(|name| !is_host(name) || name.starts_with("*.")) {
-        mistakes.error(
-            &at.location("backend_name", None),
-            Problem::new(format!("`{name}` is neither a host name nor an IP address"))
-                .help("write the name that the backends' certificate is for, without a port"),
-        );
-    }
-    no_item_twice(at, "backend_alpn", &route.backend_alpn, mistakes);
+    name_of_server(at, "backend_name", name, "the backends'", mistakes);
+    protocols(at, "backend_alpn", &route.backend_alpn, mistakes);
 }

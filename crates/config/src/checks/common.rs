@@ -4,6 +4,8 @@ use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::values::choices::TlsVersion;
+use crate::values::host_name::is_in_certificates;
+use crate::values::pem_files::CertificateFiles;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
@@ -31,6 +33,60 @@ pub(crate) fn versions(
             Problem::new("TLS 1.3 is turned off")
                 .help("TLS 1.3 is faster and safer, and clients without it use TLS 1.2"),
         );
+    }
+}
+
+/// Returns the problem of a fraction of a second where whole seconds are counted.
+pub(crate) fn not_whole(option: &str) -> Problem {
+    Problem::new(format!("`{option}` must be in whole seconds")).help("round it to the next second")
+}
+
+/// Reports the name of a TLS server that no certificate can be for. `whose` is its certificate.
+pub(crate) fn name_of_server(
+    at: SectionRef<'_>,
+    option: &str,
+    name: Option<&String>,
+    whose: &str,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let name = name.filter(|name| !is_in_certificates(name) || name.starts_with("*."));
+    if let Some(name) = name {
+        let problem = Problem::new(format!("`{name}` is neither a host name nor an IP address"));
+        let help = format!("write the name that {whose} certificate is for, without a port");
+        mistakes.error(&at.location(option, None), problem.help(help));
+    }
+}
+
+/// Reports client certificates after the first.
+pub(crate) fn one_certificate(
+    at: SectionRef<'_>,
+    option: &str,
+    given: &[CertificateFiles],
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    if given.len() > 1 {
+        mistakes.error(
+            &at.location(option, Some(1)),
+            Problem::new("only one client certificate can be used").label("remove all but one"),
+        );
+    }
+}
+
+/// Reports application protocols that are listed twice, or with others in one text.
+pub(crate) fn protocols(
+    at: SectionRef<'_>,
+    option: &str,
+    protocols: &[String],
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    no_item_twice(at, option, protocols, mistakes);
+    let all = protocols.iter().enumerate();
+    for (n, several) in all.filter(|(_, protocol)| protocol.contains([',', ' '])) {
+        let names = several.split([',', ' ']).filter(|name| !name.is_empty());
+        let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+        let problem = Problem::new(format!("`{several}` is not a protocol"));
+        let help = format!("write a list: {option} = [{}]", names.join(", "));
+        mistakes.error(&at.location(option, Some(n)), problem.help(help));
     }
 }
 

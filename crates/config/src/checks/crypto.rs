@@ -35,9 +35,20 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     if route.suites.is_empty() {
         return;
     }
+    let spoken = route.oldest_version()..=route.max_version;
+    for (n, suite) in route.suites.iter().enumerate() {
+        let version = suite.version();
+        if !spoken.contains(&version) {
+            mistakes.warning(
+                &at.location("suites", Some(n)),
+                Problem::new(format!("`{suite}` has no effect: it is for TLS {version}, which this route does not accept"))
+                    .label("remove it"),
+            );
+        }
+    }
     for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
-        let spoken = (route.oldest_version()..=route.max_version).contains(&version);
-        if spoken && !route.suites.iter().any(|suite| suite.version() == version) {
+        let is_spoken = spoken.contains(&version);
+        if is_spoken && !route.suites.iter().any(|suite| suite.version() == version) {
             mistakes.error(
                 &at.location("suites", None),
                 Problem::new(format!("none of these suites is for TLS {version}, so no client could use that version"))

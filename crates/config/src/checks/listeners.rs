@@ -28,7 +28,7 @@ pub(crate) fn all(config: &Config, locations: &Locations<'_>) -> Vec<Listener> {
     for (index, route) in config.routes.iter().enumerate() {
         if locations.sound_in_route(index, &["listen"]) {
             let location = |at| locations.in_route(index, "listen", Some(at));
-            let listeners = listeners_at(&route.listen, location);
+            let listeners = listeners_at(route.listen.iter().map(Some), location);
             found.extend(listeners.into_iter().map(|listener| Listener {
                 route: Some(index),
                 ..listener
@@ -39,49 +39,37 @@ pub(crate) fn all(config: &Config, locations: &Locations<'_>) -> Vec<Listener> {
         if locations.sound_in(Section::Originate, index, &["listen"]) {
             let location =
                 |at| locations.location_in(Section::Originate, index, "listen", Some(at));
-            let mut before = 0;
-            // Runs of TCP addresses, between unix sockets.
-            for run in originate.listen.chunk_by(|a, b| is_tcp(a) && is_tcp(b)) {
-                let listens: Vec<Listen> = run.iter().filter_map(tcp).cloned().collect();
-                found.extend(listeners_at(&listens, |at| location(before + at)));
-                before += listens.len().max(1) - pairs(&listens);
-            }
+            let listens = originate.listen.iter().map(PlainListen::tcp);
+            found.extend(listeners_at(listens, location));
         }
     }
     if locations.sound(&["redirect"]) {
         let location = |at| locations.item_of_option("redirect", at);
-        found.extend(listeners_at(&config.redirect.redirect, location));
+        let listens = config.redirect.redirect.iter().map(Some);
+        found.extend(listeners_at(listens, location));
     }
     found
 }
 
-fn is_tcp(listen: &PlainListen) -> bool {
-    tcp(listen).is_some()
-}
-
-fn tcp(listen: &PlainListen) -> Option<&Listen> {
-    match listen {
-        PlainListen::Tcp(listen) => Some(listen),
-        PlainListen::Unix(_) => None,
+/// Returns the listeners of a list; `None` in it stands for an item that is no TCP address.
+fn listeners_at<'a>(
+    listens: impl Iterator<Item = Option<&'a Listen>>,
+    location: impl Fn(usize) -> Location,
+) -> Vec<Listener> {
+    let mut found = Vec::new();
+    let (mut items, mut before) = (0, None);
+    for listen in listens {
+        let second = (before.zip(listen)).is_some_and(|(a, b)| is_pair(a, b));
+        items += usize::from(!second);
+        found.extend(listen.map(|listen| Listener {
+            address: listen.address,
+            location: location(items - 1),
+            second,
+            route: None,
+        }));
+        before = listen;
     }
-}
-
-/// Returns how many of the addresses are the second of a pair.
-fn pairs(listen: &[Listen]) -> usize {
-    match listen.len().checked_sub(1) {
-        Some(last) => last - item_of(listen, last),
-        None => 0,
-    }
-}
-
-fn listeners_at(listen: &[Listen], location: impl Fn(usize) -> Location) -> Vec<Listener> {
-    let one = |(at, one): (usize, &Listen)| Listener {
-        address: one.address,
-        location: location(item_of(listen, at)),
-        second: at > 0 && item_of(listen, at - 1) == item_of(listen, at),
-        route: None,
-    };
-    listen.iter().enumerate().map(one).collect()
+    found
 }
 
 /// Reports empty lists, and addresses that equal another listener's or are part of it.
@@ -166,17 +154,17 @@ fn overlap_problem(earlier: SocketAddr, address: SocketAddr, line: &str) -> Prob
 /// Returns the index of the written item that this address comes from: `:PORT` stands for two
 /// addresses.
 pub fn item_of(listen: &[Listen], at: usize) -> usize {
+    let until = listen.get(..=at).unwrap_or(listen).windows(2);
+    let pairs = until.filter(|two| matches!(two, [a, b] if is_pair(a, b)));
+    at - pairs.count()
+}
+
+/// Returns whether these are the two addresses of `:PORT`.
+fn is_pair(a: &Listen, b: &Listen) -> bool {
     let all = |listen: &Listen, ipv4: bool| {
         listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
     };
-    let second = |pair: &&[Listen]| matches!(pair, [a, b] if a.given == b.given && all(a, true) && all(b, false));
-    let pairs = listen
-        .get(..=at)
-        .unwrap_or(listen)
-        .windows(2)
-        .filter(second)
-        .count();
-    at - pairs
+    a.given == b.given && all(a, true) && all(b, false)
 }
 
 /// Returns whether two listeners would take connections from each other.
@@ -192,7 +180,7 @@ pub fn metrics_overlap(metrics: SocketAddr, listener: SocketAddr) -> bool {
     overlap(metrics, listener) || is_all && metrics.port() == listener.port()
 }
 
-/// Reports backends that are listeners of this program.
+/// Reports backends that are listeners of this program, and originations to themselves.
 pub(crate) fn loops(
     config: &Config,
     locations: &Locations<'_>,
@@ -204,30 +192,47 @@ pub(crate) fn loops(
         .map(|listen| listen.address)
         .collect();
     for (index, route) in config.routes.iter().enumerate() {
-        for (at, upstream) in route.to.iter().enumerate() {
-            let reaches = |address: SocketAddr| {
-                let reaches = |listener: &&SocketAddr| {
-                    overlap(**listener, address)
-                        && (listener.ip() == address.ip() || address.ip().is_loopback())
-                };
-                listeners
-                    .iter()
-                    .find(reaches)
-                    .map(|listener| (address, listener))
-            };
-            let reached = upstream.backend.addresses().find_map(reaches);
-            if let Some((address, listener)) =
-                reached.filter(|_| locations.sound_in_route(index, &["to"]))
-            {
-                mistakes.error(
-                    &locations.in_route(index, "to", Some(at)),
-                    Problem::new(format!(
-                        "the backend {address} is this program's own listener {listener}"
-                    ))
-                    .label("connections would loop")
-                    .help("write the address of the server behind it"),
-                );
+        if !locations.sound_in_route(index, &["to"]) {
+            continue;
+        }
+        for (at, to) in route.to.iter().enumerate() {
+            if let Some(problem) = loop_problem(to.backend.addresses(), &listeners, "backend") {
+                mistakes.error(&locations.in_route(index, "to", Some(at)), problem);
             }
         }
     }
+    for (index, originate) in config.originate.iter().enumerate() {
+        if !locations.sound_in(Section::Originate, index, &["listen", "to"]) {
+            continue;
+        }
+        let own = originate.listen.iter().filter_map(PlainListen::tcp);
+        let own: Vec<SocketAddr> = own.map(|listen| listen.address).collect();
+        for (at, server) in originate.to.iter().enumerate() {
+            let addresses = server.addresses.iter().copied();
+            if let Some(problem) = loop_problem(addresses, &own, "server") {
+                let location = locations.location_in(Section::Originate, index, "to", Some(at));
+                mistakes.error(&location, problem);
+            }
+        }
+    }
+}
+
+/// Returns a problem if one of the addresses to connect to is a listener's.
+fn loop_problem(
+    mut addresses: impl Iterator<Item = SocketAddr>,
+    listeners: &[SocketAddr],
+    what: &str,
+) -> Option<Problem> {
+    addresses.find_map(|address| {
+        let reaches = |listener: &&SocketAddr| {
+            overlap(**listener, address)
+                && (listener.ip() == address.ip() || address.ip().is_loopback())
+        };
+        let listener = listeners.iter().find(reaches)?;
+        let problem = Problem::new(format!(
+            "the {what} {address} is this program's own listener {listener}"
+        ));
+        let help = "write the address of the server behind it";
+        Some(problem.label("connections would loop").help(help))
+    })
 }

@@ -1,7 +1,7 @@
 //! Checks of route names: each identifies one route in metrics and logs.
 
 use crate::config::Config;
-use crate::input::locations::{Locations, SectionRef};
+use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::section::Section;
@@ -15,11 +15,8 @@ pub(crate) fn check(
 ) {
     let routes = (0..config.routes.len()).map(|index| (Section::Route, index));
     let others = (0..config.originate.len()).map(|index| (Section::Originate, index));
-    let places = routes.chain(others).map(|(section, index)| SectionRef {
-        section,
-        index,
-        locations,
-    });
+    let places = routes.chain(others);
+    let places = places.map(|(section, index)| locations.section(section, index));
     let mut seen = HashMap::new();
     for (name, place) in config.route_names().into_iter().zip(places) {
         let location = place.location("name", None);

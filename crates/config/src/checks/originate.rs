@@ -1,6 +1,6 @@
 //! Checks of an origination.
 
-use crate::checks::common::{no_item_twice, versions};
+use crate::checks::common::{name_of_server, not_whole, one_certificate, protocols, versions};
 use crate::checks::unused;
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
@@ -8,7 +8,6 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Originate;
 use crate::section::Section;
-use crate::values::host_name::is_host;
 use crate::values::pem_files::Ca;
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ pub(crate) fn check(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     versions(at, originate.min_version, originate.max_version, mistakes);
-    no_item_twice(at, "alpn", &originate.alpn, mistakes);
+    protocols(at, "alpn", &originate.alpn, mistakes);
     trust(originate, at, mistakes);
     unused::of_origination(originate, at, mistakes);
     if originate.to.is_empty() && at.sound(&["to"]) {
@@ -29,19 +28,11 @@ pub(crate) fn check(
                 .help("to = \"www.example.com:443\""),
         );
     }
-    if originate.certificates.len() > 1 {
-        mistakes.error(
-            &at.location("certificates", Some(1)),
-            Problem::new("only one client certificate can be used").label("remove all but one"),
-        );
-    }
+    one_certificate(at, "certificates", &originate.certificates, mistakes);
     let name = originate.server_name.as_ref();
-    if let Some(name) = name.filter(|name| !is_host(name) || name.starts_with("*.")) {
-        mistakes.error(
-            &at.location("server_name", None),
-            Problem::new(format!("`{name}` is neither a host name nor an IP address"))
-                .help("write the name that the server's certificate is for, without a port"),
-        );
+    name_of_server(at, "server_name", name, "the server's", mistakes);
+    if originate.resume_age.subsec_nanos() != 0 {
+        mistakes.error(&at.location("resume_age", None), not_whole("resume_age"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checks of the program's options.
 
+use crate::checks::common::not_whole;
 use crate::checks::listeners::{self, Listener, metrics_overlap};
 use crate::checks::unused;
 use crate::config::Config;
@@ -11,7 +12,6 @@ use crate::values::admin::Admin;
 use crate::values::endpoints::{Backend, PlainListen};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
-use std::time::Duration;
 
 /// Reports mistakes among the program's options.
 pub(crate) fn check(
@@ -112,11 +112,7 @@ fn whole_seconds(config: &Config, locations: &Locations<'_>, mistakes: &mut Mist
     ];
     for (name, duration) in counted {
         if duration.is_some_and(|duration| duration.subsec_nanos() != 0) {
-            mistakes.error(
-                &locations.option(name),
-                Problem::new(format!("`{name}` must be in whole seconds"))
-                    .help("round it to the next second"),
-            );
+            mistakes.error(&locations.option(name), not_whole(name));
         }
     }
 }
@@ -136,9 +132,8 @@ fn keepalive(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeC
     ]) {
         return;
     }
-    let probes = sockets.keepalive_interval * sockets.keepalive_count;
-    if user < idle + probes {
-        let fitting = idle.checked_add(probes).unwrap_or(Duration::MAX);
+    let fitting = idle + sockets.keepalive_interval * sockets.keepalive_count;
+    if user < fitting {
         mistakes.warning(
             &locations.first_of(&["user_timeout", "keepalive_idle", "keepalive_interval", "keepalive_count"]),
             Problem::new(format!(

@@ -11,7 +11,9 @@ use crate::values::key_source::KeySource;
 /// Reports client certificates without authorities to verify them, and authorities without client
 /// certificates.
 pub(crate) fn clients(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
-    if !at.sound(&["client_certificates", "client_ca", "client_crl"]) {
+    let is_sound = at.sound(&["client_certificates", "client_ca", "client_crl"]);
+    // None of them has an effect with `pass_through`, which is reported elsewhere.
+    if !is_sound || route.pass_through {
         return;
     }
     let asks = route.client_certificates != ClientAsk::None;

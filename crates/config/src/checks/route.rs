@@ -1,22 +1,22 @@
 //! Checks within a route.
 
-use crate::checks::common::{no_item_twice, versions};
+use crate::checks::common::{protocols, versions};
 use crate::input::location::Location;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
-use crate::values::amounts::SourceAddress;
 use crate::values::choices::{Balance, ClientAsk, ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
-use crate::values::host_name::is_host;
+use crate::values::host_name::is_in_certificates;
+use crate::values::source_address::SourceAddress;
 use std::collections::BTreeSet;
 
 /// Reports mistakes within a route.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     identity(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
-    no_item_twice(at, "alpn", &route.alpn, mistakes);
+    protocols(at, "alpn", &route.alpn, mistakes);
     proxy_protocol(route, at, mistakes);
     super::backends::check(route, at, mistakes);
     super::crypto::check(route, at, mistakes);
@@ -46,22 +46,19 @@ fn first_data(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector
 
 /// Reports a route without a certificate, or with both configured and self-signed ones.
 fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
-    let names = ["certificates", "self_signed"];
-    if !at.sound(&names) {
-        return;
-    }
+    let has_files = !route.certificates.is_empty();
     let whole = at.location("", None);
-    if names.iter().all(|name| at.has(name)) {
+    if has_files && route.self_signed.is_some() {
         mistakes.error(
             &at.location("self_signed", None),
             Problem::new("a route has either `certificates` or `self_signed`, not both")
                 .label("remove one of the two"),
         );
-    } else if route.certificates.is_empty()
+    } else if !has_files
         && route.self_signed.is_none()
         && route.acme.is_empty()
         && !route.pass_through
-        && at.sound(&["acme"])
+        && at.sound(&["certificates", "self_signed", "acme", "pass_through"])
     {
         let help = match whole {
             Location::File(_) => {
@@ -86,7 +83,11 @@ fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'
             );
         }
     }
-    if let Some(name) = route.self_signed.as_ref().filter(|name| !is_host(name)) {
+    if let Some(name) = route
+        .self_signed
+        .as_ref()
+        .filter(|name| !is_in_certificates(name))
+    {
         mistakes.error(
             &at.location("self_signed", None),
             Problem::new(format!("`{name}` is neither a host name nor an IP address")).help(

@@ -76,7 +76,7 @@ fn pair(
             .help("each address and port belongs to one route, or to several with different `server_names` or different `alpn`"),
         );
     }
-    if first.accept_proxy_from != second.accept_proxy_from {
+    if !are_same(&first.accept_proxy_from, &second.accept_proxy_from) {
         let line = line(mistakes);
         mistakes.error(
             &locations.in_route(later, "accept_proxy_from", None),
@@ -98,6 +98,12 @@ fn in_common<'a, T: PartialEq>(first: &'a [T], second: &[T]) -> Option<Option<&'
         return Some(None);
     }
     first.iter().find(|one| second.contains(one)).map(Some)
+}
+
+/// Returns whether two lists have the same items, in any order.
+fn are_same<T: PartialEq>(first: &[T], second: &[T]) -> bool {
+    let contains_all = |all: &[T], of: &[T]| of.iter().all(|item| all.contains(item));
+    contains_all(first, second) && contains_all(second, first)
 }
 
 /// Reports options that have no effect with `pass_through`.

@@ -124,9 +124,14 @@ fn of_tickets(tickets: &Tickets) -> [Dependent; 3] {
             help: "add ticket_keys = \"file:PATH\", so that tickets survive a restart",
         },
         Dependent {
-            options: &["session_cache"],
+            options: &[
+                "ticket_lifetime",
+                "ticket_rotation",
+                "session_cache",
+                "ticket_keys",
+            ],
             depends_on: &["tickets"],
-            is_used: tickets.session_cache.is_none() || tickets.tickets > 0,
+            is_used: tickets.tickets > 0,
             why: ": tickets = 0 turns resumption off",
             help: "remove one of the two",
         },

@@ -4,7 +4,7 @@ use crate::input::location::Location;
 use crate::input::texts::Texts;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Looks up a host name.
 pub(crate) type Resolve<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
@@ -34,18 +34,13 @@ impl ReadContext<'_> {
 
     /// Returns the context of a value at this location.
     pub(crate) fn of(&self, location: &Location) -> Self {
-        let place = match location {
-            Location::File(span) => Some(span.start),
-            Location::Flag(_) | Location::Whole => None,
-        };
+        let place = location.offset();
         Self { place, ..*self }
     }
 
     /// Returns the path, joined to the directory that it is relative to.
     pub(crate) fn path(&self, text: &str) -> PathBuf {
-        match self.texts.and_then(|texts| texts.base(self.place)) {
-            Some(base) => base.join(text),
-            None => PathBuf::from(text),
-        }
+        let base = self.texts.and_then(|texts| texts.base(self.place));
+        base.unwrap_or(Path::new("")).join(text)
     }
 }

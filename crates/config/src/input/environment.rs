@@ -4,6 +4,7 @@ use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::problem::Problem;
 use crate::mistakes::words::shortened;
+use crate::section::Section;
 use std::ffi::OsString;
 
 /// Looks up a variable.
@@ -34,10 +35,33 @@ impl Unfilled {
 }
 
 impl Expansion<'_> {
-    /// Fills in the variables of all strings. Removes an entry with a variable that can't be filled
-    /// in.
+    /// Fills in the variables of all strings. Removes an option with a variable that can't be filled
+    /// in; its section stays, so that the mistakes of other options are reported too.
     pub(crate) fn fill_in(&mut self, entries: &mut Vec<(Key, RawValue)>) {
-        entries.retain_mut(|(_, value)| self.fill_in_value(value));
+        entries.retain_mut(|(key, value)| match &mut value.data {
+            RawData::List(sections) if Section::named(&key.name).is_some() => {
+                let sections = sections.iter_mut();
+                sections.for_each(|section| self.fill_in_section(section));
+                true
+            }
+            _ => self.fill_in_value(value),
+        });
+    }
+
+    fn fill_in_section(&mut self, section: &mut RawValue) {
+        if let RawData::Table(options) = &mut section.data {
+            options.retain_mut(|(_, value)| self.fill_in_value(value));
+        }
+    }
+
+    /// Returns `false` if a variable of the values can't be filled in. All are tried, so that all
+    /// problems are reported.
+    fn fill_in_all<'v>(&mut self, values: impl Iterator<Item = &'v mut RawValue>) -> bool {
+        let mut filled = true;
+        for value in values {
+            filled &= self.fill_in_value(value);
+        }
+        filled
     }
 
     /// Returns `false` if a variable of the value can't be filled in.
@@ -55,19 +79,8 @@ impl Expansion<'_> {
                     false
                 }
             },
-            RawData::List(items) => {
-                // All items are tried, so that all problems are reported.
-                let filled: Vec<bool> = items
-                    .iter_mut()
-                    .map(|item| self.fill_in_value(item))
-                    .collect();
-                !filled.contains(&false)
-            }
-            RawData::Table(entries) => {
-                let before = entries.len();
-                self.fill_in(entries);
-                entries.len() == before
-            }
+            RawData::List(items) => self.fill_in_all(items.iter_mut()),
+            RawData::Table(entries) => self.fill_in_all(entries.iter_mut().map(|(_, value)| value)),
             _ => true,
         }
     }
@@ -120,6 +133,12 @@ impl Expansion<'_> {
             ))
             .label("only letters, digits and `_`")
             .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself"));
+        }
+        if default.is_some_and(|default| default.contains("${")) {
+            return Err(Problem::new(format!(
+                "the default of `{name}` has a variable, which is not filled in"
+            ))
+            .help("write a default without variables"));
         }
         let found = (self.environment)(name).map(OsString::into_string);
         match (found, default) {

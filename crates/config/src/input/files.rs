@@ -64,13 +64,8 @@ impl Files {
                 // The problem is reported where all options are read.
                 continue;
             };
-            let place = match &item.location {
-                Location::File(span) => Some(span.start),
-                Location::Flag(_) | Location::Whole => None,
-            };
-            let base = self.texts.base(place);
-            let path = base.map_or_else(|| PathBuf::from(text), |base| base.join(text));
-            match files_of(&path) {
+            let base = self.texts.base(item.location.offset());
+            match files_of(&base.unwrap_or(Path::new("")).join(text)) {
                 Ok(paths) => {
                     for path in paths {
                         self.add(&path, &item.location, environment);
@@ -96,9 +91,7 @@ impl Files {
         }
         self.texts.add(path, text);
         for (key, value) in self.parse_last(environment) {
-            let is_section = Section::ALL
-                .iter()
-                .any(|section| section.name() == key.name);
+            let is_section = Section::named(&key.name).is_some();
             let earlier = self
                 .entries
                 .iter()

@@ -12,3 +12,13 @@ pub(crate) enum Location {
     /// The configuration as a whole, or the table of options.
     Whole,
 }
+
+impl Location {
+    /// Returns the offset of its first byte in the files.
+    pub(crate) fn offset(&self) -> Option<usize> {
+        match self {
+            Location::File(span) => Some(span.start),
+            Location::Flag(_) | Location::Whole => None,
+        }
+    }
+}

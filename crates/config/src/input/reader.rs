@@ -12,12 +12,8 @@ use crate::mistakes::words::{list_of, shortened, unknown_word};
 use crate::option::group::Group;
 use crate::option::option_type::ITEMS_MAX;
 use crate::option::spec::{OptionDefault, OptionSpec};
-use crate::options::Route;
 use crate::section::Section;
 use std::collections::BTreeSet;
-
-/// The names of sections in a file.
-const SECTIONS: [&str; 2] = ["route", "originate"];
 
 /// Everything that was written, with its locations.
 pub(crate) struct RawConfig {
@@ -47,7 +43,7 @@ pub(crate) fn read<'a>(
         if !written.complete && mistakes.has_mistake_in_line(&key.location) {
             continue;
         }
-        if let Some(section) = Section::ALL.into_iter().find(|one| one.name() == key.name) {
+        if let Some(section) = Section::named(&key.name) {
             for raw in tables(section, raw, mistakes) {
                 let reading = SectionReader {
                     section,
@@ -81,7 +77,7 @@ pub(crate) fn read<'a>(
     }
     locations.entries = &written.entries;
     if written.complete {
-        let meant = |name: &str| SECTIONS.contains(&name) || nearest(name, &SECTIONS).is_some();
+        let meant = |name: &str| nearest(name, &section_names()).is_some();
         if !written.entries.iter().any(|(key, _)| meant(&key.name)) {
             mistakes.error(&Location::Whole, no_route(written));
         }
@@ -188,7 +184,7 @@ impl SectionReader<'_> {
             }
         }
         // A misspelt option has been reported as such.
-        let names = names::<G>();
+        let names = names_in(self.section);
         let meant = |name: &str, spec: &OptionSpec| {
             let misspelt = !names.contains(&name) && nearest(name, &names) == Some(spec.name);
             name == spec.name || misspelt
@@ -241,7 +237,7 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
     }
     // A section, as in other programs' files.
     if matches!(raw.data, RawData::Table(_) | RawData::List(_)) {
-        let problem = unknown_word("section", name, &SECTIONS);
+        let problem = unknown_word("section", name, &section_names());
         if !problem.label.is_empty() {
             return problem
                 .help(
@@ -253,12 +249,12 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
         );
     }
     let mut known = Config::option_names();
-    known.extend(SECTIONS);
+    known.extend(section_names());
     let of_process = unknown_word("option", name, &known);
     if !of_process.label.is_empty() {
         return of_process;
     }
-    let of_route = unknown_word("option", name, &names::<Route>());
+    let of_route = unknown_word("option", name, &names_in(Section::Route));
     if !of_route.label.is_empty() {
         return of_route.help("it is an option of a route: write it below a line [[route]]");
     }
@@ -298,8 +294,8 @@ fn unknown_section_option(section: Section, key: &Key) -> Problem {
         .help(format!("{one} has {}", list_of(&names_in(section))))
 }
 
-fn names<G: Group>() -> Vec<&'static str> {
-    G::OPTIONS.iter().map(|spec| spec.name).collect()
+fn section_names() -> [&'static str; 2] {
+    Section::ALL.map(Section::name)
 }
 
 fn names_in(section: Section) -> Vec<&'static str> {

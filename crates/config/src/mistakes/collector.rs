@@ -6,7 +6,8 @@ use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
 use crate::mistakes::problem::Problem;
 use std::path::Path;
 
-/// Maximum number of mistakes that are collected: a file of another kind has one per line.
+/// Maximum number of errors that are collected, and of warnings: a file of another kind has an error
+/// per line.
 const COLLECTED_MAX: usize = 500;
 
 /// Collects mistakes while a configuration is read.
@@ -35,14 +36,27 @@ impl<'a> MistakeCollector<'a> {
         self.add(Severity::Warning, location, problem);
     }
 
-    /// Returns whether no more mistakes are collected.
+    /// Returns whether there is an error.
+    pub(crate) fn has_errors(&self) -> bool {
+        let mut found = self.found.iter();
+        found.any(|(_, mistake)| mistake.severity == Severity::Error)
+    }
+
+    /// Returns whether no more errors are collected.
     pub(crate) fn is_full(&self) -> bool {
-        self.found.len() >= COLLECTED_MAX
+        self.is_full_of(Severity::Error)
+    }
+
+    /// Warnings leave room for errors: an invalid configuration must not seem valid.
+    fn is_full_of(&self, severity: Severity) -> bool {
+        let found = self.found.iter();
+        let found = found.filter(|(_, mistake)| mistake.severity == severity);
+        found.count() >= COLLECTED_MAX
     }
 
     /// Adds a mistake, unless the same one has been added for the line.
     pub(crate) fn add(&mut self, severity: Severity, location: &Location, problem: Problem) {
-        if self.is_full() {
+        if self.is_full_of(severity) {
             return;
         }
         let location = problem.location.as_ref().unwrap_or(location);

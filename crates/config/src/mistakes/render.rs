@@ -72,13 +72,30 @@ impl Mistake {
             label => caret.label(label),
         };
         let included = included.as_deref().map(shown);
-        let snippet = Snippet::source(text)
+        let text = without_passwords(text);
+        let snippet = Snippet::source(text.as_str())
             .line_start(*line)
             .path(included.as_deref().or(file))
             .annotation(caret);
         let help = help.map(|help| Level::HELP.message(help));
         renderer.render(&[title.element(snippet).elements(help)])
     }
+}
+
+/// Returns a line with asterisks for the passwords in URLs, such as a ticket store's: the message may
+/// go to a log. Offsets stay the same.
+fn without_passwords(line: &str) -> String {
+    let Some((before, behind)) = line.split_once("://") else {
+        return line.to_owned();
+    };
+    let end = behind.find(['"', '\'']).unwrap_or(behind.len());
+    let (authority, rest) = behind.split_at(end);
+    let hidden = authority.rsplit_once('@').and_then(|(login, host)| {
+        let (user, password) = login.split_once(':')?;
+        Some(format!("{user}:{}@{host}", "*".repeat(password.len())))
+    });
+    let authority = hidden.as_deref().unwrap_or(authority);
+    format!("{before}://{authority}{}", without_passwords(rest))
 }
 
 impl fmt::Display for Mistakes {

@@ -2,8 +2,10 @@
 //! types have files of their own.
 
 use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
+use crate::input::location::Location;
+use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::unknown_word;
 use std::path::PathBuf;
 
 /// A kind of value, in words.
@@ -66,6 +68,12 @@ pub(crate) trait OptionType: Sized {
     fn measure(&self) -> Option<u64> {
         None
     }
+}
+
+/// Returns the problem of a key that a table of this kind does not have.
+pub(crate) fn unknown_key(key: &Key, kind: &Kind) -> Problem {
+    let known: Vec<&str> = kind.keys.iter().map(|(name, _)| *name).collect();
+    unknown_word("key", &key.name, &known).at(&key.location)
 }
 
 pub(crate) fn wrong_type<T: OptionType>(raw: &RawValue) -> Vec<Problem> {
@@ -159,7 +167,8 @@ impl<T: Listed> OptionType for Vec<T> {
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         let items = match &raw.data {
             RawData::List(items) => items.as_slice(),
-            RawData::Word(text) if text.is_empty() => &[],
+            // Only a default can be written like this: an empty variable must not allow everyone.
+            RawData::Word(text) if text.is_empty() && raw.location == Location::Whole => &[],
             // A list of one needs no brackets.
             RawData::Word(_) | RawData::String(_) | RawData::Table(_) => std::slice::from_ref(raw),
             _ => return Err(wrong_type::<Self>(raw)),

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::mistakes::words::list_of;
 use crate::option::group::OptionGroup;
-use crate::option::spec::{OptionDefault, OptionSpec, first_example, in_file};
+use crate::option::spec::{OptionDefault, OptionSpec, first_example, in_file, paragraph};
 use crate::section::Section;
 use std::fmt::{self, Write as _};
 
@@ -18,7 +18,8 @@ The file is [TOML](https://toml.io). Options of the program are at the top; each
 route follows a line `[[route]]`, each origination a line `[[originate]]`. Each option
 is also a flag, with `-` for `_` (`--handshake-timeout 5s`): `dormouse serve` takes the options
 of a route, `dormouse connect` those of an origination, and both take those of the program, where
-a flag overrides the file. Certificates are given as `--cert FILE --key FILE`.
+a flag overrides the file. A flag for a list may be given several times, or once with commas
+between the items. Certificates are given as `--cert FILE --key FILE`.
 
 - A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
   All units count by 1024.
@@ -72,9 +73,4 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
         spec.name,
         first_example(spec)
     )
-}
-
-/// Returns a doc comment as one paragraph.
-fn paragraph(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

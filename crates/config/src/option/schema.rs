@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::option::group::OptionGroup;
 use crate::option::option_type::Kind;
-use crate::option::spec::{OptionDefault, OptionSpec};
+use crate::option::spec::{OptionDefault, OptionSpec, paragraph};
 use crate::section::Section;
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,7 @@ fn table(group: &OptionGroup) -> Value {
     let properties: Map<String, Value> = group.options.iter().map(property).collect();
     json!({
         "type": "object",
-        "description": words(group.about),
+        "description": paragraph(group.about),
         "additionalProperties": false,
         "properties": properties,
         "required": required,
@@ -130,8 +130,4 @@ fn whole_number(range: Option<(&str, &str)>) -> Value {
 /// Returns whether a form is a literal word, such as `auto`.
 fn is_word(form: &str) -> bool {
     form.bytes().all(|byte| byte.is_ascii_lowercase())
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

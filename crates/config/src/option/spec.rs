@@ -56,8 +56,13 @@ impl OptionSpec {
 
     /// Returns the documentation as one paragraph.
     pub fn explanation(&self) -> String {
-        self.doc.split_whitespace().collect::<Vec<_>>().join(" ")
+        paragraph(self.doc)
     }
+}
+
+/// Returns a doc comment as one paragraph.
+pub(crate) fn paragraph(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a default as written in the file.

@@ -2,7 +2,6 @@
 
 use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
-use crate::values::amounts::SourceAddress;
 use crate::values::choices::{
     BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
     TlsSuite, TlsVersion, Truncation,
@@ -14,6 +13,7 @@ use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::probe::{Probe, StatusCodes};
 use crate::values::route_name::RouteName;
 use crate::values::server_name::ServerName;
+use crate::values::source_address::SourceAddress;
 use crate::values::upstream::Upstream;
 use std::path::PathBuf;
 use std::time::Duration;

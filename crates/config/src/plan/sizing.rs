@@ -5,11 +5,12 @@ use crate::config::Config;
 use crate::mistakes::problem::Problem;
 use crate::plan::budget::{self, Capacity, Cost};
 use crate::plan::machine::Machine;
-use crate::values::amounts::SourceAddress;
 use crate::values::choices::{ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
 use crate::values::quantities::{ByteSize, Count};
+use crate::values::source_address::SourceAddress;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Descriptors of a worker that are neither connections nor listeners: epoll, mappings, pipes,
@@ -17,8 +18,8 @@ use std::net::SocketAddr;
 const DESCRIPTORS_RESERVED: u64 = 64;
 /// Maximum number of connections per worker that `auto` chooses, whatever the descriptor limit.
 const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
-/// Maximum number of workers that `auto` chooses.
-const AUTO_WORKERS_MAX: u64 = 1024;
+/// Maximum number of workers.
+const WORKERS_MAX: u64 = 1024;
 /// Percentage of an address's local ports that are counted on: some are in use, and closed
 /// connections keep theirs for a while.
 const PORTS_USABLE_PERCENT: u64 = 90;
@@ -84,15 +85,17 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         Count::Auto => None,
         Count::Exactly(requested) => Some(u64::from(requested)),
     };
-    let workers = match (config.process.workers, requested) {
-        (Count::Exactly(workers), _) => workers.into(),
-        (Count::Auto, None) => cores,
-        (Count::Auto, Some(requested)) => cores.max(requested.div_ceil(room)),
+    let workers = match config.process.workers {
+        Count::Exactly(workers) => workers.into(),
+        Count::Auto => {
+            let needed = requested.map_or(1, |requested| requested.div_ceil(room));
+            cores.max(needed).min(WORKERS_MAX)
+        }
     };
-    if workers > AUTO_WORKERS_MAX || requested.is_some_and(|requested| requested > workers * room) {
+    if let Some(requested) = requested.filter(|requested| *requested > workers * room) {
         return Err((
             &["max_connections", "workers"],
-            too_many(requested.unwrap_or(0), workers, room, machine),
+            too_many(requested, workers, room, machine),
         ));
     }
     let ports = ports(config, machine)
@@ -135,8 +138,8 @@ pub(crate) fn few_descriptors(config: &Config, plan: &Plan, machine: &Machine) -
     if !is_auto || plan.connections_max >= FEW_CONNECTIONS {
         return None;
     }
-    let room =
-        u64::from(plan.workers) * machine.descriptors_max / descriptors_per_connection(config);
+    let descriptors = machine.descriptors_max.saturating_mul(plan.workers.into());
+    let room = descriptors / descriptors_per_connection(config);
     (room < u64::from(FEW_CONNECTIONS)).then(|| {
         Problem::new(format!(
             "at most {} connections are possible: a process may have only {} descriptors",
@@ -219,34 +222,41 @@ fn own_sources(connections: u64, machine: &Machine) -> u32 {
 }
 
 /// Returns the number of connections that the local ports allow, or an error if `max_connections`
-/// is larger.
+/// is larger. Ports are counted per server and source address.
 fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
     let each = usable_ports(machine);
-    let mut seen: Vec<(SocketAddr, &[SourceAddress])> = Vec::new();
+    let mut room: BTreeMap<(SocketAddr, &[SourceAddress]), u64> = BTreeMap::new();
     for route in &config.routes {
+        // With TLS to the backend, a client counts as two connections, and one of them has a port.
+        let per_port = 1 + u64::from(route.backend_tls);
+        let from = route.source_addresses.as_slice();
         for to in &route.to {
             if !matches!(to.backend, Backend::Tcp { .. }) {
                 return Ok(u64::MAX);
             }
-            let addresses = to.backend.addresses();
-            seen.extend(addresses.map(|address| (address, route.source_addresses.as_slice())));
+            for address in to.backend.addresses() {
+                let most = each * sources(address, from) * per_port;
+                let known = room.entry((address, from)).or_default();
+                *known = most.max(*known);
+            }
         }
     }
-    seen.sort_unstable();
-    seen.dedup();
-    let of_one = |(to, from): &(SocketAddr, &[SourceAddress])| each * sources(*to, from);
     let servers = config.originate.iter().flat_map(|one| &one.to);
-    let to_servers = each
-        * servers
-            .map(|server| server.addresses.len() as u64)
-            .sum::<u64>();
-    let sum = seen
-        .iter()
-        .map(of_one)
-        .fold(to_servers, u64::saturating_add);
+    for address in servers.flat_map(|server| &server.addresses) {
+        room.entry((*address, &[])).or_insert(each);
+    }
+    let sum: u64 = room.values().sum();
     match config.limits.max_connections {
         Count::Exactly(requested) if u64::from(requested) > sum => {
-            Err(too_few_ports(requested.into(), sum, each, machine, &seen))
+            let to: Vec<String> = room.keys().map(|(to, _)| to.to_string()).collect();
+            let has_routes = !config.routes.is_empty();
+            Err(too_few_ports(
+                requested.into(),
+                (sum, each),
+                machine,
+                &to,
+                has_routes,
+            ))
         }
         _ => Ok(sum),
     }
@@ -272,34 +282,41 @@ pub fn is_own_network(backend: SocketAddr) -> bool {
 
 fn too_few_ports(
     requested: u64,
-    sum: u64,
-    each: u64,
+    (sum, each): (u64, u64),
     machine: &Machine,
-    backends: &[(SocketAddr, &[SourceAddress])],
+    to: &[String],
+    has_routes: bool,
 ) -> Problem {
-    let backends: Vec<String> = backends.iter().map(|(to, _)| to.to_string()).collect();
+    let remedy = match has_routes {
+        true => format!(
+            "set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or connect to the backend by a unix socket",
+            requested.div_ceil(each)
+        ),
+        false => "lower max_connections, or name more servers in `to`".to_owned(),
+    };
     Problem::new(format!(
         "{requested} connections do not fit: the local ports allow {sum} to {}",
-        backends.join(" and ")
+        to.join(" and ")
     ))
     .label(format!("{sum} at most"))
     .help(format!(
-        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} are always usable: \
-         set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or connect to the backend by a unix socket",
+        "one address has {} local ports to a server (net.ipv4.ip_local_port_range), of which {each} are always usable: {remedy}",
         machine.local_ports,
-        requested.div_ceil(each)
     ))
 }
 
 fn too_many(requested: u64, workers: u64, room: u64, machine: &Machine) -> Problem {
+    let more_workers = match requested.div_ceil(room) {
+        enough @ ..=WORKERS_MAX => format!("set workers = \"auto\" (or at least {enough}), or "),
+        _ => String::new(),
+    };
     Problem::new(format!(
         "{requested} connections do not fit: a process may have {} descriptors here, which is {room} connections in each of {workers} workers",
         machine.descriptors_max
     ))
     .label(format!("{} at most", workers * room))
     .help(format!(
-        "set workers = \"auto\" (or at least {}), or raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service",
-        requested.div_ceil(room)
+        "{more_workers}raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service"
     ))
 }
 

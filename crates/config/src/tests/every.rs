@@ -129,6 +129,126 @@ fn every_refusal_helps() {
     }
 }
 
+/// A value that can't be read is one mistake: no other check compares what stands in for it.
+#[test]
+fn an_unreadable_value_causes_no_other_mistake() {
+    let lines: Vec<&str> = RICH.lines().collect();
+    if let Err(mistakes) = load_text(RICH) {
+        panic!("{mistakes}");
+    }
+    for (at, line) in lines.iter().enumerate() {
+        let Some((name, _)) = line.split_once(" = ") else {
+            continue;
+        };
+        let mut broken = lines.clone();
+        let date = format!("{name} = 1979-05-27");
+        broken[at] = &date;
+        let mistakes = load_text(&broken.join("\n")).expect_err(name);
+        let is_there = |mistake: &Mistake| {
+            let line = match &mistake.source {
+                Source::Line { line, .. } => *line,
+                _ => 0,
+            };
+            line == at + 1
+        };
+        assert!(mistakes.list.iter().all(is_there), "{date}:\n{mistakes}");
+    }
+}
+
+/// A configuration in which options depend on others.
+const RICH: &str = "\
+workers = 2
+user = 'dormouse'
+group = 'tls'
+admin = '/run/edge.sock'
+metrics = '127.0.0.1:9901'
+memory = '8 GiB'
+resolve_ttl_min = '2s'
+resolve_ttl_max = '2h'
+max_connections = 1000
+bytes_per_client = '10 MiB'
+burst_per_client = '2 MiB'
+max_bytes_per_second = '1 GiB'
+pending_memory = '128 MiB'
+pending_per_connection = '64 MiB'
+keepalive_idle = '1h'
+keepalive_interval = '5s'
+keepalive_count = 6
+user_timeout = '2h'
+tickets = 1
+ticket_lifetime = '1d'
+ticket_rotation = '2d'
+ticket_keys = 'rediss://store:7000'
+ticket_secret_file = 'fleet.secret'
+ticket_store_ca = 'store-ca.pem'
+acme_server = 'https://ca.example/dir'
+acme_terms_agreed = true
+acme_email = 'a@b.example'
+acme_eab_id = 'me'
+acme_eab_key_file = 'eab.key'
+acme_challenge = 'http-01'
+redirect = '127.0.0.1:2001'
+redirect_status = 301
+log_level = 'debug'
+log_to = 'syslog'
+syslog_facility = 'local3'
+log_handshakes = true
+connection_log = 'connections.log'
+connection_log_one_in = 10
+[[route]]
+name = 'first'
+listen = ['127.0.0.1:2002', '[::1]:2002']
+server_names = 'a.example'
+to = ['unix:b.sock', 'unix:c.sock']
+balance = 'client-hash'
+backend_connect = 'first-data'
+backend_tls = true
+backend_name = 'b.example'
+backend_ca = 'ca.pem'
+backend_certificates = { cert = 'a.pem', key = 'a.key' }
+check = 'tls'
+check_every = '5s'
+proxy_protocol = 'v2-certificate'
+certificates = { cert = 'a.pem', key = 'a.key' }
+acme = 'a.example'
+client_certificates = 'required'
+client_ca = 'clients.pem'
+client_crl = 'revoked.pem'
+client_allow = 'cn=a'
+min_version = '1.3'
+max_version = '1.3'
+suites = 'TLS_AES_128_GCM_SHA256'
+groups = 'X25519MLKEM768'
+[[route]]
+name = 'second'
+listen = ['127.0.0.1:2002', '[::1]:2002']
+server_names = 'b.example'
+to = '10.0.0.7:443'
+pass_through = true
+check = 'GET /'
+check_status = 204
+source_addresses = '10.0.0.5'
+[[route]]
+listen = '127.0.0.1:2003'
+to = '10.0.0.7:80'
+accept_proxy_from = '10.0.0.0/8'
+self_signed = 'x'
+half_close = false
+profile = 'modern'
+[[originate]]
+listen = ['127.0.0.1:2004', 'unix:d.sock']
+to = '10.0.0.7:443'
+insecure = false
+ca = 'ca.pem'
+certificates = { cert = 'a.pem', key = 'a.key' }
+server_name = 'b.example'
+resume_uses = 3
+resume_age = '1h'
+session_file = 'sessions'
+min_version = '1.3'
+max_version = '1.3'
+";
+
 /// Tries the next value below the range, and the next above it.
 #[test]
 fn every_option_refuses_values_out_of_range_and_shows_the_range() {

@@ -54,6 +54,38 @@ fn auto_is_bounded_on_a_machine_without_limits() {
     assert_eq!(plan.connections_per_worker, 1 << 20);
 }
 
+/// There are at most 1,024 workers, and machines with more cores.
+#[test]
+fn workers_are_bounded_on_a_machine_with_many_cores() {
+    let many = Machine {
+        cores: 1_536,
+        ..machine()
+    };
+    assert_eq!(
+        plan("", "echo:", &many).expect("the limits fit").workers,
+        1_024
+    );
+    let few = Machine {
+        descriptors_max: 100,
+        ..machine()
+    };
+    let refused = plan("max_connections = 100_000", "echo:", &few);
+    let refused = refused.expect_err("1,024 workers have too few descriptors");
+    assert!(refused.contains("in each of 1024 workers"), "{refused}");
+    assert!(refused.contains("= help: raise the limit"), "{refused}");
+}
+
+#[test]
+fn ports_may_be_few_where_descriptors_are_unlimited() {
+    let machine = Machine {
+        descriptors_max: u64::MAX,
+        local_ports: 1_000,
+        ..machine()
+    };
+    let plan = plan("", "192.0.2.1:80", &machine).expect("the limits fit");
+    assert_eq!(plan.connections_max, 900);
+}
+
 #[test]
 fn a_configuration_that_does_not_fit_is_refused_with_numbers() {
     let refused = plan(
@@ -196,6 +228,29 @@ fn plans_for_local_ports() {
                 self_signed = 'x'\nsource_addresses = ['192.0.2.7', '192.0.2.8']";
     let loaded = load_with(text, &[], &wide, Purpose::Serve).expect("two addresses are enough");
     assert_eq!(loaded.plan.connections_max, 50_000);
+    // With TLS to the backend, a client counts as two connections, of which one needs a port.
+    let text = "max_connections = 50_000\n[[route]]\nlisten = ':8443'\nto = '192.0.2.1:80'\n\
+                self_signed = 'x'\nbackend_tls = true";
+    let loaded = load_with(text, &[], &wide, Purpose::Serve).expect("25,000 ports are enough");
+    assert_eq!(loaded.plan.connections_max, 50_000);
+}
+
+/// An origination has neither source addresses nor servers on unix sockets.
+#[test]
+fn local_ports_of_an_origination_have_a_remedy_of_their_own() {
+    let wide = Machine {
+        descriptors_max: 1 << 20,
+        ..machine()
+    };
+    let text =
+        "max_connections = 100_000\n[[originate]]\nlisten = '127.0.0.1:8080'\nto = '192.0.2.7:443'";
+    let message = load_with(text, &[], &wide, Purpose::Serve).expect_err("too few ports");
+    let message = message.to_string();
+    assert!(
+        message.contains("local ports allow 25408 to 192.0.2.7:443"),
+        "{message}"
+    );
+    assert!(!message.contains("source_addresses"), "{message}");
 }
 
 #[test]

@@ -38,6 +38,16 @@ fn flags_and_file_give_the_same_configuration() {
     assert_eq!(flags.expect("flags").config, file.expect("file").config);
 }
 
+/// As the reference writes them, and as sizes may be written.
+#[test]
+fn numbers_may_have_underscores() {
+    let loaded = load_flags(&with(&[("max-connections", "10_000"), ("tickets", "0_4")]));
+    let config = loaded.expect("valid numbers").config;
+    assert_eq!(config.limits.max_connections, Count::Exactly(10_000));
+    assert_eq!(config.tickets.tickets, 4);
+    assert!(errors_of(&with(&[("tickets", "_")])).contains("`_` is not a whole number"));
+}
+
 #[test]
 fn a_certificate_file_may_have_its_key_in_it() {
     let route = [("listen", ":8443"), ("to", "echo:")];
@@ -127,6 +137,6 @@ fn a_flag_wins_over_the_file_but_routes_do_not_mix() {
         load_with(text, &flags, &machine(), Purpose::Serve).expect_err("routes in both places");
     assert_eq!(
         message.to_string(),
-        "error: --listen: with -c, routes come from the file only\n   = help: remove this flag, or remove -c"
+        "error: --listen: with a configuration file, routes come from the file only\n   = help: remove this flag, or the file"
     );
 }

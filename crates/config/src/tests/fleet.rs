@@ -214,6 +214,36 @@ fn variables_are_filled_in() {
 }
 
 #[test]
+fn a_variable_that_is_not_set_hides_no_other_mistake() {
+    let text = "[[route]]\nlisten = '${UNSET}'\nto = 'echo'\ncertificates = [{ cert = 'a', key = '${UNSET}' }]\nalpm = 'h2'\n\
+                [[route]]\nlisten = ':x'\nto = 'echo:'\nself_signed = 'x'\n";
+    let mistakes = with_variables(text).expect_err("four mistakes");
+    let lines = mistakes.list.iter().map(|mistake| match mistake.source {
+        Source::Line { line, .. } => line,
+        _ => 0,
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), [2, 4, 5, 7], "{mistakes}");
+}
+
+/// An empty variable must not mean "no list", which for `allow` is everyone.
+#[test]
+fn an_empty_variable_is_no_empty_list() {
+    for option in [
+        "allow",
+        "server_names",
+        "client_crl",
+        "alpn",
+        "certificates",
+    ] {
+        let text = format!("{ROUTE}{option} = '${{EMPTY}}'\n");
+        let message = with_variables(&text).expect_err(option).to_string();
+        assert!(message.contains(":5:"), "{message}");
+    }
+    let text = format!("include = '${{EMPTY}}'\n{ROUTE}");
+    assert!(with_variables(&text).is_err(), "an empty path");
+}
+
+#[test]
 fn unresolved_variables_are_reported_at_their_location() {
     let errors_of = |value: &str| {
         let text =
@@ -229,6 +259,7 @@ fn unresolved_variables_are_reported_at_their_location() {
     assert!(errors_of("${PORT").contains("this variable is not closed"));
     assert!(errors_of("${9}").contains("`9` is not the name of a variable"));
     assert!(errors_of("${}").contains("`` is not the name of a variable"));
+    assert!(errors_of("${A:-${PORT}}").contains("the default of `A` has a variable"));
     // The result is read like any other value.
     let text = "[[route]]\nlisten = '${LISTEN:-nonsense}'\nto = 'echo:'\nself_signed = 'x'\n";
     let message = with_variables(text).expect_err("no address").to_string();

@@ -22,6 +22,7 @@ const PROCESS: &[&str] = &[
     "workers = 1.5",
     "workers = true",
     "workers = 99999999999999999999",
+    "workers = 0xFFFF_FFFF_FFFF_FFFF_FFFF",
     "backlog = '12'",
     "max_connections = 1_000_000\nworkers = 2",
     "handshake_timeout = 10",
@@ -62,6 +63,7 @@ const PROCESS: &[&str] = &[
     "keepalive_idle = 'off'\nkeepalive_count = 3",
     "connection_log = 7",
     "connection_log = 'syslog:here'",
+    "connection_log = 'stdout'",
     "log_to = '/var/log/x'",
     "log_to = 'syslog://loghost:514'",
     "syslog_facility = 'kern'",
@@ -74,7 +76,7 @@ const PROCESS: &[&str] = &[
     "redirect = ':8080'\nredirect_status = 302",
     "redirect = ':8080'\nredirect_port = 0",
     "ticket_store_ca = 'x'",
-    "session_cache = '1 MiB'\ntickets = 0",
+    "session_cache = '1 MiB'\nticket_keys = 'file:x'\ntickets = 0",
     "session_cache = '1k'",
     "log_handshakes = 'true'",
     "log_level = 'inof'",
@@ -84,6 +86,8 @@ const PROCESS: &[&str] = &[
     "admin = 5",
     "admin = '192.0.2.1:9901'",
     "admin = '127.0.0.1:0'",
+    "admin = ':9901'",
+    "admin = 'edge.example:9901'",
     "admin = '127.0.0.1:9901'",
     "admin = '127.0.0.1:9901'\nmetrics = '127.0.0.1:9902'",
     "metrics = 'edge.example:9901'",
@@ -140,14 +144,19 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = 'localhost:80'\nself_signed = 'x'\nbackend_connect = 'first-data'\nbalance = 'client-hash'\naccept_proxy_from = ['127.0.0.1']\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'optional'\nclient_ca = 'a'\nclient_allow = 'cn=a'\n",
-    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'uri=a', 'uri=spiffe://*/x', 'sha256=12:34']\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'dns=10.0.0.1', 'uri=a', 'uri=spiffe://*/x', 'uri=spiffe://x/**', 'sha256=12:34']\n",
     "acme_server = 'http://ca.example'\nacme_email = 'me'\nacme_eab_id = 'x'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example', 'A.example']\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example', '*.example', '::1', 'localhost', 'a_b.example']\n",
     "acme_terms_agreed = true\nacme_challenge = 'http-01'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example']\n",
     "acme_server = 'https://ca.example/dir'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n",
+    "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\nalpn = 'h2, http/1.1'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'tls'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck_every = '5s'\ncheck_status = '200'\nbackend_truncation = 'close'\nbackend_name = 'x'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ngroups = 'X25519MLKEM768'\n",
+    "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\nprofile = 'modern'\nsuites = ['TLS_AES_128_GCM_SHA256', 'TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256']\n",
+    "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = '-x'\nbackend_tls = true\nbackend_name = '300.1.1.1'\n",
+    "[[originate]]\nlisten = '127.0.0.1:1025'\nto = ['127.0.0.1:1025', '0.0.0.0:443']\n",
+    "[[originate]]\nlisten = ':1025'\nto = '127.0.0.1:1025'\nresume_age = '1500ms'\nserver_name = 'x-.example'\n",
     "[[originate]]\nlisten = ':1025'\nto = '10.0.0.1:443'\nresume_uses = 0\nsession_file = 'x'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\nproxy_protocol = 'v2-certificate'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'POST /'\nproxy_protocol = 'v3'\n",
@@ -242,6 +251,27 @@ fn a_long_list_of_mistakes_is_cut_short() {
     assert!(message.ends_with("and 61 more"), "{message}");
 }
 
+/// An invalid configuration is refused, however many options in it have no effect.
+#[test]
+fn warnings_do_not_hide_an_error() {
+    let mut text = String::new();
+    for port in (2000..2200).chain([2000]) {
+        let _ = writeln!(
+            text,
+            "[[route]]\nlisten = '127.0.0.1:{port}'\nto = '10.0.0.1:80'\nself_signed = 'x'\n\
+             check_every = '5s'\ncheck_timeout = '1s'\ncheck_rise = 2"
+        );
+    }
+    let mistakes = load_text(&text).expect_err("two listeners have the same address");
+    assert_eq!(mistakes.list.len(), 1, "{mistakes}");
+    assert!(
+        mistakes
+            .to_string()
+            .contains("two routes on 127.0.0.1:2000"),
+        "{mistakes}"
+    );
+}
+
 #[test]
 fn a_long_line_is_cut_around_its_caret() {
     let text = format!("log_level = '{}'\n{ROUTE}", "ä".repeat(300));
@@ -270,6 +300,49 @@ fn colours_are_optional() {
             .render(true)
             .starts_with("\x1b[1m\x1b[91merror\x1b[0m")
     );
+}
+
+/// Messages go to logs, too.
+#[test]
+fn passwords_of_stores_are_not_shown() {
+    let text = format!(
+        "ticket_keys = ['redis://:hunter2@a', \"rediss://me:hunter2@b\", 'redis://c']\n{ROUTE}"
+    );
+    let shown = errors_of(&text);
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let line = "['redis://:*******@a', \"rediss://me:*******@b\", 'redis://c']";
+    assert!(shown.contains(line), "{shown}");
+}
+
+/// Building the TLS contexts of an invalid configuration fails because of a mistake that is
+/// reported with its line.
+#[test]
+fn a_failure_of_the_whole_is_reported_only_if_nothing_else_is_wrong() {
+    let load = |text: &str| {
+        let whole = |_: &Config| {
+            vec![Finding {
+                place: Place::Whole,
+                severity: Severity::Error,
+                blame: Blame::Configuration,
+                what: "no certificate".to_owned(),
+                help: None,
+            }]
+        };
+        let loaded = Loader {
+            file: Some(Path::new("etc/dormouse.toml")),
+            text,
+            section: Section::Route,
+            flags: &[],
+            machine: &machine(),
+            purpose: Purpose::Serve,
+            resolve: &resolve,
+            environment: &|_| None,
+            examine: &whole,
+        };
+        loaded.load().expect_err("a failure").list.len()
+    };
+    assert_eq!(load("[[route]]\nlisten = ':8443'\nto = 'echo:'\n"), 1);
+    assert_eq!(load(ROUTE), 1);
 }
 
 /// Text from the file can't control the terminal that shows it: U+009B begins an escape sequence as

@@ -441,6 +441,38 @@ fn no_two_options_have_the_same_name() {
 }
 
 #[test]
+fn routes_on_an_address_may_list_their_proxies_in_any_order() {
+    let route = |name: &str, proxies: &str| {
+        format!(
+            "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\nserver_names = '{name}'\n\
+             accept_proxy_from = [{proxies}]\n"
+        )
+    };
+    let (one, other) = ("'10.0.0.0/8', '192.0.2.7'", "'192.0.2.7', '10.0.0.0/8'");
+    read(&(route("a.example", one) + &route("b.example", other)));
+    let different = route("a.example", one) + &route("b.example", "'10.0.0.0/8'");
+    assert!(errors_of(&different).contains("different `accept_proxy_from`"));
+}
+
+/// The word that the reference gives as the default may be written.
+#[test]
+fn self_signed_none_may_stand_beside_certificates() {
+    let route = read(
+        "[[route]]\nlisten = ':8443'\nto = 'echo:'\ncertificates = 'site.pem'\nself_signed = 'none'\n",
+    );
+    assert_eq!(route.routes[0].self_signed, None);
+}
+
+/// `::ffff:127.0.0.1` is 127.0.0.1, for backends as for listeners.
+#[test]
+fn an_ipv4_address_in_ipv6_notation_is_that_address() {
+    let message = errors_of(
+        "[[route]]\nlisten = '127.0.0.1:8443'\nto = '[::ffff:127.0.0.1]:8443'\nself_signed = 'x'\n",
+    );
+    assert!(message.contains("this program's own listener"), "{message}");
+}
+
+#[test]
 fn reads_several_backends_with_their_shares() {
     let config = read(
         "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nbalance = 'client-hash'\nto = [\n'unix:/a.sock',\n\

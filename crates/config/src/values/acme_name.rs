@@ -4,13 +4,10 @@ use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
-use crate::values::host_name::is_host;
+use crate::values::host_name::is_in_certificates;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
-
-/// Longest name of a host (RFC 1035 §2.3.4).
-const NAME_LEN_MAX: usize = 253;
 
 /// A public host name that an ACME server issues certificates for, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,13 +33,14 @@ impl OptionType for AcmeName {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         if text.starts_with('*') {
             let problem = Problem::new(format!(
-                "`{text}` is a wildcard: tls-alpn-01 and http-01 prove single names only"
+                "`{}` is a wildcard: tls-alpn-01 and http-01 prove single names only",
+                raw.text()
             ));
             return Err(problem.help("list the names one by one").into());
         }
         let is_address = text.parse::<IpAddr>().is_ok();
-        let is_known = text.contains('.') && !text.contains('_') && text.len() <= NAME_LEN_MAX;
-        if is_address || !is_host(text) || !is_known {
+        let is_public = text.contains('.') && !text.contains('_');
+        if is_address || !is_in_certificates(text) || !is_public {
             let problem = Problem::new(format!("`{}` is not a public host name", raw.text()));
             return Err(problem
                 .help("write it like this: \"www.example.com\"")

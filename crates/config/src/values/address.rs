@@ -6,6 +6,7 @@ use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
 use crate::option::option_type::{Kind, Listed, OptionType};
 use crate::values::endpoints::{Backend, Listen, PlainListen, Server};
+use crate::values::host_name::is_name;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -48,9 +49,8 @@ impl Listed for Listen {
             Host::Ip(ip) => vec![ip],
             Host::Name(name) => vec![look_up(name, port, context)?.ip()],
         };
-        // `::ffff:192.0.2.1` is treated as an IPv4 address, as clients' addresses are.
         let listen = |ip: IpAddr| Self {
-            address: SocketAddr::new(ip.to_canonical(), port),
+            address: SocketAddr::new(ip, port),
             given: text.to_owned(),
         };
         Ok(ips.into_iter().map(listen).collect())
@@ -106,16 +106,9 @@ impl OptionType for Server {
                 .help(format!("write it like this: {}", Self::KIND.example))
                 .into());
         }
-        let (host, port) = host_and_port(text)?;
-        let (host, addresses) = match host {
-            Host::All => {
-                let problem = Problem::new(format!("`{}` has no host", shortened(text)));
-                return Err(problem
-                    .help(format!("write \"127.0.0.1:{port}\" for this machine"))
-                    .into());
-            }
-            Host::Ip(ip) => (ip.to_string(), vec![SocketAddr::new(ip, port)]),
-            Host::Name(name) => (name.to_owned(), look_up_all(name, port, context)?),
+        let (host, addresses) = match destination(text)? {
+            (Destination::Ip(ip), port) => (ip.to_string(), vec![SocketAddr::new(ip, port)]),
+            (Destination::Name(name), port) => (name.to_owned(), look_up_all(name, port, context)?),
         };
         Ok(Self {
             addresses,
@@ -156,22 +149,9 @@ impl OptionType for Backend {
             .help(format!("write \"unix:{}\"", shortened(text)))
             .into());
         }
-        let (host, port) = host_and_port(text)?;
-        let addresses = match host {
-            Host::All => {
-                return Err(Problem::new(format!("`{}` has no host", shortened(text)))
-                    .help(format!("write \"127.0.0.1:{port}\" for this machine"))
-                    .into());
-            }
-            Host::Ip(ip) if ip.is_unspecified() => {
-                return Err(Problem::new(format!(
-                    "`{ip}` stands for all addresses and cannot be connected to"
-                ))
-                .help(format!("write \"127.0.0.1:{port}\" for this machine"))
-                .into());
-            }
-            Host::Ip(ip) => vec![SocketAddr::new(ip, port)],
-            Host::Name(name) => of_one_family(look_up_every(name, port, context)?),
+        let addresses = match destination(text)? {
+            (Destination::Ip(ip), port) => vec![SocketAddr::new(ip, port)],
+            (Destination::Name(name), port) => of_one_family(look_up_every(name, port, context)?),
         };
         Ok(Self::Tcp {
             address: addresses[0],
@@ -211,6 +191,24 @@ enum Host<'a> {
     Name(&'a str),
 }
 
+/// A host to connect to.
+enum Destination<'a> {
+    Ip(IpAddr),
+    Name(&'a str),
+}
+
+/// Reads host and port to connect to, which can't be all addresses of the machine.
+fn destination(text: &str) -> Result<(Destination<'_>, u16), Problem> {
+    let (host, port) = host_and_port(text)?;
+    let what = match host {
+        Host::Name(name) => return Ok((Destination::Name(name), port)),
+        Host::Ip(ip) if !ip.is_unspecified() => return Ok((Destination::Ip(ip), port)),
+        Host::Ip(ip) => format!("`{ip}` stands for all addresses and cannot be connected to"),
+        Host::All => format!("`{}` has no host", shortened(text)),
+    };
+    Err(Problem::new(what).help(format!("write \"127.0.0.1:{port}\" for this machine")))
+}
+
 fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
     let shown = shortened(text);
     if let Some((scheme, rest)) = text.split_once("://") {
@@ -238,10 +236,14 @@ fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
         {
-            Some(inner) => Host::Ip(inner.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| {
-                Problem::new(format!("`{}` is not an IPv6 address", shortened(inner)))
-                    .help("write it like this: \"[::1]:8443\"")
-            })?),
+            // `::ffff:192.0.2.1` is an IPv4 address, as in the addresses of clients.
+            Some(inner) => match inner.parse::<Ipv6Addr>() {
+                Ok(ip) => Host::Ip(ip.to_canonical()),
+                Err(_) => {
+                    let what = format!("`{}` is not an IPv6 address", shortened(inner));
+                    return Err(Problem::new(what).help("write it like this: \"[::1]:8443\""));
+                }
+            },
             None if host.contains(':') => {
                 return Err(Problem::new(format!(
                     "`{shown}` is ambiguous: it is not clear where the address ends"
@@ -292,15 +294,7 @@ fn name_or_ipv4(host: &str) -> Result<Host<'_>, Problem> {
                 .help("four numbers from 0 to 255 with dots between them"),
         );
     }
-    let well_formed = host.len() <= 253
-        && host.split('.').all(|label| {
-            !label.is_empty()
-                && label.len() <= 63
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-        });
-    if well_formed {
+    if is_name(host) {
         Ok(Host::Name(host))
     } else {
         Err(

@@ -3,6 +3,7 @@
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::shortened;
 use crate::option::option_type::{Kind, OptionType, wrong_type};
 use crate::values::address::unix_path;
 use dormouse_reactor::process;
@@ -63,21 +64,27 @@ impl OptionType for Admin {
             "none" | "off" => return Ok(Admin::None),
             _ => {}
         }
+        // Other options need the prefix.
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix_path(path, context).map(Admin::Unix);
+        }
         match address(text) {
-            Some(address) if !address.ip().is_loopback() || address.port() == 0 => {
-                Err(Problem::new(format!("`{text}` is not a path"))
-                    .label("commands are accepted on a unix socket only")
-                    .help("write a path; for metrics on a TCP address, use the option `metrics`")
-                    .into())
+            Some(address) if address.ip().is_loopback() && address.port() != 0 => {
+                Ok(Admin::Loopback(address))
             }
-            Some(address) => Ok(Admin::Loopback(address)),
-            // With the prefix, too: other options need it.
-            None => {
-                let path = text.strip_prefix("unix:").unwrap_or(text);
-                unix_path(path, context).map(Admin::Unix)
-            }
+            None if !has_port(text) => unix_path(text, context).map(Admin::Unix),
+            _ => Err(Problem::new(format!("`{}` is not a path", shortened(text)))
+                .label("commands are accepted on a unix socket only")
+                .help("write a path; for metrics on a TCP address, use the option `metrics`")
+                .into()),
         }
     }
+}
+
+/// Returns whether this looks like a TCP address: `:9901`, `edge.example:9901`.
+fn has_port(text: &str) -> bool {
+    let port = text.rsplit_once(':').map(|(_, port)| port);
+    !text.contains('/') && port.is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
 /// An IP address with a port; `localhost` stands for one.

@@ -5,10 +5,11 @@ use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::{shortened, unknown_word};
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
-use crate::values::host_name::is_host;
+use crate::values::host_name::is_in_certificates;
 use dormouse_engine::ClientRule;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::IpAddr;
 
 /// The kinds of rules.
 const KINDS: [&str; 5] = ["cn", "ou", "dns", "uri", "sha256"];
@@ -73,7 +74,7 @@ impl OptionType for ClientMatch {
         };
         let value = value.trim();
         if value.is_empty() || value.len() > VALUE_LEN_MAX || value.contains(char::is_control) {
-            let problem = Problem::new(format!("`{kind}=` needs a value"));
+            let problem = Problem::new(format!("`{}=` needs a value", shortened(kind)));
             return Err(problem
                 .label(format!(
                     "1 to {VALUE_LEN_MAX} bytes, without control characters"
@@ -83,11 +84,11 @@ impl OptionType for ClientMatch {
         match kind.trim().to_ascii_lowercase().as_str() {
             "cn" => Ok(Self::CommonName(value.to_owned())),
             "ou" => Ok(Self::OrganisationalUnit(value.to_owned())),
-            "dns" if is_host(value) => Ok(Self::Dns(value.to_owned())),
+            "dns" if is_in_certificates(value) && value.parse::<IpAddr>().is_err() => Ok(Self::Dns(value.to_owned())),
             "dns" => Err(Problem::new(format!("`{}` is not a host name", shortened(value)))
                 .help("write it like this: \"dns=agent.example.com\" or \"dns=*.example.com\"")
                 .into()),
-            "uri" if !value.trim_end_matches('*').contains('*') && value.contains(':') => {
+            "uri" if value.contains(':') && !value.strip_suffix('*').unwrap_or(value).contains('*') => {
                 Ok(Self::Uri(value.to_owned()))
             }
             "uri" => Err(Problem::new(format!("`{}` is not a URI", shortened(value)))

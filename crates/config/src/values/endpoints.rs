@@ -29,6 +29,16 @@ pub enum PlainListen {
     Unix(PathBuf),
 }
 
+impl PlainListen {
+    /// Returns the TCP address, if it is one.
+    pub(crate) fn tcp(&self) -> Option<&Listen> {
+        match self {
+            Self::Tcp(listen) => Some(listen),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for PlainListen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,16 +2,27 @@
 
 use std::net::IpAddr;
 
-/// Returns whether a certificate can be for this name: an IP address, or a host name whose first
-/// label may be `*`.
-pub(crate) fn is_host(name: &str) -> bool {
+/// Longest name of a host (RFC 1035 §2.3.4).
+const LEN_MAX: usize = 253;
+
+/// Returns whether this is the name of a host; underscores are allowed.
+pub(crate) fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        let mut bytes = label.bytes();
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    let labels = name.strip_prefix("*.").unwrap_or(name);
-    name.parse::<IpAddr>().is_ok() || labels.split('.').all(is_label)
+    text.len() <= LEN_MAX && text.split('.').all(is_label)
+}
+
+/// Returns whether a certificate can be for this: an IP address, or the name of a host, perhaps
+/// after `*.`. The last part of such a name is not a number, so that it can't be taken for an address
+/// (RFC 1123 §2.1).
+pub(crate) fn is_in_certificates(text: &str) -> bool {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_number = last.bytes().all(|b| b.is_ascii_digit());
+    text.parse::<IpAddr>().is_ok() || is_name(name) && !is_number
 }

@@ -56,7 +56,10 @@ impl StoreAddress {
         let (host, port) = match address.strip_prefix('[') {
             Some(v6) => {
                 let (host, rest) = v6.split_once(']').ok_or("the bracket is not closed")?;
-                (host, rest.strip_prefix(':'))
+                match rest.strip_prefix(':') {
+                    None if !rest.is_empty() => return Err("a colon is missing after the bracket"),
+                    port => (host, port),
+                }
             }
             None => match address.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
@@ -245,6 +248,8 @@ mod tests {
             "redis://pw@h",
             "redis://:p%4@h",
             "redis://h/x",
+            "redis://[::1]7000",
+            "redis://[::1]x:7000",
             "http://h",
         ] {
             assert!(read(text).is_err(), "{text}");

@@ -46,6 +46,11 @@ impl OptionType for LogTarget {
         match (text, SyslogAddress::read(text)) {
             ("off" | "none", _) => Ok(LogTarget::Off),
             ("stderr", _) => Ok(LogTarget::Stderr),
+            ("stdout" | "-", _) => Err(Problem::new(format!(
+                "`{text}` would be a file of this name, not standard output"
+            ))
+            .help("write \"stderr\", or \"/dev/stdout\"")
+            .into()),
             (_, Some(address)) => Ok(LogTarget::Syslog(address?)),
             _ => PathBuf::read(raw, context).map(LogTarget::File),
         }

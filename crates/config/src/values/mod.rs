@@ -17,6 +17,7 @@ pub(crate) mod probe;
 pub(crate) mod quantities;
 pub(crate) mod route_name;
 pub(crate) mod server_name;
+pub(crate) mod source_address;
 pub(crate) mod syslog;
 pub(crate) mod units;
 pub(crate) mod upstream;

@@ -3,8 +3,7 @@
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
-use crate::mistakes::words::unknown_word;
-use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::option_type::{Kind, Listed, OptionType, unknown_key, wrong_type};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -57,15 +56,17 @@ impl OptionType for CertificateFiles {
             return Err(wrong_type::<Self>(raw));
         };
         let mut problems = Vec::new();
+        let mut has_unknown = false;
         let (mut cert, mut key, mut ocsp) = (None, None, None);
         for (name, value) in entries {
             let slot = match name.name.as_str() {
                 "cert" => &mut cert,
                 "key" => &mut key,
                 "ocsp" => &mut ocsp,
-                other => {
-                    let known = ["cert", "key", "ocsp"];
-                    problems.push(unknown_word("key", other, &known).at(&name.location));
+                _ => {
+                    // Probably a misspelt `cert` or `key`.
+                    has_unknown = true;
+                    problems.push(unknown_key(name, &Self::KIND));
                     continue;
                 }
             };
@@ -78,12 +79,8 @@ impl OptionType for CertificateFiles {
                 }
             }
         }
-        // An unknown key is probably a misspelt `cert` or `key`.
-        let misspelt = entries
-            .iter()
-            .any(|(name, _)| !["cert", "key", "ocsp"].contains(&name.name.as_str()));
         for (name, slot) in [("cert", &cert), ("key", &key)] {
-            if slot.is_none() && !misspelt {
+            if slot.is_none() && !has_unknown {
                 problems.push(
                     Problem::new(format!("a certificate needs `{name}` too"))
                         .label(format!("`{name}` is missing"))

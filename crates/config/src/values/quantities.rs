@@ -19,7 +19,11 @@ impl OptionType for u32 {
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let number = match &raw.data {
             RawData::Integer(number) => number.clone().map_err(|text| text.starts_with('-')),
-            RawData::Word(text) => text.parse::<u64>().map_err(|_| text.starts_with('-')),
+            // TOML allows `100_000`, so a flag and a variable do, too.
+            RawData::Word(text) => {
+                let digits = text.replace('_', "");
+                digits.parse::<u64>().map_err(|_| text.starts_with('-'))
+            }
             _ => return Err(wrong_type::<Self>(raw)),
         };
         let too_large = || Problem::new(format!("`{}` is too large", raw.text()));
@@ -28,6 +32,8 @@ impl OptionType for u32 {
             Err(true) => Err(Problem::new(format!("`{}` is negative", raw.text()))
                 .help("write a whole number, 0 or more")
                 .into()),
+            // TOML has no other integer that can't be read.
+            Err(false) if matches!(raw.data, RawData::Integer(_)) => Err(too_large().into()),
             Err(false)
                 if raw.text().bytes().all(|b| b.is_ascii_digit()) && !raw.text().is_empty() =>
             {

@@ -5,7 +5,7 @@ use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
-use crate::values::host_name::is_host;
+use crate::values::host_name::is_in_certificates;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ impl OptionType for ServerName {
             let help = "to separate routes by address, give each its own `listen`";
             return Err(problem.help(help).into());
         }
-        if !is_host(text) || text.len() > 255 {
+        if !is_in_certificates(text) {
             let problem = Problem::new(format!("`{}` is not a host name", shortened(text)));
             let help = "write it like this: \"example.com\", or \"*.example.com\" for every name with one more label";
             return Err(problem.help(help).into());

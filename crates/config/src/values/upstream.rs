@@ -3,8 +3,7 @@
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
-use crate::mistakes::words::unknown_word;
-use crate::option::option_type::{Kind, Listed, OptionType};
+use crate::option::option_type::{Kind, Listed, OptionType, unknown_key};
 use crate::values::endpoints::Backend;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -87,9 +86,8 @@ impl OptionType for Upstream {
                     Ok(())
                 }),
                 "backup" => bool::read(value, context).map(|backup| upstream.backup = backup),
-                other => {
-                    let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
-                    problems.push(unknown_word("key", other, &known).at(&name.location));
+                _ => {
+                    problems.push(unknown_key(name, &Self::KIND));
                     continue;
                 }
             };
