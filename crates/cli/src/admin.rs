@@ -30,7 +30,7 @@ pub(crate) type Exit = Result<ExitCode, ExitCode>;
 
 /// The running `serve` to contact.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct AdminArgs {
+pub(crate) struct InstanceArgs {
     /// Admin socket of the running `serve`; for `status` and `top` also the address of its
     /// `metrics` [default: /run/dormouse/admin.sock for root, otherwise dormouse/admin.sock in
     /// $XDG_RUNTIME_DIR]
@@ -40,6 +40,13 @@ pub(crate) struct AdminArgs {
     /// Configuration file whose admin socket to use
     #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// The running `serve` to contact, and the form of its answer.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AdminArgs {
+    #[command(flatten)]
+    pub(crate) instance: InstanceArgs,
 
     /// Print the answer as JSON
     #[arg(long)]
@@ -64,7 +71,7 @@ impl fmt::Display for AdminAddress {
 
 impl AdminAddress {
     /// Finds the address by flag, configuration or default. Prints the error, if any.
-    pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
+    pub(crate) fn find(args: &InstanceArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => {
                 // As `metrics` writes them.
@@ -220,7 +227,7 @@ pub(crate) fn run_order(args: &AdminArgs, path: &str) -> Exit {
 
 /// As [`run_order`], for an order with a body.
 pub(crate) fn run_order_with(args: &AdminArgs, path: &str, body: &str) -> Exit {
-    let address = AdminAddress::find(args)?;
+    let address = AdminAddress::find(&args.instance)?;
     let result = address.order_with(path, body).map_err(failed)?;
     Ok(show(&result, args.json))
 }
@@ -250,8 +257,8 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
 }
 
 /// Percent-encodes a text (RFC 3986 §2.1), except characters that are safe everywhere.
-pub(crate) fn encoded(text: &str) -> String {
-    let each = text.bytes().map(|byte| match byte {
+pub(crate) fn encoded(text: impl AsRef<[u8]>) -> String {
+    let each = text.as_ref().iter().map(|&byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
             char::from(byte).to_string()
         }

@@ -110,6 +110,9 @@ struct Outputs {
 
 impl Outputs {
     fn open(output: &Output) -> Result<Self, Error> {
+        if output.html.is_some() && output.html == output.json {
+            return Err(Error::usage("--json and --html need a file each"));
+        }
         let html = output.html.as_deref().map(ResultFile::open).transpose()?;
         let json = JsonOutput::open(output.json.as_deref())?;
         Ok(Self { json, html })

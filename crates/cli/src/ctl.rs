@@ -126,7 +126,7 @@ pub(crate) fn run(args: &CtlArgs) -> Exit {
 }
 
 fn backends(args: &AdminArgs) -> Result<Vec<BackendStatus>, ExitCode> {
-    let status = AdminAddress::find(args)?.question::<Status>("/status");
+    let status = AdminAddress::find(&args.instance)?.question::<Status>("/status");
     Ok(status.map_err(failed)?.backends)
 }
 

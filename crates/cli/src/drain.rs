@@ -9,7 +9,7 @@ use clap::Args;
 use dormouse_config as config;
 use dormouse_handover::status::{DrainStatus, Status};
 
-use crate::admin::{self, AdminAddress, AdminArgs, Exit, failed};
+use crate::admin::{self, AdminAddress, AdminArgs, Exit, encoded, failed};
 use crate::exit_status::ExitStatus;
 use crate::{status, terminal};
 
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DrainArgs) -> Exit {
     if args.stop {
         return admin::run_order(&args.admin, "/drain/stop");
     }
-    let address = AdminAddress::find(&args.admin)?;
+    let address = AdminAddress::find(&args.admin.instance)?;
     let misused = |why: String| -> ExitCode {
         terminal::error(why);
         ExitStatus::Misused.into()
@@ -63,9 +63,7 @@ pub(crate) fn run(args: &DrainArgs) -> Exit {
     if let Some(after) = &args.after {
         thread::sleep(config::read_duration(after).map_err(misused)?);
     }
-    // A space between number and unit is fine in a file, but not in a request.
-    let over = args.over.replace(' ', "");
-    let order = format!("/drain?over={over}&order={}", args.order);
+    let order = format!("/drain?over={}&order={}", encoded(&args.over), args.order);
     let result = address.order(&order).map_err(failed)?;
     let code = admin::show(&result, args.admin.json);
     if !result.done || args.no_wait {

@@ -11,6 +11,7 @@ mod ctl;
 mod demo;
 mod drain;
 mod exit_status;
+mod figures;
 #[cfg(test)]
 mod guide_tests;
 mod import;

@@ -16,11 +16,12 @@ use dormouse_printable::lines;
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs, Exit, failed};
+use crate::figures::Footprint;
 use crate::show::{age, bytes, or_dash};
 use crate::terminal;
 
 pub(crate) fn run(args: &AdminArgs) -> Exit {
-    let address = AdminAddress::find(args)?;
+    let address = AdminAddress::find(&args.instance)?;
     let shown = if args.json {
         // Unchanged, so that fields of other versions are shown too.
         address
@@ -63,38 +64,6 @@ fn page(status: &Status) -> String {
     parts::certificates(&mut page, status);
     processes(&mut page, status);
     page
-}
-
-/// Memory of all processes, without pages of files, and the connections' part of it.
-pub(crate) struct Footprint {
-    /// Slots and pending bytes.
-    pub(crate) connections: u64,
-    /// The rest, which does not depend on connections.
-    pub(crate) fixed: u64,
-}
-
-impl Footprint {
-    pub(crate) fn of(status: &Status) -> Footprint {
-        let main = status.main.iter().map(|main| &main.process);
-        let workers = status.workers.iter();
-        let keepers = workers.clone().filter_map(|worker| worker.keeper.as_ref());
-        let all: u64 = main
-            .chain([&status.control.process])
-            .chain(workers.map(|worker| &worker.process))
-            .chain(keepers.map(|keeper| &keeper.process))
-            .filter_map(|process| process.own_bytes)
-            .sum();
-        let pools = ["slots", "pending"].map(|name| status.memory.get(name));
-        let connections = pools
-            .into_iter()
-            .flatten()
-            .map(|pool| pool.used_bytes)
-            .sum();
-        Footprint {
-            connections,
-            fixed: all.saturating_sub(connections),
-        }
-    }
 }
 
 fn configuration(page: &mut String, running: &ConfigurationStatus) {

@@ -9,14 +9,9 @@ pub(crate) fn row(name: &str, value: impl ToString, remark: impl ToString) -> Ro
 
 /// Writes rows with their columns aligned.
 pub(crate) fn write(page: &mut String, rows: &[Row]) {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let (names, values) = (width(0), width(1));
-    for [name, value, remark] in rows {
-        let line = format!("  {name:<names$}  {value:<values$}  {remark}");
-        page.push_str(line.trim_end());
+    for line in columns(rows, [false; 3]).lines() {
+        page.push_str("  ");
+        page.push_str(line);
         page.push('\n');
     }
 }

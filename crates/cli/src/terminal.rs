@@ -32,6 +32,14 @@ pub(crate) fn can_draw() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
+/// Returns the columns and rows of the terminal.
+pub(crate) fn size() -> (usize, usize) {
+    let size = terminal_size::terminal_size();
+    size.map_or((80, 24), |(width, height)| {
+        (width.0.into(), height.0.into())
+    })
+}
+
 /// Writes to standard output.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();

@@ -14,7 +14,7 @@ use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::terminal::Keyboard;
 
-use crate::admin::{AdminAddress, AdminArgs, Exit, failed};
+use crate::admin::{AdminAddress, Exit, InstanceArgs, failed};
 use crate::exit_status::ExitStatus;
 use crate::paint::Screen;
 use crate::terminal;
@@ -24,7 +24,7 @@ use page::Dashboard;
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    pub(crate) admin: AdminArgs,
+    pub(crate) instance: InstanceArgs,
 
     /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=60))]
@@ -35,7 +35,7 @@ const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_KEYS: u64 = 2;
 
 pub(crate) fn run(args: &TopArgs) -> Exit {
-    let address = AdminAddress::find(&args.admin)?;
+    let address = AdminAddress::find(&args.instance)?;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() || !terminal::can_draw() {
         terminal::error("`top` needs a terminal that can move the cursor");
         terminal::note("   = help: use `dormouse status`, which prints the status once");
@@ -64,7 +64,7 @@ fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<(
     let mut dashboard = Dashboard::new(first);
     let mut next = Instant::now() + every;
     loop {
-        screen.show(&dashboard.page(size(), terminal::colours_on(&io::stdout())));
+        screen.show(&dashboard.page(terminal::size(), terminal::colours_on(&io::stdout())));
         let left = next.saturating_duration_since(Instant::now());
         poller.wait(&mut events, Some(left.as_millis() as u64 + 1))?;
         for event in events.iter() {
@@ -101,12 +101,4 @@ fn has_quit(keyboard: &Keyboard) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Returns columns and rows.
-fn size() -> (usize, usize) {
-    match terminal_size::terminal_size() {
-        Some((width, height)) => (width.0.into(), height.0.into()),
-        None => (80, 24),
-    }
 }

@@ -1,10 +1,9 @@
 //! `dormouse upgrade`: replaces the binary of a running `serve`.
 
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
-use crate::admin::{self, Exit};
+use crate::admin::{self, Exit, encoded};
 use crate::arguments::UpgradeArgs;
 use crate::exit_status::ExitStatus;
 use crate::terminal;
@@ -17,15 +16,7 @@ pub(crate) fn run(args: &UpgradeArgs) -> Exit {
             terminal::error(format_args!("{}: {error}", binary.display()));
             ExitStatus::Misused.into()
         })?;
-        path.push_str("?binary=");
-        for &byte in binary.as_os_str().as_bytes() {
-            // Writing to a string does not fail.
-            let _ = if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
-                write!(path, "{}", char::from(byte))
-            } else {
-                write!(path, "%{byte:02X}")
-            };
-        }
+        path = format!("{path}?binary={}", encoded(binary.as_os_str().as_bytes()));
     }
     admin::run_order(&args.admin, &path)
 }

@@ -204,9 +204,24 @@ fn invalid_usage_ends_with_2() {
         ),
         (
             &["hold", "127.0.0.1:1", "--ca", "/nonexistent"],
-            "cannot read --ca",
+            "--ca: /nonexistent: cannot be read",
         ),
         (&["request", "127.0.0.1:1", "-n", "0"], "no end"),
+        // Each mode refuses what it would ignore.
+        (&["request", "127.0.0.1:1", "--send", "x"], "'--send'"),
+        (&["bulk", "127.0.0.1:1", "--expect", "any"], "'--expect'"),
+        (
+            &["churn", "127.0.0.1:1", "--no-exchange", "--send", "x"],
+            "--send",
+        ),
+        (
+            &["hold", "127.0.0.1:1", "--any-status", "--insecure"],
+            "needs --http",
+        ),
+        (
+            &["hold", "127.0.0.1:1", "--timeout", "10000000000000000000s"],
+            "longer than a year",
+        ),
         (&["bulk", "127.0.0.1:1", "--bytes", "many"], "512k"),
         (&["report", "/nonexistent.json"], "cannot read"),
     ] {
@@ -228,6 +243,9 @@ fn an_unusable_server_ends_with_3_and_one_message() {
 
     let server = Echo::start();
     // The server echoes the request, which is not an HTTP response.
+    let ran = bench(&["request", &server.address, "--any-status", "--insecure"]);
+    assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("not HTTP"), "{}", ran.err);
     let more = ["--http", "/", "--insecure"];
     let ran = bench(&[&["hold", &server.address, "-n", "20"][..], &more].concat());
     assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);

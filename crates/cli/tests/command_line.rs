@@ -435,6 +435,46 @@ fn a_wrong_duration_of_a_drain_is_reported_before_the_wait() {
         "{}",
         ran.err
     );
+    // Milliseconds since the start of the machine are added to it.
+    let args = [
+        "drain",
+        "--admin",
+        "none.sock",
+        "--over",
+        "18446744073709551615ms",
+    ];
+    let ran = dormouse(folder.path(), &args);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("at most 365d"), "{}", ran.err);
+}
+
+/// `top` draws a screen, so it has no JSON.
+#[test]
+fn top_refuses_json() {
+    let ran = dormouse(Path::new("."), &["top", "--json"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err.contains("unexpected argument '--json'"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn an_audit_refuses_one_file_for_two_results() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let args = [
+        "audit",
+        "server",
+        "127.0.0.1:1",
+        "--json",
+        "x",
+        "--html",
+        "x",
+    ];
+    let ran = dormouse(folder.path(), &args);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("need a file each"), "{}", ran.err);
 }
 
 #[test]

@@ -128,11 +128,12 @@ impl ServerArgs {
         let (addresses, host) = resolve_all(&self.target, &self.resolve)?;
         let target = addresses.first().cloned().unwrap_or_default();
         let server_name = self.peer.sni.clone().unwrap_or(host);
+        let any_status = self.peer.any_status(self.http.is_some())?;
         let talk = match (&self.http, &self.send) {
             (Some(path), _) => Some(Traffic::Http {
                 path: path.clone(),
                 host: server_name.clone(),
-                any_status: self.peer.any_status,
+                any_status,
             }),
             (None, Some(text)) => Some(Traffic::Message {
                 message: unescape(text)?,

@@ -54,15 +54,6 @@ struct Common {
     /// Use plain TCP without TLS, for comparison
     #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "starttls", "tls", "post_quantum"])]
     plain: bool,
-    /// Text to send on a connection, with the escapes \n, \r, \t, \0, \xNN and \\ [default: hello\n]
-    #[arg(long, value_name = "TEXT", conflicts_with = "http")]
-    send: Option<String>,
-    /// What counts as an answer [default: echo]
-    #[arg(long, value_enum, conflicts_with = "http")]
-    expect: Option<ExpectArg>,
-    /// The server speaks first: wait for its greeting
-    #[arg(long, conflicts_with = "http")]
-    greeting: bool,
     /// Use HTTP: GET this path instead of sending a text; held connections do so once, when they
     /// are opened
     #[arg(long, value_name = "PATH")]
@@ -84,6 +75,26 @@ struct Common {
     i_own_this_server: bool,
     #[command(flatten)]
     output: Output,
+}
+
+/// What a connection says without HTTP.
+#[derive(Args, Debug, Default)]
+struct Talk {
+    /// Text to send on a connection, with the escapes \n, \r, \t, \0, \xNN and \\ [default: hello\n]
+    #[arg(long, value_name = "TEXT", conflicts_with = "http")]
+    send: Option<String>,
+    /// What counts as an answer [default: echo]
+    #[arg(long, value_enum, conflicts_with = "http")]
+    expect: Option<ExpectArg>,
+    #[command(flatten)]
+    greeting: Greeting,
+}
+
+#[derive(Args, Debug, Default)]
+struct Greeting {
+    /// The server speaks first: wait for its greeting
+    #[arg(long, conflicts_with = "http")]
+    greeting: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -113,6 +124,8 @@ pub(super) struct HoldArgs {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
+    talk: Talk,
+    #[command(flatten)]
     opening: Opening,
     /// Hold the connections for this long
     #[arg(long = "for", value_parser = duration, default_value = "5s", value_name = "TIME")]
@@ -135,6 +148,8 @@ pub(super) struct HoldArgs {
 pub(super) struct ChurnArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    talk: Talk,
     /// Connections per round
     #[arg(short = 'n', long, default_value = "5000", value_parser = count)]
     connections: u64,
@@ -148,7 +163,7 @@ pub(super) struct ChurnArgs {
     #[arg(long, conflicts_with = "plain")]
     resume: bool,
     /// Close right after the handshake, without sending anything
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["send", "expect"])]
     no_exchange: bool,
     /// Wait this long after the last round before reading the memory again
     #[arg(long, value_parser = duration, default_value = "5s", value_name = "TIME")]
@@ -159,6 +174,8 @@ pub(super) struct ChurnArgs {
 pub(super) struct BulkArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    greeting: Greeting,
     /// Number of streams
     #[arg(short = 'c', long, default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
     streams: u32,
@@ -172,6 +189,8 @@ pub(super) struct BulkArgs {
 pub(super) struct WakeArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    talk: Talk,
     #[command(flatten)]
     opening: Opening,
     /// Connections to wake per second
@@ -220,7 +239,7 @@ impl HoldArgs {
             echo_rate_per_s: self.echo_rate,
             after_s: self.after.as_secs_f64(),
         });
-        self.common.spec(mode, false)
+        self.common.spec(mode, self.talk, false)
     }
 }
 
@@ -233,19 +252,21 @@ impl ChurnArgs {
             exchange: !self.no_exchange,
             after_s: self.after.as_secs_f64(),
         });
-        self.common.spec(mode, self.resume)
+        self.common.spec(mode, self.talk, self.resume)
     }
 }
 
 impl BulkArgs {
     pub(super) fn spec(self) -> Described {
-        self.common.spec(
-            Mode::Bulk(Bulk {
-                streams: self.streams,
-                bytes: self.bytes,
-            }),
-            false,
-        )
+        let mode = Mode::Bulk(Bulk {
+            streams: self.streams,
+            bytes: self.bytes,
+        });
+        let talk = Talk {
+            greeting: self.greeting,
+            ..Talk::default()
+        };
+        self.common.spec(mode, talk, false)
     }
 }
 
@@ -259,7 +280,7 @@ impl WakeArgs {
             for_s: self.measured.as_secs_f64(),
             busy: self.busy,
         });
-        self.common.spec(mode, false)
+        self.common.spec(mode, self.talk, false)
     }
 }
 
@@ -275,12 +296,12 @@ impl RequestArgs {
             keep_alive: !self.close,
             for_s: self.time.as_secs_f64(),
         });
-        self.common.spec(mode, self.resume)
+        self.common.spec(mode, Talk::default(), self.resume)
     }
 }
 
 impl Common {
-    fn spec(self, mode: Mode, resume: bool) -> Described {
+    fn spec(self, mode: Mode, talk: Talk, resume: bool) -> Described {
         let (target, host) = resolve(&self.target)?;
         let label = self.label.unwrap_or_else(|| self.target.clone());
         let server = match (self.pid, &self.cmd) {
@@ -302,7 +323,8 @@ impl Common {
             identity: self.peer.identity()?,
             starttls: self.peer.starttls,
         };
-        let talk = match (self.http, self.peer.starttls, &self.send) {
+        let any_status = self.peer.any_status(self.http.is_some())?;
+        let talk = match (self.http, self.peer.starttls, &talk.send) {
             (Some(_), Some(protocol), _) => {
                 return Err(Error::usage(format!(
                     "--starttls {} is not for HTTP requests",
@@ -312,13 +334,13 @@ impl Common {
             (Some(path), None, _) => Traffic::Http {
                 path,
                 host: server_name,
-                any_status: self.peer.any_status,
+                any_status,
             },
             (None, Some(protocol), None) => Traffic::with_starttls(protocol, &server_name),
             (None, _, text) => Traffic::Message {
                 message: unescape(text.as_deref().unwrap_or(TEXT))?,
-                expect: self.expect.unwrap_or(ExpectArg::Echo).into(),
-                greeting: self.greeting,
+                expect: talk.expect.unwrap_or(ExpectArg::Echo).into(),
+                greeting: talk.greeting.greeting,
             },
         };
         let spec = Spec {

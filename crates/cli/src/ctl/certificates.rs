@@ -89,7 +89,7 @@ pub(super) fn withdraw(args: &WithdrawArgs) -> Exit {
 
 /// Lists the certificates that clients receive.
 pub(super) fn list(args: &AdminArgs) -> Exit {
-    let status = AdminAddress::find(args)?.question::<Status>("/status");
+    let status = AdminAddress::find(&args.instance)?.question::<Status>("/status");
     let certificates = status.map_err(failed)?.certificates.unwrap_or_default();
     if args.json {
         terminal::print_json(&certificates);

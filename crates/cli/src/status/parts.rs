@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use dormouse_config::show_number;
 use dormouse_handover::status::{Count, RouteStatus, Status};
 
+use crate::figures::Handshakes;
 use crate::show::{age, bytes};
 
 /// Maximum number of rows shown of a list; `--json` has all.
@@ -15,15 +16,11 @@ const ENDS: &str = "closed_";
 
 /// Writes handshakes, bytes and reasons of ends, over all routes.
 pub(super) fn counters(page: &mut String, status: &Status) {
-    let sum = |counts: &[Count]| -> u64 {
-        counts
-            .iter()
-            .map(|&count| status.count(count))
-            .fold(0, u64::wrapping_add)
-    };
-    let full = sum(&[Count::HandshakesFull, Count::ConnectHandshakesFull]);
-    let resumed = sum(&[Count::HandshakesResumed, Count::ConnectHandshakesResumed]);
-    let failed = sum(&[Count::HandshakesFailed, Count::ConnectHandshakesFailed]);
+    let Handshakes {
+        full,
+        resumed,
+        failed,
+    } = Handshakes::of(status);
     // Writing into a String can't fail.
     let _ = writeln!(
         page,

@@ -5,9 +5,9 @@ use std::time::Instant;
 use dormouse_config::show_number;
 use dormouse_handover::status::{Count, LatencyFigures, LifePhase, ProcessFigures, Status};
 
+use crate::figures::{Footprint, Handshakes};
 use crate::paint::{Canvas, Style};
 use crate::show::{age, bytes, or_dash};
-use crate::status::Footprint;
 
 const LABEL: Style = Style::Faint;
 const GOOD: Style = Style::Colour(71);
@@ -149,18 +149,11 @@ impl Dashboard {
 
     fn handshakes(&self, page: &mut Page) {
         let status = &self.status;
-        let full = sum(
-            status,
-            &[Count::HandshakesFull, Count::ConnectHandshakesFull],
-        );
-        let resumed = sum(
-            status,
-            &[Count::HandshakesResumed, Count::ConnectHandshakesResumed],
-        );
-        let failed = sum(
-            status,
-            &[Count::HandshakesFailed, Count::ConnectHandshakesFailed],
-        );
+        let Handshakes {
+            full,
+            resumed,
+            failed,
+        } = Handshakes::of(status);
         page.value("handshakes", |canvas| {
             if let Some(rate) = self.handshakes_per_s {
                 canvas.put(Style::Bold, &format!("{rate:.1}"));
@@ -346,25 +339,14 @@ impl Page {
     }
 }
 
-fn sum(status: &Status, counts: &[Count]) -> u64 {
-    counts
-        .iter()
-        .map(|&count| status.count(count))
-        .fold(0, u64::wrapping_add)
-}
-
 fn handshakes(status: &Status) -> u64 {
-    let counts = [
-        Count::HandshakesFull,
-        Count::HandshakesResumed,
-        Count::ConnectHandshakesFull,
-        Count::ConnectHandshakesResumed,
-    ];
-    sum(status, &counts)
+    let Handshakes { full, resumed, .. } = Handshakes::of(status);
+    full.wrapping_add(resumed)
 }
 
 fn plain_bytes(status: &Status) -> u64 {
-    sum(status, &[Count::PlainBytesIn, Count::PlainBytesOut])
+    let (received, sent) = (Count::PlainBytesIn, Count::PlainBytesOut);
+    status.count(received).wrapping_add(status.count(sent))
 }
 
 #[cfg(test)]

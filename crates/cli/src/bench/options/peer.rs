@@ -1,6 +1,5 @@
 //! Options about the server at the other end, the same for `bench` and `audit`.
 
-use std::fs;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -30,8 +29,8 @@ pub(crate) struct PeerArgs {
     /// sends a command that the server answers without a login
     #[arg(long, value_name = "PROTOCOL", value_parser = starttls(), conflicts_with = "http")]
     pub(crate) starttls: Option<Starttls>,
-    /// With --http: a status of 400 or above is an answer too, not a failure
-    #[arg(long, requires = "http")]
+    /// With HTTP: a status of 400 or above is an answer too, not a failure
+    #[arg(long)]
     pub(crate) any_status: bool,
 }
 
@@ -44,12 +43,22 @@ impl PeerArgs {
     /// Returns the authorities of `--ca`, those of the system, or no verification.
     pub(crate) fn trust(&self) -> Result<Trust, Error> {
         Ok(match &self.ca {
-            Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
-                Error::usage(format!("cannot read --ca {}: {error}", path.display()))
-            })?),
+            Some(path) => {
+                let text = dormouse_engine::read_trust_pem_file(path);
+                Trust::Pem(text.map_err(|error| Error::usage(format!("--ca: {error}")))?)
+            }
             None if self.insecure => Trust::Insecure,
             None => Trust::System,
         })
+    }
+
+    /// Returns whether any status is an answer, which needs HTTP: `bench request` uses it without
+    /// --http, too.
+    pub(crate) fn any_status(&self, is_http: bool) -> Result<bool, Error> {
+        match (self.any_status, is_http) {
+            (true, false) => Err(Error::usage("--any-status needs --http")),
+            (any_status, _) => Ok(any_status),
+        }
     }
 
     /// Returns the client certificate. Loads it once here, so that an invalid one is not blamed on

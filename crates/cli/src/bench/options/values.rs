@@ -16,6 +16,18 @@ pub(crate) fn resolve(target: &str) -> Result<(String, String), Error> {
 /// resolver.
 pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>, String), Error> {
     use std::net::ToSocketAddrs;
+    let mut found = Vec::new();
+    for word in given {
+        if let Some(addresses) = addresses_given(word, target)? {
+            found.extend(addresses);
+        }
+    }
+    if found.is_empty() && !given.is_empty() {
+        let given = given.join(" ");
+        return Err(Error::usage(format!(
+            "--resolve {given}: no entry for {target}"
+        )));
+    }
     if target.starts_with("unix:") {
         return Ok((vec![target.to_owned()], "localhost".into()));
     }
@@ -30,18 +42,6 @@ pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>
     let (host, _) = target
         .rsplit_once(':')
         .ok_or_else(|| wrong("there is no port".into()))?;
-    let mut found = Vec::new();
-    for word in given {
-        if let Some(addresses) = addresses_given(word, target)? {
-            found.extend(addresses);
-        }
-    }
-    if found.is_empty() && !given.is_empty() {
-        let given = given.join(" ");
-        return Err(Error::usage(format!(
-            "--resolve {given}: no entry for {target}"
-        )));
-    }
     if found.is_empty() {
         found.extend(
             target
@@ -137,6 +137,9 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
+/// Maximum time: the clock cannot add any number of seconds.
+const TIME_MAX: Duration = Duration::from_secs(365 * 86_400);
+
 /// `500ms`, `5s`, `2m`, or seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text
@@ -157,7 +160,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds: f64 = number
         .parse()
         .map_err(|_| format!("{number:?} is not a number: write 500ms, 5s or 2m"))?;
-    Duration::try_from_secs_f64(seconds * factor).map_err(|_| format!("{text} is not a valid time"))
+    let time = Duration::try_from_secs_f64(seconds * factor);
+    let time = time.map_err(|_| format!("{text} is not a valid time"))?;
+    if time > TIME_MAX {
+        return Err(format!("{text} is longer than a year"));
+    }
+    Ok(time)
 }
 
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten), or as in the configuration `512 KiB`, `256 MiB`, `2 GiB`.
@@ -211,6 +219,7 @@ mod tests {
         assert!(
             duration("5 parsecs").is_err() && duration("-1s").is_err() && duration("").is_err()
         );
+        assert!(duration("8760h").is_ok() && duration("10000000000000000000s").is_err());
         assert_eq!(bytes("256M"), Ok(256_000_000));
         assert_eq!(bytes("256MB"), Ok(256_000_000));
         assert!(bytes("7iB").is_err() && bytes("iB").is_err());
@@ -227,6 +236,22 @@ mod tests {
         assert_eq!(unescape(&escaped(text)).unwrap(), unescape(text).unwrap());
         assert!(unescape("\\xg0").is_err() && unescape("\\x1").is_err());
         assert!(unescape("\\x").is_err() && unescape("a\\").is_err() && unescape("").is_err());
+    }
+
+    #[test]
+    fn given_addresses_are_used_or_refused() {
+        let resolve = |target: &str, given: &str| resolve_all(target, &[given.to_owned()]);
+        let (addresses, host) = resolve("a.example:443", "a.example:443:192.0.2.1,::1").unwrap();
+        assert_eq!(addresses, ["192.0.2.1:443", "[::1]:443"]);
+        assert_eq!(host, "a.example");
+        for target in ["b.example:443", "192.0.2.7:443", "unix:/run/app.sock"] {
+            let refused = resolve(target, "a.example:443:192.0.2.1").unwrap_err();
+            assert!(
+                refused.message.contains("no entry for"),
+                "{}",
+                refused.message
+            );
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::demo::format::{duration, megabytes, number};
 use crate::demo::plan::Plan;
 use crate::demo::watch::Reading;
 use crate::paint::{Canvas, Screen, Style};
+use crate::terminal;
 
 const EVERY: Duration = Duration::from_millis(80);
 /// Rows around the field.
@@ -51,14 +52,14 @@ impl Picture {
 
     /// Returns whether the terminal is large enough for the picture.
     pub(super) fn fits() -> bool {
-        let (columns, rows) = size();
+        let (columns, rows) = terminal::size();
         columns >= COLUMNS_MIN && rows >= ROWS_AROUND + FIELD_ROWS_MIN
     }
 
     pub(super) fn draw(&mut self, frame: &Frame<'_>) {
         self.next = frame.now + EVERY;
         // Read each time: the terminal may be resized.
-        let (columns, rows) = size();
+        let (columns, rows) = terminal::size();
         self.screen.show(&self.paint(frame, columns, rows));
     }
 
@@ -107,14 +108,6 @@ impl Picture {
         processes(canvas, frame);
         canvas.end_line();
     }
-}
-
-/// Returns the columns and rows of the terminal.
-fn size() -> (usize, usize) {
-    let size = terminal_size::terminal_size();
-    size.map_or((80, 24), |(width, height)| {
-        (width.0.into(), height.0.into())
-    })
 }
 
 /// Draws the processes and the connections between them.
