@@ -292,6 +292,10 @@ impl Loader<'_> {
         if let Some(problem) = sizing::few_descriptors(config, &plan, self.machine) {
             mistakes.warning(&Location::Whole, problem);
         }
+        if let Some((index, problem)) = sizing::only_warm(config, &plan) {
+            let location = locations.location_in(Section::Originate, index, "warm", None);
+            mistakes.error(&location, problem);
+        }
         if let Some((route, problem)) = sizing::silent_clients(config, &plan) {
             mistakes.warning(&locations.in_route(route, "proxy_protocol", None), problem);
         }

@@ -149,6 +149,25 @@ pub(crate) fn few_descriptors(config: &Config, plan: &Plan, machine: &Machine) -
     })
 }
 
+/// Returns an error if warm connections take all slots of a worker, and the index of the first
+/// origination with warm connections: the worker would never accept a client.
+pub(crate) fn only_warm(config: &Config, plan: &Plan) -> Option<(usize, Problem)> {
+    let each = config.originate.iter().map(|one| one.warm);
+    let first = each.clone().position(|warm| warm > 0)?;
+    let in_worker: u64 = (each.clone())
+        .map(|warm| u64::from(warm.div_ceil(plan.workers)))
+        .sum();
+    let room = u64::from(plan.connections_max / plan.workers);
+    (in_worker >= room).then(|| {
+        let all: u64 = each.map(u64::from).sum();
+        let problem = Problem::new(format!(
+            "{all} warm connections leave no room for clients: at most {} connections are possible",
+            plan.connections_max
+        ));
+        (first, problem.help("lower warm, or raise max_connections"))
+    })
+}
+
 /// Pending memory that the PROXY header of a connection can take, and one with a certificate of usual length.
 const HEADER_BYTES: u64 = 512;
 const HEADER_BYTES_WITH_CERTIFICATE: u64 = 4096;

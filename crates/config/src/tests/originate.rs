@@ -85,6 +85,25 @@ fn flags_of_connect_make_an_origination() {
     assert!(loaded.config.routes.is_empty());
 }
 
+/// A warm connection occupies a slot, and a client can only be accepted into a free one.
+#[test]
+fn warm_connections_leave_room_for_clients() {
+    let with = |warm: u32| {
+        let text = format!(
+            "max_connections = 4\n{}",
+            originate(&format!("warm = {warm}"))
+        );
+        load_text(&text)
+    };
+    assert!(with(2).is_ok());
+    let message = with(4).expect_err("no room").to_string();
+    assert!(
+        message.contains("4 warm connections leave no room for clients")
+            && message.contains("--> etc/dormouse.toml:5:8"),
+        "{message}"
+    );
+}
+
 #[test]
 fn mistakes_in_an_origination_are_reported() {
     for (lines, words) in [
