@@ -6,7 +6,7 @@ use std::io;
 use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Is, SeccompCondition,
-    SeccompFilter, SeccompRule, apply_filter, apply_filter_all_threads,
+    SeccompFilter, SeccompRule, apply_filter, apply_filter_all_threads, sock_filter,
 };
 
 use crate::process;
@@ -21,6 +21,8 @@ const NEVER: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
     // The kernel.
@@ -37,12 +39,14 @@ const NEVER: &[c_long] = &[
     libc::SYS_syslog,
     // The machine.
     libc::SYS_mount,
+    libc::SYS_mount_setattr,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
     libc::SYS_fsopen,
+    libc::SYS_fspick,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
     libc::SYS_unshare,
@@ -54,6 +58,7 @@ const NEVER: &[c_long] = &[
     libc::SYS_reboot,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
@@ -62,8 +67,35 @@ const NEVER: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// An unknown option of `prctl`: EINVAL means that the filter is not installed yet, EPERM that it is.
-const QUESTION: u64 = 0x444d_5342;
+/// Other names of the same calls, and the machine's ports.
+#[cfg(target_arch = "x86_64")]
+const NEVER_BY_OTHER_NAMES: &[c_long] = &[
+    libc::SYS_kexec_file_load,
+    libc::SYS_mknod,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const NEVER_BY_OTHER_NAMES: &[c_long] = &[];
+
+/// Flags of `clone` that do what `unshare` does.
+const NEW_NAMESPACES: &[libc::c_int] = &[
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// An unknown option of `prctl`: EINVAL means that the filter is not installed yet, EPERM that it is. A filter with more
+/// calls has another number, so that it is added to that of an older build.
+const QUESTION: u64 = 0x444d_5343;
+
+/// The first number of the x32 ABI, by which some kernels offer each call a second time.
+#[cfg(target_arch = "x86_64")]
+const X32: u32 = 0x4000_0000;
 
 /// The calls of a worker's loop: events, sockets, descriptors, memory, time and threads, signals, exit. Not
 /// looking up files: the cryptographic library must not find a /dev/sysgenid that it cannot open.
@@ -165,7 +197,7 @@ const LOOKING: &[c_long] = &[
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
     libc::SYS_sysinfo,
-    // Refused below as not implemented: the filter cannot see its arguments, but sees those of `clone`.
+    // Refused by a filter of its own, as not implemented.
     libc::SYS_clone3,
 ];
 
@@ -226,14 +258,52 @@ pub(super) fn refuse_permanently() -> io::Result<()> {
     if is_refused_already() {
         return Ok(());
     }
-    let mut rules = always(&[NEVER]);
+    apply_filter(&keeper_program()?).map_err(io::Error::other)
+}
+
+fn keeper_program() -> io::Result<BpfProgram> {
+    let mut rules = always(&[NEVER, NEVER_BY_OTHER_NAMES]);
     rules.insert(
         libc::SYS_prctl,
         vec![rule(vec![argument(0, Len::Dword, Is::Eq, QUESTION)?])?],
     );
+    let with = |flag: &libc::c_int| {
+        let flag = *flag as u64;
+        rule(vec![argument(0, Len::Qword, Is::MaskedEq(flag), flag)?])
+    };
+    let namespaces = NEW_NAMESPACES.iter().map(with).collect::<io::Result<_>>()?;
+    rules.insert(libc::SYS_clone, namespaces);
     let rest = program(rules, SeccompAction::Allow, REFUSED)?;
     let often = program(always(&[OFTEN]), REFUSED, SeccompAction::Allow)?;
-    apply_filter(&before(often, rest)).map_err(io::Error::other)
+    Ok([other_abi(), before(often, before(without_clone3()?, rest))].concat())
+}
+
+/// Refuses the calls of another ABI, whose numbers are in no list.
+fn other_abi() -> BpfProgram {
+    #[cfg(not(target_arch = "x86_64"))]
+    return Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        let step = |code: u32, jf, k| sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf,
+            k,
+        };
+        vec![
+            // The number of the call is the first word of what the kernel passes.
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32),
+            step(libc::BPF_RET | libc::BPF_K, 0, REFUSED.into()),
+        ]
+    }
+}
+
+/// `clone3` is not implemented, which makes libraries use `clone`: a filter sees the arguments of that one only.
+fn without_clone3() -> io::Result<BpfProgram> {
+    let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
+    let clone3 = always(&[&[libc::SYS_clone3]]);
+    program(clone3, SeccompAction::Allow, not_implemented)
 }
 
 fn is_refused_already() -> bool {
@@ -244,41 +314,62 @@ fn is_refused_already() -> bool {
 
 /// Installs the worker's filter in all its threads.
 pub(super) fn allow_worker(reaches_unix: bool) -> io::Result<()> {
-    let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
-    rules.extend(memory_and_self()?);
-    rules.extend(sockets_that_others_share()?);
+    apply_filter_all_threads(&worker_program(reaches_unix)?).map_err(io::Error::other)
+}
+
+fn worker_program(reaches_unix: bool) -> io::Result<BpfProgram> {
+    let mut rules = worker_rules(reaches_unix)?;
+    let often = OFTEN.iter().filter_map(|call| rules.remove_entry(call));
+    let often = program(often.collect(), REFUSED, SeccompAction::Allow)?;
+    let rest = program(rules, REFUSED, SeccompAction::Allow)?;
+    Ok(before(often, rest))
+}
+
+fn worker_rules(reaches_unix: bool) -> io::Result<Rules> {
+    let mut rules = answering_rules()?;
     let unix = reaches_unix.then_some(libc::AF_UNIX);
     let new_sockets = [libc::AF_INET, libc::AF_INET6].into_iter().chain(unix);
-    let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM));
+    let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM, 0));
     let streams = streams.collect::<io::Result<_>>()?;
     rules.insert(libc::SYS_socket, streams);
     // The two ends of a pair are connected permanently and lead nowhere else. They are joints, which pass a
     // connection on to a backend with TLS.
-    let joints = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    let joints = socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)?;
     rules.insert(libc::SYS_socketpair, vec![joints]);
-    let often = OFTEN.iter().filter_map(|call| rules.remove_entry(call));
-    let often = program(often.collect(), REFUSED, SeccompAction::Allow)?;
-    let rest = program(rules, REFUSED, SeccompAction::Allow)?;
-    apply_filter_all_threads(&before(often, rest)).map_err(io::Error::other)
+    Ok(rules)
 }
 
 /// Installs the filter of a process that accepts connections and makes none.
 pub(super) fn allow_answering() -> io::Result<()> {
+    let program = program(answering_rules()?, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+fn answering_rules() -> io::Result<Rules> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
     rules.extend(sockets_that_others_share()?);
-    let program = program(rules, REFUSED, SeccompAction::Allow)?;
-    apply_filter_all_threads(&program).map_err(io::Error::other)
+    Ok(rules)
 }
 
 /// Installs the filter of control and scout in all their threads.
 pub(super) fn allow_looking() -> io::Result<()> {
+    let program = program(looking_rules()?, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&without_clone3()?).map_err(io::Error::other)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+fn looking_rules() -> io::Result<Rules> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
     let mut sockets = Vec::new();
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
-        sockets.push(socket(family, libc::SOCK_STREAM)?);
-        sockets.push(socket(family, libc::SOCK_DGRAM)?);
+        sockets.push(socket(family, libc::SOCK_STREAM, 0)?);
+        sockets.push(socket(family, libc::SOCK_DGRAM, 0)?);
+    }
+    // musl's resolver states the protocol.
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        sockets.push(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?);
     }
     // The resolver asks for the machine's addresses.
     sockets.push(rule(vec![
@@ -301,12 +392,7 @@ pub(super) fn allow_looking() -> io::Result<()> {
     let thread = libc::CLONE_THREAD as u64;
     let threads = rule(vec![argument(0, Len::Qword, Is::MaskedEq(thread), thread)?])?;
     rules.insert(libc::SYS_clone, vec![threads]);
-    let program_of_all = program(rules, REFUSED, SeccompAction::Allow)?;
-    let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
-    let clone3 = always(&[&[libc::SYS_clone3]]);
-    let program_of_one = program(clone3, SeccompAction::Allow, not_implemented)?;
-    apply_filter_all_threads(&program_of_one).map_err(io::Error::other)?;
-    apply_filter_all_threads(&program_of_all).map_err(io::Error::other)
+    Ok(rules)
 }
 
 /// Rules for calls whose arguments are checked, in every list: no executable memory, and no effect on other
@@ -369,11 +455,13 @@ fn sockets_that_others_share() -> io::Result<Rules> {
     ]))
 }
 
-/// A socket of this family and type; flags such as close-on-exec are ignored.
-fn socket(family: i32, kind: i32) -> io::Result<SeccompRule> {
+/// A socket of this family, type and protocol; flags such as close-on-exec are ignored. Protocol 0 is the family's own
+/// for the type: TCP, UDP. Others have much more code in the kernel, and Landlock does not know their ports.
+fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<SeccompRule> {
     rule(vec![
         argument(0, Len::Dword, Is::Eq, family as u64)?,
         argument(1, Len::Dword, Is::MaskedEq(0xf), kind as u64)?,
+        argument(2, Len::Dword, Is::Eq, protocol as u64)?,
     ])
 }
 
@@ -423,3 +511,6 @@ pub(super) fn supported() -> bool {
     };
     result == 0
 }
+
+#[cfg(test)]
+mod tests;

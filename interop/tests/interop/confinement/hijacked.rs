@@ -409,6 +409,25 @@ fn on_sockets(channel: i64, path: i64) -> Vec<Attempt> {
             family(libc::AF_INET, dgram).to_vec(),
         ),
         ("raw", libc::SYS_socket, family(libc::AF_INET, raw).to_vec()),
+        // Landlock's rule for ports is only for TCP.
+        (
+            "several paths",
+            libc::SYS_socket,
+            vec![
+                i64::from(libc::AF_INET),
+                i64::from(stream),
+                i64::from(libc::IPPROTO_MPTCP),
+            ],
+        ),
+        (
+            "streams in a datagram protocol",
+            libc::SYS_socket,
+            vec![
+                i64::from(libc::AF_INET6),
+                i64::from(stream),
+                i64::from(libc::IPPROTO_SCTP),
+            ],
+        ),
         (
             "packets",
             libc::SYS_socket,
@@ -495,6 +514,48 @@ fn a_worker_can_make_no_other_calls() {
     }
     // Proves that allowed calls succeed.
     assert_eq!(intruder.call(libc::SYS_getpid, &[]).expect("allowed"), pid);
+    drop(intruder);
+    probe.echo(100).expect("an echo");
+}
+
+/// A keeper's filter names what is refused, so it must name every way to do it. Each call would fail for another reason.
+#[test]
+fn a_keeper_cannot_leave_its_namespaces_or_use_other_names() {
+    const X32: c_long = 0x4000_0000;
+    requires!(can_run());
+    let (scene, mut probe, intruder) = hijack(|_| {});
+    drop(intruder);
+    let keeper = scene.terminator.named("keeper-0").expect("a keeper");
+    let mut intruder = Intruder::enter_thread(keeper, Thread::First);
+    // Without CLONE_VM, CLONE_SIGHAND is invalid.
+    let flags = |new: i32| vec![i64::from(new | libc::CLONE_SIGHAND), 0, 0, 0, 0];
+    for (what, number, arguments) in [
+        (
+            "a user namespace",
+            libc::SYS_clone,
+            flags(libc::CLONE_NEWUSER),
+        ),
+        (
+            "a network namespace",
+            libc::SYS_clone,
+            flags(libc::CLONE_NEWNET),
+        ),
+        ("mknod", libc::SYS_mknod, vec![0, 0, 0]),
+        ("kexec", libc::SYS_kexec_file_load, vec![-1, -1, 0, 0, -1]),
+        (
+            "mount_setattr",
+            libc::SYS_mount_setattr,
+            vec![-1, 0, -1, 0, 0],
+        ),
+        ("ports", libc::SYS_iopl, vec![9]),
+        ("ptrace of x32", X32 | 521, vec![-1, 0, 0, 0]),
+    ] {
+        let result = intruder.call(number, &arguments);
+        assert!(is_refused(&result), "{what}: {result:?}");
+    }
+    let clone3 = intruder.call(libc::SYS_clone3, &[0, 0]);
+    let errno = clone3.expect_err("no process").raw_os_error();
+    assert_eq!(errno, Some(libc::ENOSYS));
     drop(intruder);
     probe.echo(100).expect("an echo");
 }
