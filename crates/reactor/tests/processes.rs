@@ -27,8 +27,8 @@ mod processes {
             lifecycle::the_sender_of_a_signal_is_known,
         ),
         (
-            "a_pidfd_reports_the_end",
-            lifecycle::a_pidfd_reports_the_end,
+            "the_end_of_any_process_is_seen",
+            lifecycle::the_end_of_any_process_is_seen,
         ),
         ("a_sleeper_is_woken", lifecycle::a_sleeper_is_woken),
         ("secrets_are_not_dumped", lifecycle::secrets_are_not_dumped),

@@ -10,7 +10,7 @@ use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
 use dormouse_handover::{Handover, KeeperPart};
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, BoardReader};
+use dormouse_reactor::process::{self, BoardReader, Life};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::Foreign;
 use dormouse_tables::counters::{Count, Counters};
@@ -23,9 +23,6 @@ const CHECK_MS: u64 = 50;
 
 /// Time for the old keeper to exit.
 const OLD_KEEPER_EXIT_MS: u64 = 2_000;
-
-/// The parent of processes that have lost theirs, unless main is. A keeper is never this process.
-const INIT: process::Pid = process::Pid(1);
 
 /// State of a prepared takeover.
 struct Prepared {
@@ -66,8 +63,10 @@ fn take_over(
     process::forbid_core_dumps()?;
     let parent = process::parent();
     let post = board.post();
-    // The old keeper may have died, or main given up, before this process began.
-    let is_orphan = parent == board.owner() || parent == INIT;
+    // The old keeper may have died, or main given up or died, before this process began. Main is the parent of processes
+    // that have lost theirs; after its death the next one may be any process, and no decision comes.
+    let main = Life::of(board.owner());
+    let is_orphan = parent == board.owner() || main.is_over();
     if is_orphan || Command::of(post) != Some(Command::Prepare) {
         return Ok(None);
     }
@@ -85,10 +84,10 @@ fn take_over(
     trial::crash_at("report", worker);
     orders::send_report(orders, &WorkerReport::Prepared);
     trial::crash_at("wait", worker);
-    while board.post() == post && process::parent() == parent {
+    while board.post() == post && process::parent() == parent && !main.is_over() {
         board.wait(post, CHECK_MS)?;
     }
-    // The loop may have ended because the old keeper exited, so the board is read again.
+    // The loop may have ended because the old keeper or main has ended, so the board is read again.
     if Command::of(board.post()) != Some(Command::Commit) {
         // The old keeper continues, or has died before main decided.
         return Ok(None);

@@ -2,7 +2,7 @@
 //!
 //! - [`share_table`] starts a worker that shares its keeper's file table.
 //! - [`Program`] starts another program, or replaces this one.
-//! - [`wait`] reports how a child ended; [`open_pidfd`] makes its end pollable.
+//! - [`wait`] reports how a child ended; [`Life`] tells whether any process has ended.
 
 mod board;
 mod cpu_sampler;
@@ -22,7 +22,7 @@ pub use privileges::{KeptPrivileges, User, can_become, confined, drop_privileges
 pub use program::{Inherit, Program, ProgramFile, open_program};
 pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
 pub use share::{FirstThread, share_table, share_table_confined};
-pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
+pub use status::{Ended, Life, Wait, has_children, peek, runs, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, group_id,
     host_name, may_write, monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap,

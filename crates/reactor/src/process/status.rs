@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, WaitOptions};
 
 use super::Pid;
 use crate::signal::{self, Signal};
-use crate::{Fd, OnExec};
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,14 +105,28 @@ pub fn peek(child: Pid) -> io::Result<Option<Ended>> {
     }
 }
 
-/// Returns a descriptor that becomes readable when the process ends.
-///
-/// # Errors
-/// The operating system's error: there is no such process.
-pub fn open_pidfd(pid: Pid, on_exec: OnExec) -> io::Result<Fd> {
-    let fd: Fd = rustix::process::pidfd_open(pid.rustix()?, PidfdFlags::empty())?.into();
-    fd.set_on_exec(on_exec).inspect_err(|_| fd.close())?;
-    Ok(fd)
+/// The life of another process, which need not be a child. A process that gets the same id later is not mistaken for it.
+#[derive(Debug)]
+pub struct Life(Result<OwnedFd, Errno>);
+
+impl Life {
+    /// The life of the process that has this id now.
+    pub fn of(pid: Pid) -> Life {
+        let id = pid.rustix().map_err(|_| Errno::SRCH);
+        Life(id.and_then(|id| rustix::process::pidfd_open(id, PidfdFlags::empty())))
+    }
+
+    /// Whether the process has ended. `false`, too, if the kernel does not tell.
+    pub fn is_over(&self) -> bool {
+        match &self.0 {
+            Ok(process) => {
+                let mut ends = [PollFd::new(process, PollFlags::IN)];
+                let now = Timespec::default();
+                rustix::event::poll(&mut ends, Some(&now)).is_ok_and(|count| count > 0)
+            }
+            Err(errno) => *errno == Errno::SRCH,
+        }
+    }
 }
 
 /// Sends a signal to a process.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use dormouse_reactor::memory::Words;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{
-    self, Ended, Inherit, Pid, Program, ProgramFile, Wait, share_table, wait,
+    self, Ended, Inherit, Life, Pid, Program, ProgramFile, Wait, share_table, wait,
 };
 use dormouse_reactor::signal::{Signal, Signals, block, receive_within, unblock_all};
 use dormouse_reactor::socket::{self, Attempt};
@@ -207,19 +207,17 @@ pub(crate) fn the_sender_of_a_signal_is_known() {
     unblock_all().unwrap();
 }
 
-pub(crate) fn a_pidfd_reports_the_end() {
+pub(crate) fn the_end_of_any_process_is_seen() {
     let pid = shell("exec sleep 1000").start().unwrap();
-    let fd = process::open_pidfd(pid, OnExec::Close).unwrap();
-    let poller = Poller::create(OnExec::Close).unwrap();
-    poller.add(fd, 9, Interest::READ).unwrap();
-    let mut events = Events::with_capacity(1);
-    poller.wait(&mut events, Some(0)).unwrap();
-    assert!(events.is_empty());
+    let life = Life::of(pid);
+    assert!(!life.is_over());
     process::send_signal(pid, Signal::Terminate).unwrap();
-    poller.wait(&mut events, None).unwrap();
-    assert_eq!(events.get(0).map(|event| event.token()), Some(9));
+    while !life.is_over() {
+        std::thread::yield_now();
+    }
     assert_eq!(end_of(pid).to_string(), "killed by SIGTERM (15)");
-    [fd, poller.fd()].into_iter().for_each(Fd::close);
+    assert!(life.is_over() && Life::of(pid).is_over());
+    assert!(Life::of(Pid(0)).is_over(), "a process group");
 }
 
 pub(crate) fn a_sleeper_is_woken() {

@@ -588,9 +588,10 @@ fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32
         tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));
         tree
     };
-    let old = keepers(scene)[0];
+    let old = scene.terminator.named("keeper-0").expect("a keeper");
     let workers = children_of(old);
-    signal(scene.terminator.pid(), Signal::USR2);
+    let main = scene.terminator.parent_of(old).expect("its parent");
+    signal(main, Signal::USR2);
     let new = wait::until("the new keeper", PATIENCE, || {
         let mut others = children_of(old).into_iter();
         others.find(|pid| !workers.contains(pid))
@@ -644,6 +645,39 @@ fn a_keeper_that_dies_before_its_successor_begins_leaves_no_process() {
     until_ended(&[new]);
     signal(scene.terminator.pid(), Signal::TERM);
     scene.terminator.wait_for_end(Duration::from_secs(10));
+}
+
+/// A parent of lost processes, as `systemd --user` is one, that starts a command and waits.
+const SUBREAPER: &str = "
+import ctypes, os, sys
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+while True:
+    os.waitpid(-1, 0)
+";
+
+/// Main and the old keeper die before the new one has begun, whose parent is now another process.
+#[test]
+fn a_new_keeper_without_main_ends_under_any_parent() {
+    requires!(Can::BeDormouse, "python3");
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        installed.start_from_here(settings);
+        let subreaper = [&tools::path("python3"), "-c", SUBREAPER].map(str::to_owned);
+        settings.wrapper.splice(0..0, subreaper);
+    });
+    let (old, new) = begin_slow_upgrade(&scene, &installed, "none");
+    let main = scene.terminator.parent_of(old).expect("its parent");
+    assert_ne!(main, scene.terminator.pid());
+    for pid in [main, old] {
+        signal(pid, Signal::KILL);
+    }
+    wait::until_true("another parent", || {
+        let parent = scene.terminator.parent_of(new);
+        parent == Some(scene.terminator.pid()) || parent.is_none()
+    });
+    until_ended(&[new]);
 }
 
 /// An old keeper is stopped before the commit until the new keeper no longer waits for it and starts a worker. Then the
