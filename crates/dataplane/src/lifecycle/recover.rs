@@ -19,20 +19,36 @@ use dormouse_reactor::timer::Timer;
 use dormouse_tables::counters::Count;
 use std::io;
 
+/// The kernel's usual limit of descriptor numbers (fs.nr_open).
+const NUMBERS_MAX: u64 = 1 << 20;
+
 /// A set of descriptors as a bitmap, since their numbers are small and dense.
-#[derive(Default)]
-struct FdSet(Vec<u64>);
+struct FdSet {
+    words: Vec<u64>,
+    /// No descriptor has a number from here on. A compromised predecessor can write any number into a slot, and a bitmap
+    /// for all takes 256 MiB and seconds.
+    max: u64,
+}
 
 impl FdSet {
-    /// Adds a descriptor. Returns `false` if it was in the set already.
+    /// `limit`: the limit of this process. It may have been higher when some descriptors were opened.
+    fn new(limit: u64) -> FdSet {
+        FdSet {
+            words: Vec::new(),
+            max: limit.max(NUMBERS_MAX),
+        }
+    }
+
+    /// Adds a descriptor. Returns `false` if it was in the set already, or is none.
     fn insert(&mut self, fd: Fd) -> bool {
-        let Ok(number) = usize::try_from(fd.0) else {
+        let number = usize::try_from(fd.0).ok();
+        let Some(number) = number.filter(|&number| (number as u64) < self.max) else {
             return false;
         };
-        if self.0.len() <= number / 64 {
-            self.0.resize(number / 64 + 1, 0);
+        if self.words.len() <= number / 64 {
+            self.words.resize(number / 64 + 1, 0);
         }
-        let word = &mut self.0[number / 64];
+        let word = &mut self.words[number / 64];
         let is_new = *word & 1 << (number % 64) == 0;
         *word |= 1 << (number % 64);
         is_new
@@ -40,7 +56,7 @@ impl FdSet {
 
     /// All descriptors, in order.
     fn sorted(&self) -> Vec<Fd> {
-        let words = self.0.iter().enumerate();
+        let words = self.words.iter().enumerate();
         words
             .flat_map(|(at, &word)| {
                 (0..64)
@@ -143,7 +159,7 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
 /// Drops slots that are inconsistent, or whose descriptors belong to another slot. Returns the
 /// descriptors of the remaining slots, and these slots as unverified.
 fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
-    let mut named = FdSet::default();
+    let mut named = FdSet::new(work.io.descriptors_max());
     let mut unverified = Unverified::default();
     let live: Vec<u32> = slots.indices().collect();
     for index in live {
@@ -205,10 +221,13 @@ mod tests {
 
     #[test]
     fn a_set_of_descriptors_reports_duplicates() {
-        let mut set = FdSet::default();
+        let mut set = FdSet::new(1024);
         assert!(set.insert(Fd(200)) && set.insert(Fd(3)));
         assert!(!set.insert(Fd(200)), "a duplicate");
         assert!(!set.insert(Fd::NONE), "no descriptor");
-        assert_eq!(set.sorted(), [Fd(3), Fd(200)]);
+        assert!(!set.insert(Fd(i32::MAX)), "a number that no descriptor has");
+        assert!(set.insert(Fd(NUMBERS_MAX as i32 - 1)));
+        assert_eq!(set.words.len() as u64, NUMBERS_MAX / 64);
+        assert_eq!(set.sorted()[..2], [Fd(3), Fd(200)]);
     }
 }
