@@ -31,7 +31,9 @@ impl HelperProcess {
         let started = helper::start(name, privileges, &arguments(ours, theirs), inherited);
         theirs.close();
         let pid = started.inspect_err(|_| ours.close())?;
-        poller.add(ours, token, Interest::READ)?;
+        // Without its channel, the process exits.
+        let polled = poller.add(ours, token, Interest::READ);
+        polled.inspect_err(|_| ours.close())?;
         Ok(HelperProcess { pid, channel: ours })
     }
 
