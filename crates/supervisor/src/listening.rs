@@ -204,6 +204,11 @@ impl Listening {
         addresses_of_all(&self.all())
     }
 
+    /// Whether clients can reach all listeners.
+    pub(crate) fn are_reachable(&self) -> bool {
+        self.all().iter().all(Listener::is_reachable)
+    }
+
     /// The addresses that a reload can use: those of reachable listeners, and of sockets from systemd.
     pub(crate) fn usable_addresses(&self) -> Vec<String> {
         let mut usable = self.all();

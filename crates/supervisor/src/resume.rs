@@ -66,7 +66,8 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
     let mut serving = adopt_serving(&state, &poller)?;
     let config = &state.handover.config;
     let control = state.control.as_ref().map(|addresses| {
-        let addresses = ControlAddresses::adopt(addresses);
+        let mut addresses = ControlAddresses::adopt(addresses);
+        addresses.recover_admin();
         ControlProcess::start(addresses, config, &serving.memory, &poller)
     });
     let control = control

@@ -75,6 +75,17 @@ impl Supervisor {
         Ok(())
     }
 
+    /// After an upgrade: opens unix listeners again whose files were removed, as a reload does.
+    pub(super) fn reopen_listeners(&mut self) {
+        if self.serving.listening.are_reachable() {
+            return;
+        }
+        let material = self.serving.edition.material.clone();
+        if let Err(error) = self.apply_material(material) {
+            tracing::error!(error, "unix listener could not be opened again");
+        }
+    }
+
     /// Follows a changed edition, or changed addresses of a backend name.
     pub(super) fn follow_edition(&mut self) {
         let serving = &self.serving;

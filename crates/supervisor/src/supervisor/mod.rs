@@ -151,6 +151,7 @@ impl Supervisor {
         // Processes that exited before the new binary listened for signals.
         self.reap()?;
         self.follow_edition();
+        self.reopen_listeners();
         let mut events = Events::with_capacity(64);
         loop {
             self.attend_to_control();

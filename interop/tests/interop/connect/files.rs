@@ -17,9 +17,9 @@ use rustix::process::Signal;
 
 use super::local_clients::server;
 
-/// Unix sockets whose files somebody has removed can be reached again after a reload.
+/// Unix sockets whose files somebody has removed can be reached again after a reload or an upgrade.
 #[test]
-fn a_reload_recreates_the_files_of_unix_sockets() {
+fn lost_files_of_unix_sockets_are_created_again() {
     let server = server();
     let mut connect =
         Originator::start(&Settings::new(&[server.address]).top("admin = \"admin.sock\""));
@@ -44,6 +44,18 @@ fn a_reload_recreates_the_files_of_unix_sockets() {
     });
     assert_eq!(admin.status()["configuration"]["edition"], 3);
     assert_eq!(inode(&plain), before, "the listener stays");
+    echo();
+
+    // An upgrade does the same.
+    for file in [&plain, &socket] {
+        fs::remove_file(file).expect("a socket's file");
+    }
+    signal(connect.process.pid(), Signal::USR2);
+    for file in [&plain, &socket] {
+        wait::until("the sockets", PATIENCE, || {
+            UnixStream::connect(file).ok().map(drop)
+        });
+    }
     echo();
 
     // Another program's listener is left alone, and so is its file when this program ends.
