@@ -569,7 +569,7 @@ impl<I: Io> Worker<I> {
                 }
             }
             Order::Listeners(fds) => lifecycle.reloader.note_listeners(fds),
-            Order::Reload { handover, edition } => self.reload(handover, edition),
+            Order::Reload { handover, number } => self.reload(handover, number),
             Order::TicketKeys(keys) => self.take_ticket_keys(&keys),
             Order::Challenge(number, shown) => {
                 self.set_challenge(number, shown.as_ref().map(|shown| shown.as_str()));
@@ -590,10 +590,9 @@ impl<I: Io> Worker<I> {
                 lifecycle.upgrade = Upgrade::No;
             }
             Order::HandOver => lifecycle.upgrade = Upgrade::HandedOver,
-            Order::Uncount => {
-                let found = self.cx.connections.client_places();
-                self.cx.work.clients.uncount(found);
-                self.report(&WorkerReport::Uncounted);
+            Order::Uncount(number) => {
+                self.cx.work.clients.uncount();
+                self.report(&WorkerReport::Uncounted(number));
             }
             Order::CountAgain => {
                 let found = self.cx.connections.client_places();
@@ -602,7 +601,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    fn reload(&mut self, next: Fd, edition: u64) {
+    fn reload(&mut self, next: Fd, number: u64) {
         let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
         let report = match reloader.reload(next, &mut cx.settings, &mut self.door, &mut cx.work) {
@@ -612,9 +611,9 @@ impl<I: Io> Worker<I> {
                 if self.lifecycle.startup.finish() {
                     self.report(&WorkerReport::Ready);
                 }
-                WorkerReport::Reloaded(edition)
+                WorkerReport::Reloaded(number)
             }
-            Err(error) => WorkerReport::NotReloaded(edition, error.to_string()),
+            Err(error) => WorkerReport::NotReloaded(number, error.to_string()),
         };
         self.apply_effects();
         self.cx.work.io.return_heap();

@@ -30,8 +30,9 @@ pub enum Order {
     Reload {
         /// The memory file of the handover.
         handover: Fd,
-        /// The edition of the configuration, from 1 on.
-        edition: u64,
+        /// The number of the order, for the answer. A worker may read an order to its predecessor, so the edition of the
+        /// configuration does not tell which order it answers.
+        number: u64,
     },
     /// Stop accepting, and close all connections evenly over this time.
     Drain {
@@ -45,9 +46,9 @@ pub enum Order {
     /// Open the ACME challenge with this number: its name, certificate and key as PEM. `None`: close the
     /// open challenge.
     Challenge(u64, Option<Zeroizing<String>>),
-    /// Take the own connections out of the table of clients, and report it.
-    Uncount,
-    /// Count the connections in the table of clients again.
+    /// Count no connection in the table of clients any more, and report it with this number.
+    Uncount(u64),
+    /// Count all connections in the table of clients again.
     CountAgain,
     /// Change the addresses of a backend.
     Addresses {
@@ -74,14 +75,14 @@ pub enum WorkerReport {
     Refused(String),
     /// From an old keeper after a commit: the new keeper died, and the old one continues.
     Kept,
-    /// From a worker: it has applied this edition of the configuration.
+    /// From a worker: it has obeyed the [`Order::Reload`] with this number.
     Reloaded(u64),
-    /// From a worker: it has not applied this edition, and the reason.
+    /// From a worker: it has not obeyed the [`Order::Reload`] with this number, and the reason.
     NotReloaded(u64, String),
     /// From a worker: it has opened the challenge with this number.
     ChallengeShown(u64),
-    /// From a worker: it has obeyed [`Order::Uncount`].
-    Uncounted,
+    /// From a worker: it has obeyed the [`Order::Uncount`] with this number.
+    Uncounted(u64),
 }
 
 const STOP: u8 = b'S';
@@ -121,10 +122,10 @@ impl Order {
             Order::Quiesce => message(QUIESCE, &[]),
             Order::Resume => message(RESUME, &[]),
             Order::HandOver => message(HAND_OVER, &[]),
-            Order::Uncount => message(UNCOUNT, &[]),
+            Order::Uncount(number) => message(UNCOUNT, &number.to_le_bytes()),
             Order::CountAgain => message(COUNT_AGAIN, &[]),
             Order::Listeners(_) => message(LISTENERS, &[]),
-            Order::Reload { edition, .. } => message(RELOAD, &edition.to_le_bytes()),
+            Order::Reload { number, .. } => message(RELOAD, &number.to_le_bytes()),
             Order::Drain { over_ms, order } => {
                 let mut body = over_ms.to_le_bytes().to_vec();
                 body.push(*order as u8);
@@ -161,13 +162,13 @@ impl Order {
             (QUIESCE, [], []) => Ok(Order::Quiesce),
             (RESUME, [], []) => Ok(Order::Resume),
             (HAND_OVER, [], []) => Ok(Order::HandOver),
-            (UNCOUNT, [], []) => Ok(Order::Uncount),
+            (UNCOUNT, of_it, []) => Ok(Order::Uncount(number(of_it)?)),
             (COUNT_AGAIN, [], []) => Ok(Order::CountAgain),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
-            (RELOAD, edition, &[handover]) => Ok(Order::Reload {
+            (RELOAD, of_it, &[handover]) => Ok(Order::Reload {
                 handover,
-                edition: number(edition)?,
+                number: number(of_it)?,
             }),
             (DRAIN, [over_ms @ .., order], []) => Ok(Order::Drain {
                 over_ms: number(over_ms)?,
@@ -218,15 +219,15 @@ impl WorkerReport {
             WorkerReport::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
             WorkerReport::Prepared => message(PREPARED, &[]),
             WorkerReport::Kept => message(KEPT, &[]),
-            WorkerReport::Uncounted => message(UNCOUNTED, &[]),
+            WorkerReport::Uncounted(number) => message(UNCOUNTED, &number.to_le_bytes()),
             WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
             }
-            WorkerReport::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
+            WorkerReport::Reloaded(number) => message(RELOADED, &number.to_le_bytes()),
             WorkerReport::ChallengeShown(number) => message(CHALLENGE_SHOWN, &number.to_le_bytes()),
-            WorkerReport::NotReloaded(edition, why) => {
-                let mut body = edition.to_le_bytes().to_vec();
+            WorkerReport::NotReloaded(number, why) => {
+                let mut body = number.to_le_bytes().to_vec();
                 body.extend(why.bytes().take(WORDS_MAX));
                 message(NOT_RELOADED, &body)
             }
@@ -236,7 +237,7 @@ impl WorkerReport {
     pub(crate) fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
-            (UNCOUNTED, []) => Ok(WorkerReport::Uncounted),
+            (UNCOUNTED, of_it) => Ok(WorkerReport::Uncounted(number(of_it)?)),
             (QUIET, []) => Ok(WorkerReport::Quiet),
             (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
                 a, b, c, d,
@@ -246,12 +247,12 @@ impl WorkerReport {
             (REFUSED, why) => Ok(WorkerReport::Refused(
                 String::from_utf8_lossy(why).into_owned(),
             )),
-            (RELOADED, edition) => Ok(WorkerReport::Reloaded(number(edition)?)),
+            (RELOADED, of_it) => Ok(WorkerReport::Reloaded(number(of_it)?)),
             (CHALLENGE_SHOWN, of_it) => Ok(WorkerReport::ChallengeShown(number(of_it)?)),
             (NOT_RELOADED, body) => {
-                let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
+                let (of_it, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
                 let why = String::from_utf8_lossy(why).into_owned();
-                Ok(WorkerReport::NotReloaded(number(edition)?, why))
+                Ok(WorkerReport::NotReloaded(number(of_it)?, why))
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -362,11 +363,11 @@ mod tests {
             let got = receive_order(worker).expect("an order");
             assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
         }
-        let (handover, edition) = (main, 7);
-        send_order(main, &Order::Reload { handover, edition }).expect("an order sent");
+        let (handover, number) = (main, 7);
+        send_order(main, &Order::Reload { handover, number }).expect("an order sent");
         match receive_order(worker).expect("an order") {
-            Some(Order::Reload { handover, edition }) => {
-                assert_eq!(edition, 7);
+            Some(Order::Reload { handover, number }) => {
+                assert_eq!(number, 7);
                 handover.close();
             }
             _ => panic!("not a reload"),
@@ -378,7 +379,7 @@ mod tests {
             WorkerReport::Prepared,
             WorkerReport::Kept,
             WorkerReport::ChallengeShown(9),
-            WorkerReport::Uncounted,
+            WorkerReport::Uncounted(7),
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
             send_report(worker, &report);

@@ -44,8 +44,10 @@ struct Pair {
     edition: u64,
     /// The sandbox limits of a worker that starts with that edition.
     bounds_of_edition: Bounds,
-    /// Editions sent to the worker that it has not answered, with their limits.
-    given: Vec<(u64, Bounds)>,
+    /// Editions sent to the worker that it has not answered.
+    given: Vec<Given>,
+    /// The number of the last order with an edition.
+    last_given: u64,
     /// The pair's descriptor numbers, as at its start.
     descriptors: Descriptors,
     /// The challenge that the worker answers, or answered last.
@@ -58,6 +60,15 @@ struct Pair {
     bounds: Bounds,
     renewal: Renewal,
     share: Share,
+}
+
+/// An edition sent to a worker.
+struct Given {
+    /// The number of the order.
+    number: u64,
+    edition: u64,
+    /// Its sandbox limits.
+    bounds: Bounds,
 }
 
 /// The replacement of a worker by one with another sandbox.
@@ -261,18 +272,25 @@ impl Pairs {
         for some in listeners.chunks(DESCRIPTORS_MAX) {
             pair.order(&Order::Listeners(some.to_vec()));
         }
-        let edition = handover.edition;
-        pair.given.push((edition, Bounds::of(&handover.config)));
-        pair.order(&Order::Reload {
+        let number = pair.last_given + 1;
+        let sent = pair.try_order(&Order::Reload {
             handover: file,
-            edition,
+            number,
         });
         file.close();
+        sent?;
+        pair.last_given = number;
+        pair.given.push(Given {
+            number,
+            edition: handover.edition,
+            bounds: Bounds::of(&handover.config),
+        });
         Ok(())
     }
 
     /// Returns the next report of a worker or its keeper, with the sender's process id, and records what main
-    /// must remember of it. `None`: there is none, or it is invalid at this time or from this sender.
+    /// must remember of it. In answers to [`Order::Reload`], the edition replaces the order's number. `None`: there is
+    /// none, or it is invalid at this time or from this sender.
     pub(crate) fn receive(
         &mut self,
         worker: usize,
@@ -287,7 +305,8 @@ impl Pairs {
             pair.is_over = true;
             None
         });
-        received.filter(|(report, sender)| pair.note_report(report, *sender))
+        let (report, sender) = received?;
+        Some((pair.note_report(report, sender)?, sender))
     }
 
     /// Whether a worker must be sent the current edition: it has answered all earlier ones.
@@ -374,6 +393,16 @@ impl Pairs {
         if let Some(pair) = pair.filter(|pair| pair.renewal == Renewal::Reloads) {
             pair.renewal = Renewal::None;
             pair.order(&Order::Resume);
+        }
+    }
+
+    /// Lets all workers continue after an upgrade that failed. Those that are to be replaced become quiet again.
+    pub(crate) fn resume_all(&self) {
+        for pair in &self.all {
+            pair.order(&Order::Resume);
+            if pair.renewal == Renewal::Quiesces {
+                pair.order(&Order::Quiesce);
+            }
         }
     }
 
@@ -475,6 +504,30 @@ impl Pairs {
     }
 }
 
+#[cfg(test)]
+impl Pairs {
+    /// A pair without processes that has not got this handover yet. Returns main's end and the worker's end of its channel,
+    /// too.
+    pub(crate) fn idle(handover: &Handover) -> (Pairs, Fd, Fd) {
+        let (ours, theirs) = socket::channel(OnExec::Close).expect("a channel");
+        let board = Board::create("dormouse-board").expect("a board");
+        let state = PairState {
+            keeper: i32::MAX,
+            former: None,
+            born_ms: 0,
+            orders: ours.0,
+            board: board.fd().0,
+            edition: handover.edition - 1,
+            bounds: Bounds::of(&handover.config),
+            descriptors: handover.descriptors.clone(),
+            share: handover.share.clone(),
+            log_source: None,
+        };
+        let all = vec![Pair::of(state, board, true)];
+        (Pairs { all }, ours, theirs)
+    }
+}
+
 impl Pair {
     /// A pair in this state. `ready`: its worker has become ready before.
     fn of(state: PairState, board: Board, ready: bool) -> Pair {
@@ -491,6 +544,7 @@ impl Pair {
             edition: state.edition,
             bounds_of_edition: state.bounds,
             given: Vec::new(),
+            last_given: 0,
             descriptors: state.descriptors,
             challenge: 0,
             is_over: false,
@@ -501,10 +555,10 @@ impl Pair {
         }
     }
 
-    /// Records what main must remember of a report. Returns `false` if it is invalid at this time or from
-    /// this sender.
-    fn note_report(&mut self, report: &WorkerReport, sender: Pid) -> bool {
-        match report {
+    /// Records what main must remember of a report. Returns it with the edition in place of an order's number; `None`: it is
+    /// invalid at this time or from this sender.
+    fn note_report(&mut self, report: WorkerReport, sender: Pid) -> Option<WorkerReport> {
+        let is_valid = match report {
             WorkerReport::Ready => {
                 // Each worker reports this once.
                 let is_new = self.worker != Some(sender);
@@ -512,7 +566,7 @@ impl Pair {
                 self.ready = true;
                 if is_new {
                     // It may have started with an edition that its predecessor did not confirm any more.
-                    let given = self.given.drain(..).map(|(_, bounds)| bounds);
+                    let given = self.given.drain(..).map(|given| given.bounds);
                     let all = given.chain([self.bounds_of_edition]);
                     let narrowest = all.min_by_key(|bounds| bounds.unix);
                     self.bounds = narrowest.unwrap_or(self.bounds_of_edition);
@@ -520,39 +574,44 @@ impl Pair {
                 }
                 is_new
             }
-            WorkerReport::Reloaded(edition) => {
-                let bounds = self.take_given(*edition);
-                if let Some(bounds) = bounds {
-                    self.edition = *edition;
-                    self.bounds_of_edition = bounds;
-                }
-                bounds.is_some()
+            WorkerReport::Reloaded(number) => {
+                let given = self.take_given(number)?;
+                self.edition = given.edition;
+                self.bounds_of_edition = given.bounds;
+                return Some(WorkerReport::Reloaded(given.edition));
             }
-            WorkerReport::NotReloaded(edition, _) => self.take_given(*edition).is_some(),
+            WorkerReport::NotReloaded(number, why) => {
+                let given = self.take_given(number)?;
+                return Some(WorkerReport::NotReloaded(given.edition, why));
+            }
             WorkerReport::ChallengeShown(number) => {
-                self.challenge = *number;
+                self.challenge = number;
                 true
             }
             WorkerReport::Quiet
-            | WorkerReport::Uncounted
+            | WorkerReport::Uncounted(_)
             | WorkerReport::Prepared
             | WorkerReport::Refused(_) => true,
             WorkerReport::Preparing(_) => sender == self.keeper,
             WorkerReport::Kept => Some(sender) == self.former,
-        }
+        };
+        is_valid.then_some(report)
     }
 
-    /// Removes an edition from those that were sent, and returns its limits. `None`: it was not sent.
-    fn take_given(&mut self, edition: u64) -> Option<Bounds> {
-        let mut given = self.given.iter();
-        let place = given.position(|&(given, _)| given == edition)?;
-        Some(self.given.remove(place).1)
+    /// Removes an edition from those that were sent. `None`: no order with this number waits for an answer.
+    fn take_given(&mut self, number: u64) -> Option<Given> {
+        let place = self.given.iter().position(|given| given.number == number)?;
+        Some(self.given.remove(place))
     }
 
     fn order(&self, order: &Order) {
-        if let Err(error) = orders::send_order(self.orders, order) {
+        if let Err(error) = self.try_order(order) {
             tracing::warn!(%error, keeper = self.keeper.0, "command to a worker failed");
         }
+    }
+
+    fn try_order(&self, order: &Order) -> io::Result<()> {
+        orders::send_order(self.orders, order)
     }
 }
 

@@ -1,26 +1,35 @@
 //! Counts of connections after a keeper and its worker are gone for good.
 //!
 //! Each worker has its own part of most tables, and main clears that of the lost one. In the table of clients all workers
-//! count in the same words: the others take their connections out, main clears what is left, and they count again.
-//! Meanwhile no client is refused for its number of connections.
+//! count in the same words: the others stop counting, main clears the table, and they count all their connections again.
 
-use crate::pairs::Pairs;
 use crate::serving::Serving;
 use dormouse_handover::orders::Order;
 use dormouse_reactor::process;
 use dormouse_tables::counters::{Count, Kind};
 
+/// Time for the workers to stop counting. Main does not wait longer for one that hangs or dies again and again: meanwhile
+/// nobody is counted.
+const WAIT_MS: u64 = 5_000;
+
+/// Time after the end of a recount in which a worker may die before it has counted again.
+const SETTLE_MS: u64 = 5_000;
+
 /// The progress of a recount.
 #[derive(Default)]
 pub(crate) struct Recount {
-    /// Workers that have not taken their connections out yet.
+    /// The number of the recount, so that answers to an earlier one are not mistaken for answers to this one.
+    number: u64,
+    /// Workers that still count.
     waiting: Vec<usize>,
+    /// When main stops waiting for them. `None`: it does not wait.
+    due_ms: Option<u64>,
+    settles_ms: u64,
 }
 
 impl Recount {
     /// Forgets the connections of workers that are gone for good. Called once per turn.
     pub(crate) fn forget_lost(&mut self, serving: &mut Serving) {
-        // A lost worker does not take its connections out.
         let Serving { pairs, memory, .. } = serving;
         let mut is_begun = false;
         while let Some(worker) = pairs.next_lost() {
@@ -41,34 +50,59 @@ impl Recount {
             is_begun = true;
         }
         if is_begun {
-            memory.clients.freeze(process::boottime_ms());
-            self.waiting = pairs.remaining();
-            let waiting = self.waiting.iter();
-            waiting.for_each(|&worker| pairs.order(worker, &Order::Uncount));
-            self.end_if_complete(serving);
+            self.begin(serving);
+        } else if self
+            .due_ms
+            .is_some_and(|at_ms| at_ms <= process::boottime_ms())
+        {
+            self.end(serving);
         }
     }
 
-    /// Handles a worker that has taken its connections out.
-    pub(crate) fn note(&mut self, worker: usize, serving: &Serving) {
-        if let Some(place) = self.waiting.iter().position(|&other| other == worker) {
-            self.waiting.swap_remove(place);
-            self.end_if_complete(serving);
-        }
+    /// When main stops waiting for workers.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.due_ms
     }
 
-    /// Repeats the order to a new worker, whose predecessor may have had it.
-    pub(crate) fn repeat(&self, worker: usize, pairs: &Pairs) {
-        if self.waiting.contains(&worker) {
-            pairs.order(worker, &Order::Uncount);
+    /// Handles a worker that has stopped counting.
+    pub(crate) fn note(&mut self, worker: usize, number: u64, serving: &Serving) {
+        if self.due_ms.is_none() || number != self.number {
+            return;
         }
-    }
-
-    fn end_if_complete(&self, serving: &Serving) {
+        self.waiting.retain(|&other| other != worker);
         if self.waiting.is_empty() {
-            serving.memory.clients.clear();
-            let remaining = serving.pairs.remaining().into_iter();
-            remaining.for_each(|worker| serving.pairs.order(worker, &Order::CountAgain));
+            self.end(serving);
         }
+    }
+
+    /// Begins again if a worker was replaced meanwhile: its predecessor may have obeyed some of the orders.
+    pub(crate) fn note_ready(&mut self, serving: &Serving) {
+        if self.due_ms.is_some() || process::boottime_ms() < self.settles_ms {
+            self.begin(serving);
+        }
+    }
+
+    fn begin(&mut self, serving: &Serving) {
+        let now_ms = process::boottime_ms();
+        serving.memory.clients.freeze(now_ms);
+        self.due_ms.get_or_insert(now_ms + WAIT_MS);
+        self.number += 1;
+        self.waiting = serving.pairs.remaining();
+        self.order(&Order::Uncount(self.number), serving);
+        if self.waiting.is_empty() {
+            self.end(serving);
+        }
+    }
+
+    fn end(&mut self, serving: &Serving) {
+        self.due_ms = None;
+        self.settles_ms = process::boottime_ms() + SETTLE_MS;
+        serving.memory.clients.clear();
+        self.order(&Order::CountAgain, serving);
+    }
+
+    fn order(&self, order: &Order, serving: &Serving) {
+        let remaining = serving.pairs.remaining().into_iter();
+        remaining.for_each(|worker| serving.pairs.order(worker, order));
     }
 }

@@ -198,6 +198,7 @@ impl Serving {
             .give_edition(worker, handover, &self.listening.fds());
         if let Err(error) = given {
             tracing::error!(%error, worker, "configuration could not be sent to a worker");
+            self.pairs.keep(worker);
         }
     }
 
@@ -299,6 +300,9 @@ mod tests {
     use crate::source::Source;
     use dormouse_config::Section;
     use dormouse_engine::UnixTime;
+    use dormouse_handover::orders::{self, WorkerReport};
+    use dormouse_reactor::sandbox::UnixSockets;
+    use dormouse_reactor::{OnExec, socket};
     use dormouse_tables::counters::Common;
     use std::fs::{self, Permissions};
     use std::net::TcpListener;
@@ -392,6 +396,85 @@ mod tests {
         ticket_keys.update(unix_time(), &memory.counters);
         let until_ms = ticket_keys.until_due_ms(unix_time());
         assert!(until_ms.is_some_and(|ms| ms <= 3_600_000), "{until_ms:?}");
+    }
+
+    /// Gives the program an idle worker. Returns both ends of its channel.
+    fn with_worker(serving: &mut Serving) -> [Fd; 2] {
+        let (pairs, main, worker) = Pairs::idle(&serving.handover(0));
+        serving.pairs = pairs;
+        [main, worker]
+    }
+
+    /// Fills a channel to a worker that does not read.
+    fn fill(channel: Fd) {
+        while orders::send_order(channel, &Order::Resume).is_ok() {}
+    }
+
+    fn orders_in(channel: Fd) -> Vec<Order> {
+        let next = || orders::receive_order(channel).expect("an order");
+        std::iter::from_fn(next).collect()
+    }
+
+    /// A configuration that a worker's channel has no room for is given again later.
+    #[test]
+    fn a_configuration_that_was_not_sent_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [main, worker] = with_worker(&mut serving);
+        fill(main);
+        serving.give_edition(0);
+        assert!(serving.pairs.lacks_edition(0, serving.edition.number));
+        orders_in(worker);
+        serving.give_edition(0);
+        assert!(!serving.pairs.lacks_edition(0, serving.edition.number));
+        let given = orders_in(worker).pop();
+        assert!(matches!(given, Some(Order::Reload { number: 1, .. })));
+    }
+
+    /// A worker dies between two messages of a reload, so its successor cannot obey the second. Main repeats the order, and
+    /// does not take the answer to the first one for the answer to the second.
+    #[test]
+    fn an_answer_to_an_order_of_a_predecessor_counts_for_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [main, worker] = with_worker(&mut serving);
+        socket::name_senders(main).expect("an option");
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        let report = |serving: &mut Serving, report: WorkerReport| {
+            orders::send_report(worker, &report);
+            serving.pairs.receive(0, &poller).map(|(report, _)| report)
+        };
+        serving.give_edition(0);
+        assert!(report(&mut serving, WorkerReport::Ready).is_some());
+        serving.bring_up_to_date(0);
+        let failed = WorkerReport::NotReloaded(1, "listeners are missing".to_owned());
+        assert_eq!(report(&mut serving, failed), None);
+        let edition = serving.edition.number;
+        let done = report(&mut serving, WorkerReport::Reloaded(2));
+        assert_eq!(done, Some(WorkerReport::Reloaded(edition)));
+        assert!(serving.pairs.has_edition(0, edition));
+    }
+
+    /// A quiet worker whose new configuration cannot be sent does not stay quiet.
+    #[test]
+    fn a_worker_that_cannot_be_replaced_continues() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [main, worker] = with_worker(&mut serving);
+        let mut wanted = Bounds::of(&serving.edition.config);
+        wanted.unix = UnixSockets::Files;
+        assert!(serving.pairs.holds_back(0, wanted));
+        // An upgrade that fails meanwhile lets all workers continue.
+        serving.pairs.resume_all();
+        let orders = orders_in(worker);
+        assert!(matches!(
+            orders[..],
+            [Order::Quiesce, Order::Resume, Order::Quiesce]
+        ));
+        assert!(serving.pairs.note_quiet(0));
+        fill(main);
+        serving.give_edition(0);
+        assert!(!serving.pairs.are_renewed());
     }
 
     #[test]

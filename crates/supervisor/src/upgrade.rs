@@ -57,8 +57,11 @@ pub(crate) struct Upgrade {
 enum Stage {
     /// The new binary checks whether it can take over.
     Check { child: Pid },
-    /// These workers are not quiet yet.
-    Quiet { waiting: Vec<usize> },
+    /// Workers that are not quiet yet, and those that have died meanwhile.
+    Quiet {
+        waiting: Vec<usize>,
+        replaced: Vec<usize>,
+    },
     /// New keepers, by pair. Service is paused since then.
     Prepare {
         takeovers: Vec<Takeover>,
@@ -157,21 +160,28 @@ impl Upgrade {
             return Some(Step::Fail(format!("{shown} {why}")));
         }
         let waiting = (0..pairs.len()).collect();
-        self.stage = Stage::Quiet { waiting };
+        self.stage = Stage::Quiet {
+            waiting,
+            replaced: Vec::new(),
+        };
         self.deadline_ms = process::monotonic_ms() + grace_ms + QUIET_MS;
         pairs.order_all(&Order::Quiesce);
         Some(Step::Wait)
     }
 
-    /// Handles a worker that has become ready in place of one that died, which had the order to become quiet.
+    /// Handles a worker that has become ready in place of one that died, which had the order to become quiet. Only the
+    /// first one of each pair gets more time: no worker accepts meanwhile, and workers may die again and again.
     pub(crate) fn note_ready(&mut self, worker: usize, grace_ms: u64, pairs: &Pairs) {
-        let Stage::Quiet { waiting } = &mut self.stage else {
+        let Stage::Quiet { waiting, replaced } = &mut self.stage else {
             return;
         };
         if !waiting.contains(&worker) {
             waiting.push(worker);
         }
-        self.deadline_ms = process::monotonic_ms() + grace_ms + QUIET_MS;
+        if !replaced.contains(&worker) {
+            replaced.push(worker);
+            self.deadline_ms = process::monotonic_ms() + grace_ms + QUIET_MS;
+        }
         pairs.order(worker, &Order::Quiesce);
     }
 
@@ -186,7 +196,7 @@ impl Upgrade {
         pairs: &Pairs,
     ) -> Step {
         match &mut self.stage {
-            Stage::Quiet { waiting } => {
+            Stage::Quiet { waiting, .. } => {
                 if report == WorkerReport::Quiet {
                     waiting.retain(|&other| other != worker);
                 }
@@ -239,7 +249,7 @@ impl Upgrade {
         }
         Some(match &self.stage {
             Stage::Check { .. } => "the check of the new binary took longer than 10 s".to_owned(),
-            Stage::Quiet { waiting } => {
+            Stage::Quiet { waiting, .. } => {
                 format!("{} did not pause in time", numbered(waiting))
             }
             Stage::Prepare { takeovers, .. } => {
@@ -265,7 +275,7 @@ impl Upgrade {
             Stage::Quiet { .. } => {}
             Stage::Prepare { .. } => pairs.command(Command::Abort),
         }
-        pairs.order_all(&Order::Resume);
+        pairs.resume_all();
         self.request
     }
 
@@ -370,4 +380,30 @@ fn own_path() -> io::Result<PathBuf> {
         Some(original) => PathBuf::from(original),
         None => path,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that dies again and again must not keep all others from accepting.
+    #[test]
+    fn only_the_first_replacement_of_a_worker_gets_more_time() {
+        let binary = NewBinary::open(Path::new("/bin/sh")).expect("a program of root's");
+        let mut upgrade = Upgrade {
+            binary,
+            request: None,
+            began_ms: 0,
+            deadline_ms: 0,
+            stage: Stage::Quiet {
+                waiting: vec![0],
+                replaced: Vec::new(),
+            },
+        };
+        for (worker, is_late) in [(0, false), (0, true), (1, false), (1, true)] {
+            upgrade.deadline_ms = 0;
+            upgrade.note_ready(worker, 1_000, &Pairs::default());
+            assert_eq!(upgrade.late().is_some(), is_late, "worker {worker}");
+        }
+    }
 }

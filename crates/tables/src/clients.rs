@@ -16,6 +16,7 @@ use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of places in which an address may have its entry.
@@ -97,7 +98,7 @@ pub struct Clients {
     /// Whether each entry has a word for its bytes, after all entries. Tables of older binaries have
     /// none.
     has_paces: bool,
-    /// Whether this worker's connections are in the table.
+    /// Whether this worker counts its connections.
     is_counting: bool,
 }
 
@@ -213,14 +214,12 @@ impl Clients {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Takes this worker's connections out of the table, and counts none until [`Clients::count_again`]. `found`: the
-    /// entries of all its connections.
-    pub fn uncount(&mut self, found: impl Iterator<Item = ClientPlace>) {
-        found.for_each(|place| self.leave(place));
+    /// Counts none of this worker's connections until [`Clients::count_again`]. Main then clears the table.
+    pub fn uncount(&mut self) {
         self.is_counting = false;
     }
 
-    /// Counts this worker's connections again.
+    /// Counts this worker's connections again. `found`: the entries of all of them.
     pub fn count_again(&mut self, found: impl Iterator<Item = ClientPlace>) {
         if std::mem::replace(&mut self.is_counting, true) {
             return;
@@ -237,9 +236,21 @@ impl Clients {
         }
     }
 
-    /// Clears what is left when all workers have taken their connections out: those of a worker that is gone; for main.
+    /// Clears all counts, while no worker counts; for main. Only pages with data are visited: touching others would allocate
+    /// memory for them.
     pub fn clear(&self) {
-        (1..=self.entries).for_each(|place| self.count(place).store(0, Ordering::Relaxed));
+        let all = || std::iter::once(0..len(self.entries, self.has_paces)).collect();
+        let data: Vec<Range<usize>> = self.words.data().unwrap_or_else(|_| all());
+        let entry_at = |offset: usize| offset.saturating_sub(ENTRIES_AT) / (8 * WORDS_EACH);
+        for range in data {
+            let (first, last) = (entry_at(range.start), entry_at(range.end));
+            for entry in first..=last.min(self.entries as usize - 1) {
+                let count_at = ENTRIES_AT + 8 * (entry * WORDS_EACH + 1);
+                if range.contains(&count_at) {
+                    self.words.word_at(count_at).store(0, Ordering::Relaxed);
+                }
+            }
+        }
     }
 
     fn is_frozen(&self, now_ms: u64) -> bool {
@@ -553,6 +564,27 @@ mod tests {
         clients.fd().close();
     }
 
+    /// Most of the table of a program with few clients was never touched.
+    #[test]
+    fn clearing_allocates_nothing() {
+        use std::os::unix::fs::MetadataExt as _;
+        let clients = Clients::create(100_000, 7).unwrap();
+        let limits = ClientLimits::default();
+        let places = ["192.0.2.1", "192.0.2.2"].map(|one| clients.place(ip(one), 1).unwrap());
+        for place in places {
+            clients.enter(place, limits).unwrap();
+        }
+        let file = format!("/proc/self/fd/{}", clients.fd().0);
+        let blocks = || std::fs::metadata(&file).unwrap().blocks();
+        let before = blocks();
+        clients.clear();
+        assert_eq!(blocks(), before);
+        for place in places {
+            assert_eq!(clients.count(place).load(Ordering::Relaxed), 0);
+        }
+        clients.fd().close();
+    }
+
     /// A worker is gone for good: the others count again, and no entry changes its client meanwhile.
     #[test]
     fn connections_of_a_lost_worker_are_forgotten() {
@@ -569,10 +601,14 @@ mod tests {
         }
         assert!(worker.enter(place, limits).is_err());
         main.freeze(1);
-        worker.uncount([0, place].into_iter());
+        worker.uncount();
         // Those that come and go meanwhile are not counted.
-        worker.enter(place, limits).unwrap();
+        assert!(
+            worker.enter(place, limits).is_err(),
+            "a client at its limit"
+        );
         worker.leave(place);
+        assert!(worker.enter(place, limits).is_err(), "counted");
         let former: Vec<_> = (0..=255)
             .filter_map(|n| main.place(ip(&format!("198.51.100.{n}")), 2))
             .filter(|&other| other == place)

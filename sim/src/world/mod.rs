@@ -548,10 +548,9 @@ impl World {
                     handover.edition += 1;
                     Ok((handover.write()?, handover.edition))
                 });
-                if let (Ok((handover, edition)), Ok(listener)) = (written, kernel.pass_listener(0))
-                {
+                if let (Ok((handover, number)), Ok(listener)) = (written, kernel.pass_listener(0)) {
                     kernel.orders.push_back(Order::Listeners(vec![listener]));
-                    kernel.orders.push_back(Order::Reload { handover, edition });
+                    kernel.orders.push_back(Order::Reload { handover, number });
                 }
             }
         }

@@ -270,6 +270,9 @@ impl Supervisor {
                 .next_check_ms()
                 .filter(|_| self.history.stops_after_drain && !self.is_stopping),
             self.kills_at_ms,
+            self.recount
+                .next_deadline_ms()
+                .filter(|_| !self.is_stopping),
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
             self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),

@@ -200,7 +200,7 @@ impl Supervisor {
                 }
             }
             WorkerReport::ChallengeShown(_) => {}
-            WorkerReport::Uncounted => self.recount.note(worker, &self.serving),
+            WorkerReport::Uncounted(number) => self.recount.note(worker, number, &self.serving),
             WorkerReport::Kept => self.on_kept(worker),
             WorkerReport::Quiet if self.upgrade.is_none() => {
                 if self.serving.pairs.note_quiet(worker) {
@@ -241,7 +241,7 @@ impl Supervisor {
             upgrade.note_ready(worker, self.serving.edition.handshake_grace_ms(), pairs);
         }
         self.authorities.repeat_challenge(worker, pairs);
-        self.recount.repeat(worker, pairs);
+        self.recount.note_ready(&self.serving);
         if !self.history.is_announced && pairs.are_ready() {
             self.history.is_announced = true;
             let config = &self.serving.edition.config;

@@ -9,6 +9,7 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{signal, until_ended};
 use dormouse_interop::scene::{Scene, unused_host};
+use dormouse_interop::slots::is_stopped;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -331,6 +332,46 @@ fn a_keeper_and_its_worker_die() {
     });
     assert!(connect().is_none(), "one more than allowed");
     drop(more);
+    wait::until("the places to be free again", PATIENCE, connect);
+}
+
+/// The others count again, but one of them is stopped. Main does not wait for it for ever, because no client would be limited
+/// meanwhile.
+#[test]
+fn a_stopped_worker_does_not_lift_the_limit_of_connections() {
+    requires!(Can::BeDormouse);
+    const MOST: usize = 4;
+    let scene = Scene::with(|settings| {
+        settings.workers = 3;
+        settings.option("hang_timeout", "off");
+        settings.option("connections_per_client", &MOST.to_string());
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let connect = || {
+        let tcp = TcpStream::connect(scene.address).expect("a connection");
+        let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
+        peer.stream().write_all(b"echo\n").ok()?;
+        peer.echo().is_ok().then_some(peer)
+    };
+    drop(connect().expect("an echo"));
+    let status = admin.status();
+    let stopped = pid(&status["workers"][1]);
+    signal(stopped, Signal::STOP);
+    wait::until_true("it to stop", || is_stopped(stopped));
+    signal(pid(&status["workers"][0]["keeper"]), Signal::KILL);
+    until_status(&admin, "the keeper to be seen dead", |status| {
+        status["workers"][0]["keeper"]["alive"] == false
+    });
+    signal(pid(&status["workers"][0]), Signal::KILL);
+    wait::until_true("the connections to be forgotten", || {
+        !scene.terminator.lines_with("are gone").is_empty()
+    });
+    wait::until_true("the limit", || {
+        let peers: Vec<Peer> = (0..=MOST).map_while(|_| connect()).collect();
+        peers.len() == MOST
+    });
+    signal(stopped, Signal::CONT);
     wait::until("the places to be free again", PATIENCE, connect);
 }
 
