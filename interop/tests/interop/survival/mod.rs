@@ -1,6 +1,7 @@
 //! Connections survive crashes, upgrades and reloads; draining and stopping close each of them cleanly.
 
 mod drain;
+mod keepers;
 mod kill;
 mod processes;
 mod reload;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::probes;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::probe::Load;
-use dormouse_interop::process::{Process, kill_asleep, signal, title, until_ended};
+use dormouse_interop::process::{Process, kill_asleep, signal, title};
 use dormouse_interop::scene::{Scene, TLS_PORT};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::tools;
@@ -35,12 +35,12 @@ fn install(from: &Path, to: &Path) {
 }
 
 /// A program at its own path, so that another one can replace it.
-struct Installed {
+pub(super) struct Installed {
     folder: TempDir,
 }
 
 impl Installed {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let installed = Self { folder };
         installed.put(tools::dormouse());
@@ -68,7 +68,7 @@ impl Installed {
     }
 
     /// Replaces the binary by a script that starts it with this trial, as a new keeper only after a second.
-    fn put_slow(&self, trial: &str) {
+    pub(super) fn put_slow(&self, trial: &str) {
         let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
         let text = format!(
@@ -79,14 +79,14 @@ impl Installed {
     }
 
     /// Starts the terminator from this path instead of the build folder.
-    fn start_from_here(&self, settings: &mut Settings) {
+    pub(super) fn start_from_here(&self, settings: &mut Settings) {
         let here = self.path().to_string_lossy().into_owned();
         let command = ["/bin/sh", "-c", "shift; exec \"$0\" \"$@\"", &here];
         settings.wrapper = command.map(String::from).to_vec();
     }
 }
 
-fn lines(process: &Process, text: &str) -> usize {
+pub(super) fn lines(process: &Process, text: &str) -> usize {
     process.lines_with(text).len()
 }
 
@@ -109,7 +109,7 @@ fn keepers(scene: &Scene) -> Vec<u32> {
     keepers
 }
 
-fn echo_scene(installed: &Installed, workers: u32) -> Scene {
+pub(super) fn echo_scene(installed: &Installed, workers: u32) -> Scene {
     Scene::with(|settings| {
         settings.workers = workers;
         settings.target = Target::Echo;
@@ -581,7 +581,7 @@ fn another_program_is_refused() {
 
 /// Requests an upgrade to a binary with this trial whose keeper begins slowly, and waits for this keeper. Returns both
 /// keepers, the old one first.
-fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
+pub(super) fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
     installed.put_slow(trial);
     let children_of = |parent: u32| {
         let mut tree = scene.terminator.tree();
@@ -597,111 +597,4 @@ fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32
         others.find(|pid| !workers.contains(pid))
     });
     (old, new)
-}
-
-/// As [`begin_slow_upgrade`], and stops the old keeper before the commit.
-fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
-    let (old, new) = begin_slow_upgrade(scene, installed, trial);
-    signal(old, Signal::STOP);
-    (old, new)
-}
-
-/// A new keeper dies before the old one, which is stopped, sees the commit: its death and the signal about it are there
-/// at once.
-#[test]
-fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
-    requires!(Can::BeDormouse);
-    let installed = Installed::new();
-    let scene = echo_scene(&installed, 1);
-    let mut probe = scene.probe();
-    probe.echo(1000).expect("an echo");
-    let (old, new) = stopped_before_the_commit(&scene, &installed, "crash:wait:0");
-    wait::until_true("the new keeper to die", || {
-        !scene.terminator.tree().contains(&new)
-    });
-    wait::until_true("the commit", || {
-        lines(&scene.terminator, "upgrade committed") > 0
-    });
-    signal(old, Signal::CONT);
-    wait::until_true("main to know", || {
-        let known = lines(&scene.terminator, "this worker keeps the old binary");
-        known > 0
-    });
-    probe.echo(1000).expect("an echo from the old binary");
-}
-
-/// The old keeper dies before its child has begun as the new one. The child ends, and so does the program when it is told
-/// to.
-#[test]
-fn a_keeper_that_dies_before_its_successor_begins_leaves_no_process() {
-    requires!(Can::BeDormouse);
-    let installed = Installed::new();
-    let mut scene = echo_scene(&installed, 2);
-    let (old, new) = begin_slow_upgrade(&scene, &installed, "none");
-    signal(old, Signal::KILL);
-    wait::until_true("the end of the upgrade", || {
-        lines(&scene.terminator, "a keeper died during the upgrade") > 0
-    });
-    until_ended(&[new]);
-    signal(scene.terminator.pid(), Signal::TERM);
-    scene.terminator.wait_for_end(Duration::from_secs(10));
-}
-
-/// A parent of lost processes, as `systemd --user` is one, that starts a command and waits.
-const SUBREAPER: &str = "
-import ctypes, os, sys
-assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
-while True:
-    os.waitpid(-1, 0)
-";
-
-/// Main and the old keeper die before the new one has begun, whose parent is now another process.
-#[test]
-fn a_new_keeper_without_main_ends_under_any_parent() {
-    requires!(Can::BeDormouse, "python3");
-    let installed = Installed::new();
-    let scene = Scene::with(|settings| {
-        settings.target = Target::Echo;
-        installed.start_from_here(settings);
-        let subreaper = [&tools::path("python3"), "-c", SUBREAPER].map(str::to_owned);
-        settings.wrapper.splice(0..0, subreaper);
-    });
-    let (old, new) = begin_slow_upgrade(&scene, &installed, "none");
-    let main = scene.terminator.parent_of(old).expect("its parent");
-    assert_ne!(main, scene.terminator.pid());
-    for pid in [main, old] {
-        signal(pid, Signal::KILL);
-    }
-    wait::until_true("another parent", || {
-        let parent = scene.terminator.parent_of(new);
-        parent == Some(scene.terminator.pid()) || parent.is_none()
-    });
-    until_ended(&[new]);
-}
-
-/// An old keeper is stopped before the commit until the new keeper no longer waits for it and starts a worker. Then the
-/// new keeper dies. The old keeper must not start a second worker: the first one uses the same pending memory.
-#[test]
-fn a_keeper_that_was_stopped_takes_nothing_back() {
-    requires!(Can::BeDormouse);
-    let installed = Installed::new();
-    let scene = echo_scene(&installed, 1);
-    let mut probe = scene.probe();
-    probe.echo(1000).expect("an echo");
-    let (old, new) = stopped_before_the_commit(&scene, &installed, "");
-    wait::until_true("the new binary", || {
-        lines(&scene.terminator, "new binary running") > 0
-    });
-    probe.echo(1000).expect("an echo from the new worker");
-    signal(new, Signal::KILL);
-    signal(old, Signal::CONT);
-    wait::until_true("the old keeper to exit", || {
-        !scene.terminator.tree().contains(&old)
-    });
-    let wrong = lines(&scene.terminator, "the old binary continues");
-    assert_eq!(wrong, 0, "{}", scene.terminator.log());
-    probe
-        .echo(1000)
-        .expect("an echo from the worker that lives on");
 }
