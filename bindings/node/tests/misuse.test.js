@@ -171,6 +171,27 @@ test('a peer that forges records', async (t) => {
   assert.equal(socket.destroyed, true);
 });
 
+test('a client that sends on while SNICallback takes its time', async (t) => {
+  const callbacks = [];
+  const server = dormouse.createServer({ ...own, SNICallback: (name, callback) => callbacks.push(callback) });
+  const port = await listen(t, server);
+  const number = native.connect(dormouse.createSecureContext({ ca: own.ca }).client({}), 'localhost');
+  native.receive(number, Buffer.alloc(0), 0);
+  const client = net.connect(port, '127.0.0.1');
+  client.on('error', () => {});
+  client.write(native.takeOutput(number));
+  native.release(number);
+  const failed = once(server, 'tlsClientError');
+  for (let i = 0; i < 10; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    client.write(Buffer.alloc(10_000));
+  }
+  const [error] = await failed;
+  assert.equal(error.code, 'ERR_SSL_EXCESSIVE_MESSAGE_SIZE');
+  assert.equal(callbacks.length, 1, 'it was asked once');
+  callbacks[0](null);
+});
+
 test('others do not get past the engine by the handle', async (t) => {
   const { socket } = await connected(t);
   assert.equal(socket._handle.isStreamBase, false);

@@ -34,6 +34,7 @@ pub(crate) enum Flight {
     Hello {
         received: Vec<u8>,
         limits: HandshakeLimits,
+        is_reported: bool,
     },
     Connection(Connection),
     Poisoned,
@@ -42,7 +43,7 @@ pub(crate) enum Flight {
 /// A result of [`Session::feed`].
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// After [`Session::listen`]: the client's request. Reply with [`Session::decide`], now or later. An
+    /// After [`Session::listen`]: the client's request, once. Reply with [`Session::decide`], now or later. An
     /// unreadable first message has no name and no protocols; any context then refuses it with the right alert.
     ClientHello(ClientHello),
     /// The handshake is done.
@@ -71,6 +72,7 @@ impl Session {
         Session::handshaking(Flight::Hello {
             received: Vec::new(),
             limits,
+            is_reported: false,
         })
     }
 
@@ -79,8 +81,9 @@ impl Session {
     pub fn decide(&mut self, context: &ServerContext) -> Result<(), SessionError> {
         match self.flight.as_deref_mut() {
             Some(flight @ Flight::Hello { .. }) => {
-                let Flight::Hello { received, limits } =
-                    std::mem::replace(flight, Flight::Poisoned)
+                let Flight::Hello {
+                    received, limits, ..
+                } = std::mem::replace(flight, Flight::Poisoned)
                 else {
                     return Err(SessionError::Poisoned);
                 };
@@ -151,11 +154,15 @@ impl Session {
         input: &mut [u8],
         mut on_event: impl FnMut(Event<'_>),
     ) -> Result<(), SessionError> {
-        if let Some(Flight::Hello { received, limits }) = self.flight.as_deref_mut() {
-            if let Some(hello) = read_hello(received, input, limits.bytes_max) {
-                return self.guarded(|_, _| on_event(Event::ClientHello(hello)));
+        if let Some(flight @ Flight::Hello { .. }) = self.flight.as_deref_mut() {
+            match flight.wait_for_hello(input) {
+                Waiting::More => return Ok(()),
+                Waiting::Asked(hello) => {
+                    return self.guarded(|_, _| on_event(Event::ClientHello(hello)));
+                }
+                // The end is reported below.
+                Waiting::Refused => {}
             }
-            return Ok(());
         }
         self.guarded(|connection, state| {
             let mut rest = input;
@@ -477,13 +484,44 @@ fn has_nothing(connection: &Connection, state: &State) -> bool {
     }
 }
 
-/// Adds input to a partial ClientHello. Returns the result once it can be parsed, or never can be.
-fn read_hello(received: &mut Vec<u8>, input: &[u8], bytes_max: usize) -> Option<ClientHello> {
-    received.extend_from_slice(input);
-    match FirstFlight::of(received) {
-        FirstFlight::ClientHello(hello) => Some(hello),
-        FirstFlight::Incomplete if received.len() <= bytes_max => None,
-        FirstFlight::Incomplete | FirstFlight::Other => Some(ClientHello::default()),
+/// Result of [`Flight::wait_for_hello`].
+enum Waiting {
+    /// There is nothing to report.
+    More,
+    /// The ClientHello has arrived, or never can.
+    Asked(ClientHello),
+    /// The client has sent more than it may; the flight holds its failure.
+    Refused,
+}
+
+impl Flight {
+    /// Adds input of a client without a context.
+    fn wait_for_hello(&mut self, input: &[u8]) -> Waiting {
+        let Flight::Hello {
+            received,
+            limits,
+            is_reported,
+        } = self
+        else {
+            return Waiting::Refused;
+        };
+        received.extend_from_slice(input);
+        let is_too_long = received.len() > limits.bytes_max;
+        if *is_reported {
+            if !is_too_long {
+                return Waiting::More;
+            }
+            let (failure, alert) = HandshakeFailure::too_large_undecided(limits.bytes_max);
+            *self = Flight::Connection(Connection::refused(failure, &alert));
+            return Waiting::Refused;
+        }
+        let hello = match FirstFlight::of(received) {
+            FirstFlight::ClientHello(hello) => hello,
+            FirstFlight::Incomplete if !is_too_long => return Waiting::More,
+            FirstFlight::Incomplete | FirstFlight::Other => ClientHello::default(),
+        };
+        *is_reported = true;
+        Waiting::Asked(hello)
     }
 }
 

@@ -220,6 +220,19 @@ impl HandshakeFailure {
         }
     }
 
+    /// The failure for a peer that sends more than `max` bytes during the handshake.
+    pub(crate) fn too_large(max: usize) -> Self {
+        let reason = format!(
+            "the peer sent more than {max} bytes during the handshake (handshake_bytes_max)"
+        );
+        HandshakeFailure::new(Blame::Limit, FailureKind::TooLarge, reason)
+    }
+
+    /// The same for a client whose ClientHello waits for a decision, and the alert to send: illegal_parameter.
+    pub fn too_large_undecided(max: usize) -> (HandshakeFailure, [u8; 7]) {
+        HandshakeFailure::too_large(max).with_cleartext_alert(47)
+    }
+
     fn with_cleartext_alert(self, alert: u8) -> (HandshakeFailure, [u8; 7]) {
         const FATAL: u8 = 2;
         (self.with_alert(Some(alert)), [21, 3, 3, 0, 2, FATAL, alert])

@@ -1,8 +1,8 @@
 //! The life of a session: handshake, rest, data, ends.
 
 use dormouse_embed::{
-    AlertDescription, End, Event, HandshakeLimits, Protocols, ServerContext, Session, SessionError,
-    Suite, Version,
+    AlertDescription, End, Event, FailureKind, HandshakeLimits, Protocols, ServerContext, Session,
+    SessionError, Suite, Version,
 };
 use dormouse_testkit::{Authority, now};
 
@@ -246,6 +246,40 @@ fn an_invalid_first_message_is_refused_by_any_context() {
             matches!(outcome.end, Some(End::Handshake(_))),
             "{outcome:?}"
         );
+    }
+}
+
+/// A client that sends on while the host decides: its request is reported once, and its bytes are limited.
+#[test]
+fn a_client_that_does_not_wait_for_the_decision() {
+    let (context, server_context) = contexts(Protocols::TLS13);
+    for enough in [false, true] {
+        let mut client = Session::connect(&context, NAME).unwrap();
+        let mut server = Session::listen(HandshakeLimits::default());
+        client.feed(now(), &mut [], |_| {}).unwrap();
+        let (mut asked, mut end) = (0, None);
+        let mut note = |event: Event<'_>| match event {
+            Event::ClientHello(_) => asked += 1,
+            Event::Ended(found) => end = Some(found),
+            other => panic!("{other:?}"),
+        };
+        server
+            .feed(now(), &mut client.take_output(), &mut note)
+            .unwrap();
+        for _ in 0..if enough { 66 } else { 6 } {
+            server.feed(now(), &mut [0; 1024], &mut note).unwrap();
+        }
+        assert_eq!(asked, 1);
+        let Some(End::Handshake(failure)) = end else {
+            assert!(!enough, "more than the limit was taken");
+            server.decide(&server_context).unwrap();
+            continue;
+        };
+        assert!(enough && failure.kind == FailureKind::TooLarge, "{failure}");
+        assert_eq!(failure.alert(), Some(47));
+        assert_eq!(server.decide(&server_context), Err(SessionError::Undecided));
+        let told = pass(&mut server, &mut client, usize::MAX);
+        assert!(matches!(told.end, Some(End::Handshake(_))), "{told:?}");
     }
 }
 

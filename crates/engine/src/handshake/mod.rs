@@ -549,15 +549,8 @@ impl Handshake {
     }
 
     fn too_large(&self) -> RecordRefusal {
-        let max = self.limits.bytes_max;
         RecordRefusal {
-            failure: HandshakeFailure::new(
-                Blame::Limit,
-                FailureKind::TooLarge,
-                format!(
-                    "the peer sent more than {max} bytes during the handshake (handshake_bytes_max)"
-                ),
-            ),
+            failure: HandshakeFailure::too_large(self.limits.bytes_max),
             alert: Some(Alert::fatal(record::AlertDescription::IllegalParameter)),
         }
     }
