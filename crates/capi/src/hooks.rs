@@ -1,6 +1,7 @@
 //! C callbacks for hooks during a handshake.
 
 use std::ffi::{c_char, c_void};
+use std::ptr;
 
 use dormouse_embed::{
     ChooseIdentity, ClientHello, Finding, Identity, JudgeCertificate, SecretLog, ShownCertificates,
@@ -23,7 +24,11 @@ pub struct dormouse_bytes {
 impl From<&[u8]> for dormouse_bytes {
     fn from(bytes: &[u8]) -> Self {
         dormouse_bytes {
-            at: bytes.as_ptr(),
+            // An empty slice's own pointer is an address below 4,096, for which Go's runtime ends the program.
+            at: match bytes {
+                [] => ptr::null(),
+                bytes => bytes.as_ptr(),
+            },
             len: bytes.len(),
         }
     }
@@ -136,5 +141,18 @@ impl SecretLog for CallerLog {
         let line = secret_log_line(label, client_random, secret) + "\0";
         // SAFETY: the callback's contract; the line is valid until it returns, and ends with a zero.
         unsafe { (self.0.function)(self.0.context, line.as_ptr().cast()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bytes_are_a_null_pointer() {
+        assert!(dormouse_bytes::from(&[][..]).at.is_null());
+        let name = b"name";
+        let bytes = dormouse_bytes::from(&name[..]);
+        assert_eq!((bytes.at, bytes.len), (name.as_ptr(), 4));
     }
 }
