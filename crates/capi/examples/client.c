@@ -57,6 +57,8 @@ static dormouse_client make_client(const char *roots)
         size_t len = file != NULL ? fread(received, 1, sizeof received, file) : 0;
         if (file != NULL)
             fclose(file);
+        if (len == sizeof received)
+            die(roots, "larger than 64 KiB");
         check(dormouse_client_trust(settings, received, len), roots);
     }
     dormouse_made_client made = dormouse_client_new(settings);

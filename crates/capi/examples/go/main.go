@@ -21,6 +21,9 @@ import (
 	"unsafe"
 )
 
+// The longest record.
+const recordMax = 18437
+
 // Conn is a TLS connection over another one.
 type Conn struct {
 	state    C.dormouse_connection
@@ -72,12 +75,16 @@ func Accept(server C.dormouse_server, inner net.Conn) (*Conn, error) {
 	}
 }
 
-// Receive returns data from the client, and io.EOF once the client has closed.
+// Receive returns data from the client, and io.EOF once the client has closed. A record must fit into the buffer.
 func (conn *Conn) Receive(buffer []byte) (int, error) {
-	len_, answer := copy(buffer, conn.received), make([]byte, C.DORMOUSE_ANSWER_MAX)
+	if len(buffer) < recordMax {
+		return 0, io.ErrShortBuffer
+	}
+	answer := make([]byte, C.DORMOUSE_ANSWER_MAX)
 	for {
-		got := C.dormouse_receive(&conn.state, pointer(buffer), C.size_t(len_), pointer(answer), C.DORMOUSE_ANSWER_MAX)
-		conn.received = append([]byte(nil), buffer[got.consumed:len_]...)
+		filled := copy(buffer, conn.received)
+		got := C.dormouse_receive(&conn.state, pointer(buffer), C.size_t(filled), pointer(answer), C.DORMOUSE_ANSWER_MAX)
+		conn.received = append([]byte(nil), conn.received[got.consumed:]...)
 		if _, err := conn.inner.Write(answer[:got.output_len]); err != nil {
 			return 0, err
 		}
@@ -91,12 +98,11 @@ func (conn *Conn) Receive(buffer []byte) (int, error) {
 		case got.end != C.DORMOUSE_END_NONE:
 			return 0, fmt.Errorf("the connection ended with alert %d", got.alert)
 		}
-		len_ = copy(buffer, conn.received)
-		count, err := conn.inner.Read(buffer[len_:])
+		count, err := conn.inner.Read(buffer)
 		if err != nil {
 			return 0, io.ErrUnexpectedEOF // without close_notify: bytes may be missing
 		}
-		len_ += count
+		conn.received = append(conn.received, buffer[:count]...)
 	}
 }
 
