@@ -191,10 +191,18 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is out of range: 1 byte to 18 EB"))
 }
 
+/// Maximum number of connections: more than any machine has descriptors, and few enough to be
+/// multiplied by what each of them needs.
+const COUNT_MAX: u64 = 1_000_000_000;
+
 /// `10000`, `10_000`, `10k`, `1M`.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
-    bytes(&text.replace(['_', ','], ""))
-        .map_err(|_| format!("{text:?} is not a number of connections: write 10000, 10k or 1M"))
+    let count = bytes(&text.replace(['_', ','], ""))
+        .map_err(|_| format!("{text:?} is not a number of connections: write 10000, 10k or 1M"))?;
+    match count {
+        ..=COUNT_MAX => Ok(count),
+        _ => Err(format!("{text} is out of range: 1 to 1000M connections")),
+    }
 }
 
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
@@ -225,6 +233,7 @@ mod tests {
         assert!(bytes("7iB").is_err() && bytes("iB").is_err());
         assert!(bytes("0").is_err() && bytes("M").is_err() && bytes("99999999999G").is_err());
         assert_eq!(count("10_000"), Ok(10_000));
+        assert!(count("1000M").is_ok() && count("18446744073709551615").is_err());
     }
 
     #[test]
