@@ -135,7 +135,8 @@ option_groups! {
 
         /// Memory for pending bytes (partial records, and writes that the other side has not taken
         /// yet), in all workers together. When it is full, nothing more is read until some of it is
-        /// free. `auto`: 64 MiB, or an eighth of `memory` if that is less.
+        /// free. `auto`: 64 MiB, or an eighth of `memory` if that is less; at least 1 MiB, and
+        /// `pending_per_connection`, for each worker.
         pending_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
             costs "its size while all of it is used; returned to the system when it is not";
 
@@ -147,7 +148,8 @@ option_groups! {
         /// Maximum that the kernel may hold in all send queues longer than 4 KiB, in all workers
         /// together. Above it, connections with a slow receiver are not read; other connections are
         /// not affected. `auto`: an eighth of `memory`, or a quarter of what TCP may use on this
-        /// machine before it comes under pressure (net.ipv4.tcp_mem), whichever is less.
+        /// machine before it comes under pressure (net.ipv4.tcp_mem), whichever is less; at least 1
+        /// MiB for each worker.
         kernel_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
             costs "its size in the kernel, while peers are slow to read";
     }
