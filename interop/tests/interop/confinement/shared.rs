@@ -9,7 +9,7 @@ use dormouse_interop::content::random;
 use dormouse_interop::intruder::{Intruder, libc};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{signal, status};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::slots::is_stopped;
 use dormouse_interop::terminator::Target;
@@ -270,6 +270,36 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
     signal(scene.terminator.pid(), Signal::TERM);
     let status = scene.terminator.wait_for_end(PATIENCE);
     assert!(status.success(), "{status}");
+}
+
+/// The largest number as the descriptor of its connections: the next worker makes no room for all smaller ones.
+#[test]
+fn a_descriptor_number_in_a_slot_takes_no_memory() {
+    /// Offset of the first slot, the length of one, and the offset of its descriptor.
+    const SLOTS_AT: usize = 16 * 4096;
+    const SLOT: usize = 192;
+    const DESCRIPTOR_AT: usize = 128;
+    requires!(can_run());
+    let scene = scene_of_two(|settings| settings.workers = 1);
+    let _peers: Vec<Peer> = (0..4)
+        .map(|_| Peer::connect(scene.address).expect("a peer"))
+        .collect();
+    let mut intruder = enter_first(&scene);
+    let first = intruder.pid();
+    let slots = intruder.descriptors("/memfd:dormouse-slots")[0];
+    for n in 0..4 {
+        let at = SLOTS_AT + n * SLOT + DESCRIPTOR_AT;
+        let largest = (i32::MAX - n as i32).to_le_bytes();
+        intruder.overwrite(slots, at, &largest).expect("its own");
+    }
+    intruder.last_call(libc::SYS_exit_group, &[1]);
+    let mut newcomer = scene.probe();
+    newcomer.echo(100).expect("an echo for a newcomer");
+    let next = scene.terminator.named("worker-0").expect("a worker");
+    assert_ne!(next, first);
+    let most = status(next, "VmHWM:");
+    let most: u64 = most.trim_end_matches(" kB").parse().expect("a number");
+    assert!(most < 128 << 10, "{most} kB");
 }
 
 /// Garbage in the header of its slots, which the keeper and the next worker read. The pair may be lost, and nothing
