@@ -49,7 +49,10 @@ async def pass_on(channel, listener):
     socket.send_fds(channel, [b"listener"], [listener.fileno()])
     loop = asyncio.get_running_loop()
     for client in list(clients):
-        exported, sock = await client.transport.export()
+        try:
+            exported, sock = await client.transport.export()
+        except (dormouse.MisuseError, OSError, asyncio.TimeoutError):
+            continue  # it has ended, or does not read what was written
         known = json.dumps({"count": client.count, "line": client.line.decode("latin-1")})
         message = [known.encode(), b"\0", exported]
         await loop.run_in_executor(None, socket.send_fds, channel, message, [sock.fileno()])

@@ -211,6 +211,26 @@ async def pair(server_context, client_context, *, keep_open=False, client=Record
     return made[0], of_client
 
 
+async def by_hand(port, context):
+    """A plain connection, and a client's session over it. Its last flight is still in the session."""
+    _, below = await asyncio.get_running_loop().create_connection(Recorder, "127.0.0.1", port)
+    session = dormouse._native.Session.connect(context.native_client(), "localhost")
+    session.receive(b"")
+    below.transport.write(session.take_output())
+    while session.is_handshaking:
+        await asyncio.sleep(0.01)
+        data, below.data = below.data, b""
+        session.receive(data)
+    return below, session
+
+
+async def first_of(made):
+    """The first protocol of a list, once it is connected."""
+    while not made or "made" not in made[0].events:
+        await asyncio.sleep(0.01)
+    return made[0]
+
+
 def test_a_direction_ends_and_the_other_goes_on(run, server_context, client_context):
     async def main():
         server, client = await pair(server_context, client_context, keep_open=True)
@@ -285,6 +305,55 @@ def test_a_peer_that_does_not_end_its_direction_is_not_waited_for_long(run, serv
     run(main())
 
 
+BAD_RECORD = b"\x17\x03\x03\x00\x20" + bytes(32)
+
+
+@pytest.mark.parametrize("last", ["alert", "bad record"])
+def test_a_peer_that_ends_both_directions_after_its_question(run, server_context, client_context, last):
+    """The answer cannot be sent any more: `write()` does not raise, and the protocol gets the reason."""
+
+    class Answering(Recorder):
+        def data_received(self, data):
+            super().data_received(data)
+            self.transport.write(b"answer")
+
+    async def main():
+        made = []
+        server = await asyncio.get_running_loop().create_server(
+            lambda: made.append(Answering()) or made[0], "127.0.0.1", 0, ssl=server_context
+        )
+        below, session = await by_hand(port_of(server), client_context)
+        question = session.take_output() + session.seal(b"question")
+        below.transport.write(question + (session.abort(80) if last == "alert" else BAD_RECORD))
+        protocol = await first_of(made)
+        lost = await protocol.lost
+        assert isinstance(lost, ssl.SSLError) and "closed for sending" not in str(lost), lost
+        assert protocol.data == b"question"
+        below.transport.abort()
+        server.close()
+
+    run(main())
+
+
+def test_a_failed_connection_ends_although_its_peer_does_not_read(run, server_context, client_context):
+    async def main():
+        made = []
+        server = await asyncio.get_running_loop().create_server(
+            lambda: made.append(Recorder()) or made[0], "127.0.0.1", 0, ssl=server_context, ssl_shutdown_timeout=0.2
+        )
+        below, session = await by_hand(port_of(server), client_context)
+        below.transport.write(session.take_output())
+        protocol = await first_of(made)
+        below.transport.pause_reading()
+        protocol.transport.write(b"d" * 20_000_000)
+        below.transport.write(BAD_RECORD)
+        assert isinstance(await asyncio.wait_for(protocol.lost, 10), ssl.SSLError)
+        below.transport.abort()
+        server.close()
+
+    run(main())
+
+
 def test_pressure_passes_through(run, server_context, client_context):
     class Slow(Recorder):
         def pause_writing(self):
@@ -335,17 +404,10 @@ def test_no_data_comes_while_reading_is_paused(run, server_context, client_conte
             lambda: made.append(Pausing()) or made[0], "127.0.0.1", 0, ssl=server_context
         )
         # All that the client sends arrives at once.
-        _, below = await loop.create_connection(Recorder, "127.0.0.1", port_of(server))
-        session = dormouse._native.Session.connect(client_context.native_client(), "localhost")
-        session.receive(b"")
-        below.transport.write(session.take_output())
-        while session.is_handshaking:
-            await asyncio.sleep(0.01)
-            data, below.data = below.data, b""
-            session.receive(data)
+        below, session = await by_hand(port_of(server), client_context)
         rest = session.take_output() + session.seal(b"first") + session.seal(b" second") + session.close()
         below.transport.write(rest)
-        protocol = await asyncio.wait_for(_made(made), 10)
+        protocol = await first_of(made)
         await asyncio.sleep(0.1)
         assert (protocol.data, protocol.events) == (b"", ["made"])
         with pytest.raises(dormouse.MisuseError, match="resume_reading"):
@@ -359,11 +421,6 @@ def test_no_data_comes_while_reading_is_paused(run, server_context, client_conte
         await protocol.lost
         assert protocol.events == ["made", "eof", "NoneType"]
         server.close()
-
-    async def _made(made):
-        while not made or "made" not in made[0].events:
-            await asyncio.sleep(0.01)
-        return made[0]
 
     run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -86,6 +87,61 @@ def test_what_was_written_is_sent_before(run, server_context, client_context):
     run(main())
 
 
+def test_the_end_of_the_wait_for_tickets_does_not_disturb_an_export(run, server_context, client_context):
+    server_context.num_tickets = 0
+
+    async def main():
+        server, client = await pair(server_context, client_context)
+        server.transport.pause_reading()
+        client.transport.write(b"d" * 20_000_000)
+        export = asyncio.ensure_future(client.transport.export(timeout_s=5))
+        while client.transport._flight.timer is not None:
+            await asyncio.sleep(0.1)
+        server.transport.resume_reading()
+        _, sock = await export
+        sock.close()
+        await server.lost
+
+    run(main())
+
+
+def test_an_export_without_a_descriptor_changes_nothing(run, server_context, client_context, monkeypatch):
+    def exhausted(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main():
+        server, client = await pair(server_context, client_context)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "dup", exhausted)
+            with pytest.raises(OSError, match="Too many"):
+                await server.transport.export()
+        server.transport.write(b"still here")
+        client.transport.write(b"too")
+        while client.data != b"still here" or server.data != b"too":
+            await asyncio.sleep(0.01)
+        client.transport.close()
+        await server.lost
+
+    run(main())
+
+
+def test_a_close_during_an_export(run, server_context, client_context):
+    async def main():
+        server, client = await pair(server_context, client_context)
+        client.transport.pause_reading()
+        server.transport.write(b"d" * 20_000_000)
+        export = asyncio.ensure_future(server.transport.export(timeout_s=20))
+        await asyncio.sleep(0.05)
+        server.transport.close()
+        client.transport.resume_reading()
+        with pytest.raises(dormouse.MisuseError, match="was closed"):
+            await export
+        assert await client.lost is None and await server.lost is None
+        assert len(client.data) == 20_000_000
+
+    run(main())
+
+
 def test_a_record_that_has_come_in_part_goes_along(run, server_context, client_context):
     async def main():
         server, client = await pair(server_context, client_context)
@@ -125,6 +181,9 @@ def test_a_server_restarts_under_load_and_loses_nothing(certs, stdlib_client):
     assert "ready" in server.stdout.readline()
     process = server.pid
     try:
+        # It reads no answer, so it cannot be passed on. The others can.
+        deaf = connect(port, stdlib_client)
+        deaf.sendall((b"d" * 999 + b"\n") * 8_000)
         clients = [connect(port, stdlib_client) for _ in range(20)]
         processes = {process}
         for restart in range(4):
@@ -148,7 +207,7 @@ def test_a_server_restarts_under_load_and_loses_nothing(certs, stdlib_client):
         newcomer = connect(port, stdlib_client)
         newcomer.sendall(b"new\n")
         assert newcomer.recv(100).endswith(b" 1 new\n")
-        for client in [*clients, newcomer]:
+        for client in [*clients, newcomer, deaf]:
             client.close()
     finally:
         os.kill(process, signal.SIGTERM)

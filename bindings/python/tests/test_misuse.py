@@ -125,7 +125,8 @@ def test_another_thread(run, server_context, client_context):
     async def main():
         server, client = await pair(server_context, client_context)
         loop = asyncio.get_running_loop()
-        for call in (lambda: client.transport.write(b"x"), client.transport.write_eof):
+        transport = client.transport
+        for call in (lambda: transport.write(b"x"), transport.write_eof, transport.close):
             with pytest.raises(dormouse.WrongThreadError, match="call_soon_threadsafe"):
                 await loop.run_in_executor(None, call)
         client.transport.write(b"still alive")
@@ -137,16 +138,18 @@ def test_another_thread(run, server_context, client_context):
     run(main())
 
 
-def test_a_loop_may_move_to_another_thread(server_context, client_context):
+@pytest.mark.parametrize("first", ["write", "close"])
+def test_a_loop_may_move_to_another_thread(server_context, client_context, first):
     loop = dormouse.asyncio.new_event_loop()
     server, client = loop.run_until_complete(pair(server_context, client_context))
 
     async def use():
-        client.transport.write(b"from elsewhere")
-        while server.data != b"from elsewhere":
-            await asyncio.sleep(0.01)
+        if first == "write":
+            client.transport.write(b"from elsewhere")
+            while server.data != b"from elsewhere":
+                await asyncio.sleep(0.01)
         client.transport.close()
-        await server.lost
+        assert await server.lost is None
 
     errors = []
 

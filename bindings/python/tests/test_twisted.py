@@ -161,6 +161,69 @@ def test_producers(certs):
     )
 
 
+def test_the_end_of_the_handshake(certs):
+    run(
+        certs,
+        """
+        from twisted.internet.interfaces import IHandshakeListener
+        from zope.interface import implementer
+        @implementer(IHandshakeListener)
+        class Hasty(Recorder):
+            def connectionMade(self):
+                self.transport.write(b"one ")
+            def handshakeCompleted(self):
+                self.transport.write(b"two")
+                self.transport.loseConnection()
+                self.transport.write(b"late")
+        @implementer(IHandshakeListener)
+        class Wary(Hasty):
+            def handshakeCompleted(self):
+                self.transport.failVerification(tls.Failure(ValueError("not this one")))
+        made = []
+        port = await serve(lambda: made.append(Recorder()) or made[-1])
+        client = await connect(port, make=Hasty)
+        assert isinstance(await client.lost, ConnectionDone)
+        assert isinstance(await made[0].lost, ConnectionDone)
+        assert made[0].data == b"one two", made[0].data
+        client = await connect(port, make=Wary)
+        assert isinstance(await client.lost, ValueError)
+        await made[1].lost
+        assert made[1].data == b""
+        await port.stopListening()
+        """,
+    )
+
+
+def test_a_peer_that_ends_both_directions_after_its_question(certs):
+    run(
+        certs,
+        """
+        made = []
+        class Answering(Recorder):
+            def dataReceived(self, data):
+                super().dataReceived(data)
+                self.transport.write(b"answer")
+        port = await serve(lambda: made.append(Answering()) or made[-1])
+        address = port.getHost()
+        client = await endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", address.port).connect(factory(Recorder))
+        session = dormouse._native.Session.connect(client_context.native_client(), "localhost")
+        session.receive(b"")
+        client.transport.write(session.take_output())
+        while session.is_handshaking:
+            await task.deferLater(reactor, 0.01)
+            data, client.data = client.data, b""
+            session.receive(data)
+        client.transport.write(session.take_output() + session.seal(b"question") + session.abort(80))
+        while not made:
+            await task.deferLater(reactor, 0.01)
+        lost = await made[0].lost
+        assert isinstance(lost, ssl.SSLError) and "INTERNAL_ERROR" in lost.reason, lost
+        assert made[0].data == b"question"
+        await port.stopListening()
+        """,
+    )
+
+
 def test_start_tls(certs):
     run(
         certs,

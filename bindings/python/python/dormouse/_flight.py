@@ -29,7 +29,7 @@ class Flight:
 
     def is_empty(self) -> bool:
         """Return whether the flight holds nothing any more."""
-        return not (self.timer or self.held or self.holds_end or self.error)
+        return not (self.timer or self.held or self.holds_end or self.drained or self.error)
 
 
 def fail_future(future: Optional[asyncio.Future[None]], error: BaseException) -> None:

@@ -319,15 +319,16 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if at_once:
             self._below.abort()
         else:
-            # There may be an alert to be sent.
+            # There may be an alert to be sent, behind data that the peer does not read.
+            flight.timer = self._loop.call_later(self._settings.shutdown_timeout_s, self._below.abort)
             self._below.close()
 
-    def _retry(self, error: BaseException, call: Any, data: bytes) -> None:
+    def _retry(self, error: BaseException, call: Any, *args: Any) -> None:
         """Handle an error of the session."""
         if isinstance(error, WrongThreadError) and events._get_running_loop() is self._loop:
             # The loop itself has moved to another thread.
             self._session.pin()
-            call(data)
+            call(*args)
         elif isinstance(error, MisuseError):
             raise error
         else:
@@ -362,7 +363,11 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             try:
                 sealed = self._session.seal(data)
             except Exception as error:
-                self._retry(error, self.write, data)
+                if self._session.is_closed:
+                    # The peer has ended both directions, and the protocol is about to hear of it.
+                    logger.debug("%r is ended by the peer; %d bytes are not sent", self, len(data))
+                else:
+                    self._retry(error, self.write, data)
             else:
                 self._below.write(sealed)
 
@@ -412,19 +417,21 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         flags = self._flags
         if flags & (_CLOSING | _LOST):
             return
-        self._flags |= _CLOSING
         if flags & (_NEW | _HANDSHAKING):
-            if self._below is not None:
-                self._below.abort()
+            self.abort()
             return
-        flight = self._in_flight()
-        flight.cancel_timer()
         try:
             if not flags & _EOF_SENT:
                 self._send_close()
+        except WrongThreadError as error:
+            self._retry(error, self.close)
+            return
         except Exception as error:
             self._fail(error, at_once=True)
             return
+        self._flags |= _CLOSING
+        flight = self._in_flight()
+        flight.cancel_timer()
         if flags & _EOF_RECEIVED or self._below.is_closing():
             self._below.close()
             return
@@ -532,14 +539,16 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._below.pause_reading()
         try:
             await self._drain_for_export(timeout_s)
+            if self._flags & _NOT_WRITABLE & ~_EXPORTING or self.is_closing():
+                raise MisuseError("the connection was closed before it could be exported")
+            # A second descriptor: closing the first one does not end the connection.
+            moved = socket.socket(fileno=os.dup(self.get_extra_info("socket").fileno()))
+            exported = self._session.export()
         except BaseException:
             self._flags &= ~_EXPORTING
             if not self._flags & _PAUSED and not self.is_closing():
                 self._below.resume_reading()
             raise
-        exported = self._session.export()
-        # A second descriptor: closing the first one does not end the connection.
-        moved = socket.socket(fileno=os.dup(self.get_extra_info("socket").fileno()))
         self.abort()
         return exported, moved
 

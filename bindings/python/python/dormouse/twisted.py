@@ -119,12 +119,17 @@ class TLSProtocol:
 
     def _established(self) -> None:
         self._flags &= ~_HANDSHAKING
-        flight, self._flight = self._flight, None
         self._session.ignore_tickets()
+        # Before anything is sent, because the protocol may refuse the peer. What it writes goes behind the backlog.
         if interfaces.IHandshakeListener.providedBy(self.wrappedProtocol):
             self.wrappedProtocol.handshakeCompleted()
-        if flight is not None and flight.backlog:
-            self._seal(b"".join(flight.backlog))
+        flight = self._flight
+        if flight is not None:
+            backlog, flight.backlog = flight.backlog, []
+            if flight.reason is None:
+                self._flight = None
+            if backlog and not self._flags & (_CLOSED | _ABORTED | _LOST):
+                self._seal(b"".join(backlog))
         if self._flags & _CLOSING and self._producer is None:
             self._shut_down()
 
@@ -170,10 +175,6 @@ class TLSProtocol:
         protocol, self.wrappedProtocol = self.wrappedProtocol, None
         protocol.connectionLost(reason)
 
-    def readConnectionLost(self, reason: Failure) -> None:
-        """Distinguish a proper end from a truncation: a direction of TCP has ended."""
-        self.connectionLost(reason)
-
     # The transport of the program's protocol
 
     def write(self, data: bytes) -> None:
@@ -184,11 +185,15 @@ class TLSProtocol:
             return
         if not data:
             return
-        if self._flags & _HANDSHAKING:
+        if self._waits():
             if self._flight is not None:
                 self._flight.backlog.append(bytes(data))
         else:
             self._seal(bytes(data))
+
+    def _waits(self) -> bool:
+        """Return whether data can't be sent yet: during the handshake, and behind what was written before its end."""
+        return bool(self._flags & _HANDSHAKING) or bool(self._flight is not None and self._flight.backlog)
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:
         """Send all data."""
@@ -198,8 +203,9 @@ class TLSProtocol:
         try:
             sealed = self._session.seal(data)
         except RuntimeError:
-            # A mistake of the caller's.
-            raise
+            # The peer has ended both directions, and the protocol is about to hear of it; or a mistake of the caller's.
+            if not self._session.is_closed:
+                raise
         except Exception:
             self._fail(Failure())
         else:
@@ -213,7 +219,7 @@ class TLSProtocol:
             self.abortConnection()
             return
         self._flags |= _CLOSING
-        if self._producer is None and not self._flags & _HANDSHAKING:
+        if self._producer is None and not self._waits():
             self._shut_down()
 
     def _shut_down(self) -> None:
@@ -282,7 +288,7 @@ class TLSProtocol:
         if isinstance(producer, _PullToPush):
             producer.stopStreaming()
         self.transport.unregisterProducer()
-        if self._flags & _CLOSING and not self._flags & _HANDSHAKING:
+        if self._flags & _CLOSING and not self._waits():
             self._shut_down()
 
     def stopConsuming(self) -> None:
