@@ -87,6 +87,9 @@ pub(super) const REFUSED_NAMES: &str = "clients that ask for these names were re
 pub(super) const ONE_LABEL: &str = "converted, but `*` stands for one label here, and for any \
     number before";
 
+pub(super) const OTHER_PROTOCOLS: &str = "converted, but a client that offers only other \
+    protocols is refused here, and was served before";
+
 pub(super) const HAPROXY_SEES_NO_TLS: &str = "behind Dormouse, HAProxy has no TLS facts \
     (`ssl_fc`, `ssl_c_…`), so a redirect to https would loop; use `dst_port` to distinguish \
     the ports";

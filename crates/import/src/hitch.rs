@@ -1,6 +1,6 @@
 //! hitch.conf: `key = value`, and blocks in braces (hitch.conf(5)).
 
-use crate::advice::{NO_WRITE_IP, PROXY_NETWORKS};
+use crate::advice::{NO_WRITE_IP, OTHER_PROTOCOLS, PROXY_NETWORKS};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -268,6 +268,7 @@ fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
             let names = text.split(',').map(str::trim);
             let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
             route.set("alpn", quoted_list(&names));
+            draft.leave_out(position, &shown, OTHER_PROTOCOLS);
         }
         "write-proxy-v1" if on => route.set_text("proxy_protocol", "v1"),
         "write-proxy-v2" | "write-proxy" if on => route.set_text("proxy_protocol", "v2"),

@@ -15,7 +15,9 @@ mod syntax;
 
 use std::path::Path;
 
-use crate::advice::{BRANCHES, HAPROXY_SEES_NO_TLS, LOG, ONE_LABEL, haproxy_stays};
+use crate::advice::{
+    BRANCHES, HAPROXY_SEES_NO_TLS, LOG, ONE_LABEL, OTHER_PROTOCOLS, haproxy_stays,
+};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -76,6 +78,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
         if part.is_http() && does_more(part, &cases) {
             let address = draft.address_behind(format!("{} {}", part.kind, part.name));
             stays_behind(line, &address, &mut base);
+            other_protocols(line, &mut base);
             let behind = cases.all.iter().filter_map(|case| case.backend);
             let mut lines = behind.chain([part]).flat_map(|part| &part.lines);
             let asks = |line: &&Line| {
@@ -126,6 +129,9 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
             }
             if part.is_http() {
                 without_http2(line, case.backend, &mut section);
+            }
+            if case.protocols.is_empty() {
+                other_protocols(line, &mut section);
             }
             draft.sections.push(section);
         }
@@ -206,6 +212,13 @@ fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Se
             "alpn h2",
             "bytes are passed on unchanged: offer it only if the backend supports unencrypted HTTP/2",
         );
+    }
+}
+
+/// A client that has none of the protocols of `alpn` was served without one.
+fn other_protocols(bind: &Line, section: &mut Section) {
+    if section.has("alpn") {
+        section.leave_out(&bind.position, "alpn", OTHER_PROTOCOLS);
     }
 }
 

@@ -80,7 +80,13 @@ pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySectio
         "crt-store",
         "traces",
     ];
-    let mut parts: Vec<HaproxySection> = Vec::new();
+    // Conditional blocks (`.if`) may begin above the first section.
+    let mut parts = vec![HaproxySection {
+        position: position.clone(),
+        kind: String::new(),
+        name: String::new(),
+        lines: Vec::new(),
+    }];
     for (n, line) in text.lines().enumerate() {
         let position = position.at(n + 1);
         let words = words(line, &position)?;
@@ -98,16 +104,20 @@ pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySectio
                 part.lines = defaults_of(&parts, &words);
             }
             parts.push(part);
-        } else if let Some(part) = parts.last_mut() {
-            part.lines.push(Line { position, words });
-        } else {
-            let help = "the first line of haproxy.cfg begins a section, such as `global`";
-            return Err(ImportError::new(
-                &position,
-                n + 1,
-                "this line is in no section",
-                help,
-            ));
+            continue;
+        }
+        match parts.last_mut() {
+            Some(part) if !part.kind.is_empty() || first.starts_with('.') => {
+                part.lines.push(Line { position, words });
+            }
+            _ => {
+                return Err(ImportError::new(
+                    &position,
+                    n + 1,
+                    "this line is in no section",
+                    "the first line of haproxy.cfg begins a section, such as `global`",
+                ));
+            }
         }
     }
     Ok(parts)

@@ -11,33 +11,62 @@ pub(super) struct Context<'a> {
     pub(super) block: &'a Directive,
     /// The folder of the main file, which relative paths start from.
     pub(super) folder: PathBuf,
-    /// For each address, the server for clients that send no name, or an unknown one.
-    pub(super) defaults: HashMap<String, usize>,
-    /// Addresses that several servers share.
-    pub(super) shared: HashMap<String, usize>,
+    addresses: HashMap<String, Listener>,
+}
+
+/// An address of TCP, with what all its servers share.
+struct Listener {
+    /// The server for clients that send no name, or an unknown one.
+    default: usize,
+    has_tls: bool,
+    has_proxy_protocol: bool,
 }
 
 impl<'a> Context<'a> {
     pub(super) fn new(block: &'a Directive, folder: &Path) -> Context<'a> {
-        let mut defaults = HashMap::new();
-        let mut shared: HashMap<String, usize> = HashMap::new();
+        let mut addresses: HashMap<String, Listener> = HashMap::new();
         for (number, server) in block.all("server").enumerate() {
-            for listen in server.all("listen") {
-                let address = address(listen.word(1)).unwrap_or_default();
-                *shared.entry(address.clone()).or_default() += 1;
-                let is_explicit = listen.has_word("default_server") || listen.has_word("default");
-                if is_explicit || !defaults.contains_key(&address) {
-                    defaults.insert(address, number);
+            let listens = server.all("listen");
+            for listen in listens.filter(|one| datagrams(one).is_none()) {
+                let listener = addresses.entry(key(listen)).or_insert(Listener {
+                    default: number,
+                    has_tls: false,
+                    has_proxy_protocol: false,
+                });
+                if listen.has_word("default_server") || listen.has_word("default") {
+                    listener.default = number;
                 }
+                listener.has_tls |= listen.has_word("ssl");
+                listener.has_proxy_protocol |= listen.has_word("proxy_protocol");
             }
         }
         Context {
             is_http: block.name() == "http",
             block,
             folder: folder.to_owned(),
-            defaults,
-            shared,
+            addresses,
         }
+    }
+
+    fn listener(&self, listen: &Directive) -> Option<&Listener> {
+        self.addresses.get(&key(listen))
+    }
+
+    /// Returns whether the server of this number is for clients that send no name, or an unknown one.
+    pub(super) fn is_default(&self, number: usize, listen: &Directive) -> bool {
+        self.listener(listen)
+            .is_some_and(|one| one.default == number)
+    }
+
+    /// Returns whether clients speak TLS there. One `listen … ssl` applies to all servers of its address.
+    pub(super) fn has_tls(&self, listen: &Directive) -> bool {
+        self.listener(listen).is_some_and(|one| one.has_tls)
+    }
+
+    /// Returns whether clients send the PROXY protocol there, which also applies to all servers.
+    pub(super) fn has_proxy_protocol(&self, listen: &Directive) -> bool {
+        self.listener(listen)
+            .is_some_and(|one| one.has_proxy_protocol)
     }
 
     /// Returns a directive of a server, or of the context around it.
@@ -63,8 +92,8 @@ impl<'a> Context<'a> {
     pub(super) fn serves_others(&self, listens: &[&Directive]) -> bool {
         let servers: Vec<&Directive> = self.block.all("server").collect();
         let defaults = listens.iter().filter_map(|listen| {
-            let address = address(listen.word(1)).unwrap_or_default();
-            servers.get(*self.defaults.get(&address)?)
+            let listener = self.listener(listen)?;
+            servers.get(listener.default)
         });
         let mut defaults = defaults.copied();
         defaults.any(|server| !self.is_on(server, "ssl_reject_handshake"))
@@ -97,6 +126,19 @@ impl<'a> Context<'a> {
     pub(super) fn path(&self, text: &str) -> String {
         self.folder.join(text).display().to_string()
     }
+}
+
+/// Returns what the `listen` lines of one address have in common.
+fn key(listen: &Directive) -> String {
+    let text = listen.word(1);
+    address(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// Returns the word of a `listen` for datagrams.
+pub(super) fn datagrams(listen: &Directive) -> Option<&'static str> {
+    ["udp", "quic"]
+        .into_iter()
+        .find(|word| listen.has_word(word))
 }
 
 /// Converts `443`, `*:443`, `[::]:443`, `127.0.0.1:443` or `127.0.0.1`. `None`: not a TCP address.

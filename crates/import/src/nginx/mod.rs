@@ -19,7 +19,7 @@ use crate::error::{ImportError, Position};
 use crate::section::Section;
 use crate::toml::{list, quoted, quoted_list};
 use crate::value::time;
-use context::{Context, address};
+use context::{Context, address, datagrams};
 use syntax::Directive;
 use target::TargetCase;
 
@@ -86,20 +86,16 @@ fn host_headers(sections: &mut [Section]) {
 fn read_server(context: &Context<'_>, number: usize, server: &Directive, draft: &mut Draft) {
     let old_switch = context.is_on(server, "ssl");
     let is_preread = !context.is_http && context.is_on(server, "ssl_preread");
-    let speaks_tls = |listen: &&Directive| listen.has_word("ssl") || old_switch;
+    let speaks_tls = |listen: &&Directive| context.has_tls(listen) || old_switch;
     let (ours, plain): (Vec<&Directive>, Vec<&Directive>) = server
         .all("listen")
-        .filter(|one| plain::datagrams(one).is_none())
+        .filter(|one| datagrams(one).is_none())
         .partition(speaks_tls);
     for (listens, passes_through) in [(ours, false), (plain, true)] {
         if passes_through && !is_preread {
             continue;
         }
-        let is_default = |listen: &&Directive| {
-            let address = address(listen.word(1)).unwrap_or_default();
-            context.shared.get(&address) == Some(&1)
-                || context.defaults.get(&address) == Some(&number)
-        };
+        let is_default = |listen: &&Directive| context.is_default(number, listen);
         let (default, others): (Vec<&Directive>, Vec<&Directive>) =
             listens.into_iter().partition(is_default);
         for (listens, is_default) in [(default, true), (others, false)] {
@@ -253,7 +249,14 @@ fn listen(
         }
     }
     section.set("listen", list(&addresses));
-    if listens.iter().any(|one| one.has_word("proxy_protocol")) {
+    // Since nginx 1.25.1, a directive of its own.
+    if let Some(one) = context
+        .find(server, "http2")
+        .filter(|one| one.word(1) == "on")
+    {
+        section.leave_out(&one.position, &one.shown(), HTTP2);
+    }
+    if listens.iter().any(|one| context.has_proxy_protocol(one)) {
         let trusted: Vec<&str> = context
             .all(server, "set_real_ip_from")
             .iter()

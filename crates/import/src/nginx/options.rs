@@ -393,8 +393,9 @@ fn is_of_context(name: &str) -> bool {
 
 /// Returns whether a directive is converted elsewhere, or has no effect in Dormouse.
 fn is_known(name: &str) -> bool {
-    const KNOWN: [&str; 34] = [
+    const KNOWN: [&str; 35] = [
         "access_log",
+        "http2",
         "location",
         "listen",
         "server_name",

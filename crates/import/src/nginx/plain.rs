@@ -1,19 +1,12 @@
 //! Servers without TLS over TCP: those that only redirect clients to https, and all others, which are no
 //! longer served when nginx stops.
 
-use super::context::{Context, address};
+use super::context::{Context, address, datagrams};
 use super::syntax::Directive;
 use crate::advice::{ACME_WAS_ANSWERED, NGINX_STAYS, REDIRECTS_ELSEWHERE, REDIRECTS_OTHER_NAMES};
 use crate::draft::{Draft, Redirect};
 
 const LEFT_TO_NGINX: &str = "is left to nginx, which stays behind Dormouse";
-
-/// Returns the word of a `listen` for datagrams.
-pub(super) fn datagrams(listen: &Directive) -> Option<&'static str> {
-    ["udp", "quic"]
-        .into_iter()
-        .find(|word| listen.has_word(word))
-}
 
 /// A server that redirects clients.
 struct Found<'a> {
@@ -109,7 +102,7 @@ fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
     if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
         return Vec::new();
     }
-    let is_plain = |one: &&Directive| !one.has_word("ssl") && datagrams(one).is_none();
+    let is_plain = |one: &&Directive| !context.has_tls(one) && datagrams(one).is_none();
     let all = server.all("listen").filter(is_plain);
     let mut addresses: Vec<String> = all.filter_map(|one| address(one.word(1))).collect();
     if context.is_http && server.find("listen").is_none() {

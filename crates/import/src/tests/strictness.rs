@@ -353,4 +353,90 @@ fn conditional_blocks_of_haproxy_are_things_to_do() {
     let page = import(Program::Haproxy, text).expect("a valid configuration");
     assert_reported(&page.text, &[], &["(line 3)"]);
     assert_eq!((page.to_do, page.left_out), (1, 0), "{}", page.text);
+    // Above the first section, too.
+    let above = format!(
+        ".if defined(OPEN)\nglobal\n maxconn 100\n.endif\n{}",
+        text.replace(".if", ".elif")
+    );
+    let page = import(Program::Haproxy, &above).expect("a valid configuration");
+    assert_reported(&page.text, &["max_connections = 100"], &["(line 1)"]);
+}
+
+/// HAProxy and hitch then continue without a protocol, Dormouse refuses the client.
+#[test]
+fn clients_that_offer_other_protocols_are_reported() {
+    let haproxy = |bind: &str, more: &str| {
+        let text =
+            format!("listen l\n bind :443 ssl crt a.pem {bind}\n{more} server a 10.0.0.1:80\n");
+        import(Program::Haproxy, &text)
+            .expect("a valid configuration")
+            .text
+    };
+    let hitch = "pem-file = \"a.pem\"\nfrontend = \"[*]:443\"\nalpn-protos = \"h2, http/1.1\"\n";
+    let hitch = import(Program::Hitch, hitch).expect("a valid configuration");
+    for (page, has_alpn) in [
+        (haproxy("alpn mqtt", ""), true),
+        (haproxy("", ""), false),
+        (
+            haproxy("alpn http/1.1", " mode http\n option forwardfor\n"),
+            true,
+        ),
+        // Then nothing is left of it.
+        (haproxy("alpn h2,http/1.1", " mode http\n"), false),
+        (hitch.text, true),
+    ] {
+        assert_eq!(page.contains("\nalpn = "), has_alpn, "{page}");
+        assert_eq!(page.contains("offers only other"), has_alpn, "{page}");
+    }
+}
+
+/// A parameter of `listen` before nginx 1.25.1, a directive of the server or around it since.
+#[test]
+fn http2_of_nginx_is_reported() {
+    for (around, parameter, inside) in [
+        ("", "http2", ""),
+        ("", "", "http2 on;"),
+        ("http2 on;", "", ""),
+    ] {
+        let text = format!(
+            "http {{ {around} server {{ listen 443 ssl {parameter}; {inside} ssl_certificate a.pem;
+             ssl_certificate_key a.key; location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        assert_eq!(
+            page.text.matches("unencrypted HTTP/2").count(),
+            1,
+            "{}",
+            page.text
+        );
+        assert_eq!((page.to_do, page.left_out), (0, 1), "{}", page.text);
+    }
+}
+
+/// In nginx, one `listen … ssl` makes all servers of its address speak TLS; `proxy_protocol` likewise.
+#[test]
+fn parameters_of_an_address_of_nginx_apply_to_all_its_servers() {
+    let text = "http {
+ set_real_ip_from 10.0.0.0/8;
+ server { listen *:443 ssl proxy_protocol; server_name a.test; ssl_certificate a.pem; ssl_certificate_key a.key;
+  location / { proxy_pass http://10.0.0.1; } }
+ server { listen 443; server_name b.test; ssl_certificate b.pem; ssl_certificate_key b.key;
+  location / { proxy_pass http://10.0.0.2; } }
+ server { listen 80; server_name c.test; location / { proxy_pass http://10.0.0.3; } }
+}
+";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    assert_reported(&page.text, &["server_names = [\"b.test\"]"], &[]);
+    assert_eq!(
+        page.text.matches("accept_proxy_from = ").count(),
+        2,
+        "{}",
+        page.text
+    );
+    assert_eq!(page.to_do, 1, "{}", page.text);
+    assert!(
+        page.text.contains("c.test on 0.0.0.0:80 does not use TLS"),
+        "{}",
+        page.text
+    );
 }
