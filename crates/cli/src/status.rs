@@ -59,10 +59,13 @@ fn page(status: &Status) -> String {
     );
     memory(&mut page, &status.memory);
     parts::counters(&mut page, status);
+    parts::ticket_keys(&mut page, &status.ticket_keys);
     parts::routes(&mut page, status);
     parts::backends(&mut page, status);
     parts::certificates(&mut page, status);
+    parts::orders(&mut page, status);
     processes(&mut page, status);
+    parts::other_counters(&mut page, status);
     page
 }
 
@@ -210,7 +213,13 @@ mod tests {
             "main": { "pid": 10, "alive": false, "age_s": 300_000, "resident_bytes": null },
             "control": { "pid": 11, "age_s": 4, "restarts": 2, "resident_bytes": 3_000_000 },
             "counts": { "handshakes_full": 7, "handshakes_resumed": 3, "handshakes_failed": 2,
-                "closed_clean": 4, "closed_tls_failed": 1 },
+                "closed_clean": 4, "closed_tls_failed": 1, "denied_rate": 1_200, "paused_full": 0 },
+            "ticket_keys": { "age_s": 300, "rotates_in_s": 43_000, "store": "unreachable",
+                "store_seen_s_ago": 90 },
+            "acme": { "names": [
+                { "name": "b.example.com", "failures": 2, "next_in_s": 52, "last_error": "no" },
+                { "name": "c.example.com", "next_in_s": 0 },
+                { "name": "example.com", "expires_in_s": 86_400, "next_in_s": 9 }] },
             "routes": [{ "name": "shop", "listen": [":443"], "connections": 5, "opened": 10,
                 "handshakes": { "full": 7, "resumed": 3, "failed": 2 } }],
             "backends": [{ "address": "10.0.0.7:80", "routes": ["shop"], "up": true,
@@ -234,15 +243,19 @@ mod tests {
             "memory       192 B for one more connection; 2250 KiB for all connections; fixed part ",
             "handshakes   7 full, 3 resumed, 2 failed\n",
             "closed       4 clean, 1 tls_failed\n",
+            "ticket keys  5 min old, next in 11 h; store unreachable, last seen 90 s ago\n",
             "  shop       :443                           5          10       2\n",
             "  10.0.0.7:80  up         4 connections, 1 connect failed  (shop)\n",
             "  10.0.0.8:80  out        0 connections  (shop)\n",
             "  example.com  24 h  x.pem\n",
+            "\nACME orders\n  b.example.com  no certificate yet, next attempt in 52 s, failed 2 times: no\n  \
+             c.example.com  no certificate yet, next attempt in 0 s\n\n",
             "main           10       3 days     -          GONE\n",
             "control        11       4 s        2929 KiB   restarted 2 times\n",
             "keeper 0       12       9 s        -\n",
             "  worker 0     13       2 h        38 MiB     12,000 at rest, 3 pending, 1 handshaking; \
-             restarted once, 60 s ago: killed by SIGKILL (9)\n",
+             restarted once, 60 s ago: killed by SIGKILL (9)\n\n\
+             counters\n  denied_rate  1,200\n",
         ] {
             assert!(
                 page.contains(expected),

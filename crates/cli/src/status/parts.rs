@@ -1,9 +1,10 @@
-//! Parts of the page: counters, routes with their listeners, backends, certificates.
+//! Parts of the page: counters, ticket keys, routes with their listeners, backends, certificates.
 
 use std::fmt::Write as _;
 
 use dormouse_config::show_number;
-use dormouse_handover::status::{Count, RouteStatus, Status};
+use dormouse_handover::status::{Count, RouteStatus, Status, TicketKeyStatus};
+use dormouse_printable::line;
 
 use crate::figures::Handshakes;
 use crate::show::{age, bytes};
@@ -13,6 +14,23 @@ const ROWS_MAX: usize = 50;
 
 /// Prefix of the counters that say why connections have ended.
 const ENDS: &str = "closed_";
+
+/// Counters and gauges that other parts of the page show.
+const SHOWN: [Count; 13] = [
+    Count::AtRest,
+    Count::Connections,
+    Count::ConnectHandshakesFailed,
+    Count::ConnectHandshakesFull,
+    Count::ConnectHandshakesResumed,
+    Count::Handshaking,
+    Count::HandshakesFailed,
+    Count::HandshakesFull,
+    Count::HandshakesResumed,
+    Count::KernelBytes,
+    Count::PendingBytes,
+    Count::PlainBytesIn,
+    Count::PlainBytesOut,
+];
 
 /// Writes handshakes, bytes and reasons of ends, over all routes.
 pub(super) fn counters(page: &mut String, status: &Status) {
@@ -43,6 +61,24 @@ pub(super) fn counters(page: &mut String, status: &Status) {
     if !ends.is_empty() {
         let _ = writeln!(page, "closed       {}", ends.join(", "));
     }
+}
+
+/// Writes the age of the ticket keys, and the state of their store.
+pub(super) fn ticket_keys(page: &mut String, keys: &TicketKeyStatus) {
+    let Some(age_s) = keys.age_s else { return };
+    let next = keys.rotates_in_s.map(|s| format!(", next in {}", age(s)));
+    let _ = write!(
+        page,
+        "ticket keys  {} old{}",
+        age(age_s),
+        next.unwrap_or_default()
+    );
+    if !matches!(keys.store.as_str(), "" | "none") {
+        let seen = keys.store_seen_s_ago;
+        let seen = seen.map(|s| format!(", last seen {} ago", age(s)));
+        let _ = write!(page, "; store {}{}", keys.store, seen.unwrap_or_default());
+    }
+    page.push('\n');
 }
 
 /// Writes a row for each route and origination.
@@ -128,6 +164,55 @@ pub(super) fn certificates(page: &mut String, status: &Status) {
         let _ = writeln!(page, "  {:<width$}  {left}  {}", one.name, one.file);
     }
     more(page, all.len());
+}
+
+/// Writes a row for each name whose certificate has not arrived, or whose last order has failed.
+pub(super) fn orders(page: &mut String, status: &Status) {
+    let names = status.acme.iter().flat_map(|acme| &acme.names);
+    let names = names.filter(|one| one.failures > 0 || one.expires_in_s.is_none());
+    let names: Vec<_> = names.take(ROWS_MAX).collect();
+    let Some(width) = names.iter().map(|one| one.name.chars().count()).max() else {
+        return;
+    };
+    page.push_str("\nACME orders\n");
+    for one in names {
+        let missing = match one.expires_in_s {
+            Some(_) => "",
+            None => "no certificate yet, ",
+        };
+        let next = age(one.next_in_s);
+        let _ = write!(
+            page,
+            "  {:<width$}  {missing}next attempt in {next}",
+            one.name
+        );
+        let times = match one.failures {
+            0 => {
+                page.push('\n');
+                continue;
+            }
+            1 => "once".to_owned(),
+            more => format!("{more} times"),
+        };
+        let why = line(one.last_error.as_deref().unwrap_or("-"));
+        let _ = writeln!(page, ", failed {times}: {why}");
+    }
+}
+
+/// Writes the counters that no other part shows, except those at 0.
+pub(super) fn other_counters(page: &mut String, status: &Status) {
+    let is_shown =
+        |name: &str| name.starts_with(ENDS) || SHOWN.iter().any(|count| count.name() == name);
+    let others = status.counts.iter();
+    let others = others.filter(|(name, count)| **count > 0 && !is_shown(name));
+    let others: Vec<_> = others.collect();
+    let Some(width) = others.iter().map(|(name, _)| name.chars().count()).max() else {
+        return;
+    };
+    page.push_str("\ncounters\n");
+    for (name, count) in others {
+        let _ = writeln!(page, "  {name:<width$}  {}", show_number(*count));
+    }
 }
 
 fn more(page: &mut String, count: usize) {
