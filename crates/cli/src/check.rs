@@ -29,19 +29,42 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         section: Section::Route,
         flags: Vec::new(),
     };
-    let occasion = Occasion {
-        purpose: Purpose::Check,
-        look_up: &config::look_up,
-        occupied: &occupied_by_the_running,
+    let load = |occupied: &dyn Fn(&Config) -> Occupied| {
+        let occasion = Occasion {
+            purpose: Purpose::Check,
+            look_up: &config::look_up,
+            occupied,
+        };
+        dormouse_supervisor::load(&source, &occasion)
     };
-    match dormouse_supervisor::load(&source, &occasion) {
+    let show = |ready: &Ready| {
+        terminal::print(&dormouse_printable::lines(&page(ready)).to_string());
+    };
+    match load(&occupied_by_the_running) {
         Ok(ready) => {
             mistakes::show(&ready.loaded.warnings);
-            let page = page(&ready);
-            terminal::print(&dormouse_printable::lines(&page).to_string());
+            show(&ready);
             ExitCode::SUCCESS
         }
-        Err(found) => mistakes::refuse(file, &found, WOULD_NOT_START),
+        Err(found) => {
+            // The server that this configuration shall replace may still have its addresses.
+            if found.are_of_system()
+                && let Ok(ready) = load(&all_addresses)
+            {
+                show(&ready);
+            }
+            mistakes::refuse(file, &found, WOULD_NOT_START)
+        }
+    }
+}
+
+/// Returns all TCP addresses of the configuration as occupied, so that none is tried.
+fn all_addresses(config: &Config) -> Occupied {
+    let listeners = config.listeners().map(|listen| listen.address.to_string());
+    Occupied {
+        listeners: listeners.collect(),
+        metrics: config.process.metrics,
+        admin: Some(config.process.admin.clone()),
     }
 }
 

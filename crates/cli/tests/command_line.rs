@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -153,6 +154,26 @@ fn check_shows_certificates_and_their_renewal() {
         assert!(ran.out.lines().any(is_it), "{before} in\n{}", ran.out);
     }
     assert!(!ran.out.contains("OCSP"), "none names a responder");
+}
+
+/// A configuration made by `import` is read while the old server still has its addresses.
+#[test]
+fn check_shows_what_would_run_when_only_its_addresses_are_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("its address").to_string();
+    let configuration = RIGHT.replace("127.0.0.1:18443", &taken);
+    let with_metrics = format!("metrics = \"{taken}\"\n{RIGHT}");
+    for configuration in [&configuration, &with_metrics] {
+        let site = site(configuration);
+        let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
+        assert_eq!(ran.code, Some(3), "{}", ran.err);
+        let error = format!("error: cannot listen on {taken}: address in use by ");
+        assert!(ran.err.starts_with(&error), "{}", ran.err);
+        assert!(ran.out.starts_with("Route 1 from "), "{}", ran.out);
+    }
+    let wrong = site(&configuration.replace("site.key", "other.key"));
+    let ran = dormouse(wrong.path(), &["check", "dormouse.toml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{}", ran.err);
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Config {
     }
 
     /// Returns the TCP addresses of all listeners for clients.
-    fn listeners(&self) -> impl Iterator<Item = &Listen> {
+    pub fn listeners(&self) -> impl Iterator<Item = &Listen> {
         let plain = self
             .originate
             .iter()
