@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
+use dormouse_config::{self as config, Admin, Machine, Section};
 use dormouse_handover::status::OrderResult;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -194,14 +194,8 @@ impl AdminAddress {
 
 /// Returns the configuration file's admin address. Prints the error, if any.
 fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
-    let loaded = config::load(
-        Some(file),
-        Section::Route,
-        &[],
-        &Machine::read(),
-        Purpose::Check,
-    )
-    .map_err(|found| mistakes::refuse(Some(file), &found, "no request was sent"))?;
+    let loaded = config::load(Some(file), Section::Route, &[], &Machine::read())
+        .map_err(|found| mistakes::refuse(Some(file), &found, "no request was sent"))?;
     Ok(loaded.config.process.admin)
 }
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use dormouse_config::{
     self as config, Admin, Backend, ByteSize, Config, Count, KeySource, Loaded, LogTarget,
-    Originate, Plan, Probe, ProxyProtocol, Purpose, Route, Section, Server, TlsVersion, Upstream,
+    Originate, Plan, Probe, ProxyProtocol, Route, Section, Server, TlsVersion, Upstream,
     show_duration, show_number,
 };
 use dormouse_handover::Pem;
 use dormouse_handover::status::Status;
-use dormouse_supervisor::{Occasion, Occupied, Ready, Source};
+use dormouse_supervisor::{Occasion, Occupied, Purpose, Ready, Source};
 
 use crate::admin::AdminAddress;
 use crate::arguments::CheckArgs;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes, Purpose};
+use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes};
 use dormouse_supervisor::{Occasion, ServeError, Source};
 
 use crate::arguments::ServeArgs;
@@ -52,9 +52,6 @@ fn try_resume(state: i32, source: &Source) -> ExitCode {
 /// Loads the configuration of a running program. Its names keep their addresses: an upgrade looks none of them
 /// up, and must work while DNS does not.
 fn read_again(source: &Source, running: &Config) -> Result<Loaded, Mistakes> {
-    let mut machine = Machine::read();
-    // It opens no listeners: those of the running program stay open, whichever process opened them.
-    machine.privileged_below = 0;
     let look_up = |host: &str, port: u16| match running.known_addresses(&format!("{host}:{port}")) {
         Some(known) => Ok(known),
         None => config::look_up(host, port),
@@ -63,7 +60,7 @@ fn read_again(source: &Source, running: &Config) -> Result<Loaded, Mistakes> {
         source.file.as_deref(),
         source.section,
         &source.flags,
-        (&machine, Purpose::Serve),
+        &Machine::read(),
         &look_up,
         &|_| Vec::new(),
     )

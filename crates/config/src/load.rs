@@ -1,6 +1,6 @@
 //! Loads a file and flags into a configuration and its plan, or reports all mistakes.
 
-use crate::checks::{self, listeners};
+use crate::checks;
 use crate::config::Config;
 use crate::finding::{self, Finding};
 use crate::former;
@@ -54,16 +54,6 @@ impl Loaded {
     }
 }
 
-/// What a configuration is loaded for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// To run it in this process: a privilege that this process lacks is an error.
-    Serve,
-    /// To examine it, perhaps with fewer privileges than the process that will run it: a missing
-    /// privilege is a warning.
-    Check,
-}
-
 /// Loads the configuration from a file (`-`: standard input), flags, or both. Flags override the
 /// file; routes come from the file or the flags, not from both.
 pub fn load(
@@ -71,11 +61,8 @@ pub fn load(
     section: Section,
     flags: &[Flag],
     machine: &Machine,
-    purpose: Purpose,
 ) -> Result<Loaded, Mistakes> {
-    load_with(file, section, flags, (machine, purpose), &look_up, &|_| {
-        Vec::new()
-    })
+    load_with(file, section, flags, machine, &look_up, &|_| Vec::new())
 }
 
 /// Asks the operating system for the addresses of a host, and waits for the answer.
@@ -92,7 +79,7 @@ pub fn load_with(
     file: Option<&Path>,
     section: Section,
     flags: &[Flag],
-    (machine, purpose): (&Machine, Purpose),
+    machine: &Machine,
     resolve: Resolve<'_>,
     examine: Examine<'_>,
 ) -> Result<Loaded, Mistakes> {
@@ -106,7 +93,6 @@ pub fn load_with(
         section,
         flags,
         machine,
-        purpose,
         resolve,
         environment: &|name| std::env::var_os(name),
         examine,
@@ -123,7 +109,6 @@ pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
         section: Section::Route,
         flags: &[],
         machine,
-        purpose: Purpose::Check,
         resolve: &stand_in,
         environment: &|_| None,
         examine: &|_| Vec::new(),
@@ -175,7 +160,6 @@ pub(crate) struct Loader<'a> {
     pub(crate) section: Section,
     pub(crate) flags: &'a [Flag],
     pub(crate) machine: &'a Machine,
-    pub(crate) purpose: Purpose,
     pub(crate) resolve: Resolve<'a>,
     pub(crate) environment: Environment<'a>,
     pub(crate) examine: Examine<'a>,
@@ -263,17 +247,6 @@ impl Loader<'_> {
         locations: &Locations<'_>,
         mistakes: &mut MistakeCollector<'_>,
     ) -> Option<Plan> {
-        let severity = match self.purpose {
-            Purpose::Serve => Severity::Error,
-            Purpose::Check => Severity::Warning,
-        };
-        for listener in listeners::all(config, locations) {
-            let privileged = |port: u16| port < self.machine.privileged_below;
-            if privileged(listener.address.port()) {
-                let problem = privileged_problem(listener.address, self.machine);
-                mistakes.add(severity, &listener.location, problem);
-            }
-        }
         if config.sockets.backlog.or(0) > self.machine.backlog_max {
             let location = locations.option("backlog");
             let problem = Problem::new(format!(
@@ -301,13 +274,4 @@ impl Loader<'_> {
         }
         Some(plan)
     }
-}
-
-fn privileged_problem(address: SocketAddr, machine: &Machine) -> Problem {
-    let (port, below) = (address.port(), machine.privileged_below);
-    Problem::new(format!("port {port} needs privileges that this process does not have"))
-        .label(format!("ports below {below} are privileged"))
-        .help(format!(
-            "use a port from {below} up, start as root, or allow it: setcap cap_net_bind_service=+ep on the binary, or sysctl net.ipv4.ip_unprivileged_port_start={port}"
-        ))
 }

@@ -340,7 +340,7 @@ mod tests {
         ];
         let flags = flags.map(|(name, value)| config::Flag::new(name, value));
         let (section, machine) = (config::Section::Route, config::Machine::read());
-        let loaded = config::load(None, section, &flags, &machine, config::Purpose::Check);
+        let loaded = config::load(None, section, &flags, &machine);
         let sockets = loaded.expect("valid").config.sockets;
         for direction in [terminates, Direction::PassThrough(targets())] {
             let mut route = Route {

@@ -77,7 +77,7 @@ mod worker_user;
 pub use error::ServeError;
 pub use load::{Ready, load};
 pub use material::acme::file_of as acme_file;
-pub use occasion::{LookUp, Occasion, Occupied};
+pub use occasion::{LookUp, Occasion, Occupied, Purpose};
 pub use resume::{resume, try_resume};
 pub use source::Source;
 pub use start::serve;

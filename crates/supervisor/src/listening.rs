@@ -432,7 +432,8 @@ pub(crate) fn hint(address: &Addr, error: &io::Error) -> &'static str {
         }
         (io::ErrorKind::PermissionDenied, _) => {
             "ports below 1024 need a privilege: run as root, use \
-             `setcap cap_net_bind_service=+ep` on the binary, or choose a higher port"
+             `setcap cap_net_bind_service=+ep` on the binary, lower \
+             `sysctl net.ipv4.ip_unprivileged_port_start`, or choose a higher port"
         }
         (io::ErrorKind::AddrNotAvailable, _) => {
             "this machine does not have the address; `ip addr` lists its addresses"

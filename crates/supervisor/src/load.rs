@@ -57,7 +57,7 @@ pub(crate) fn load_after(
         source.file.as_deref(),
         source.section,
         &source.flags,
-        (&Machine::read(), occasion.purpose),
+        &Machine::read(),
         occasion.look_up,
         &examine,
     )?;

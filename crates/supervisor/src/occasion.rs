@@ -1,12 +1,22 @@
 //! The circumstances in which a configuration is loaded: a start, a check, a reload.
 
 use crate::systemd::InheritedListeners;
-use dormouse_config::{self as config, Admin, Config, MetricsAddress, Purpose, Severity};
+use dormouse_config::{self as config, Admin, Config, MetricsAddress, Severity};
 use std::io;
 use std::net::SocketAddr;
 
 /// Resolves a host name.
 pub type LookUp<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// What a configuration is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run it in this process: a privilege that this process lacks is an error.
+    Serve,
+    /// To examine it, perhaps with fewer privileges than the process that will run it: a missing
+    /// privilege is a warning.
+    Check,
+}
 
 /// Everything that loading depends on besides the source.
 pub struct Occasion<'a> {

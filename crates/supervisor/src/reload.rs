@@ -3,10 +3,10 @@
 
 use crate::edition::Edition;
 use crate::load::{self, Ready};
-use crate::occasion::{Occasion, Occupied};
+use crate::occasion::{Occasion, Occupied, Purpose};
 use crate::scout::FoundNames;
 use crate::source::Source;
-use dormouse_config::{self as config, Config, Loaded, LogTarget, Machine, Plan, Purpose};
+use dormouse_config::{self as config, Config, Loaded, LogTarget, Machine, Plan};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -195,13 +195,7 @@ mod tests {
         let route = format!("[[route]]\nlisten = '127.0.0.1:5001'\nself_signed = 'x'\n{route}\n");
         write!(file, "{process}\n{route}").expect("written");
         let machine = Machine::read();
-        let loaded = config::load(
-            Some(file.path()),
-            Section::Route,
-            &[],
-            &machine,
-            Purpose::Check,
-        );
+        let loaded = config::load(Some(file.path()), Section::Route, &[], &machine);
         loaded
             .unwrap_or_else(|mistakes| panic!("{mistakes}"))
             .settled()

@@ -128,7 +128,7 @@ fn endpoints(config: &Config) -> impl Iterator<Item = Vec<Endpoint>> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_config::{self as config, Machine, Purpose, Section};
+    use dormouse_config::{self as config, Machine, Section};
     use std::io::Write as _;
 
     fn config(listen: &[&str]) -> Config {
@@ -140,13 +140,7 @@ mod tests {
         file.write_all(routes.collect::<String>().as_bytes())
             .expect("written");
         let machine = Machine::read();
-        let loaded = config::load(
-            Some(file.path()),
-            Section::Route,
-            &[],
-            &machine,
-            Purpose::Check,
-        );
+        let loaded = config::load(Some(file.path()), Section::Route, &[], &machine);
         loaded.unwrap_or_else(|m| panic!("{m}")).config
     }
 

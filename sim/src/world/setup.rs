@@ -3,8 +3,8 @@
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
 use super::scenario::{ProxyHeaders, RouteKind, Scenario};
 use dormouse_config::{
-    self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose,
-    Section, Truncation,
+    self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Section,
+    Truncation,
 };
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
@@ -92,7 +92,7 @@ fn load(route_kind: RouteKind) -> Loaded {
         .map(|(name, value)| Flag::new(name, value));
     let flags: Vec<Flag> = flags.collect();
     let machine = Machine::read();
-    let loaded = config::load(None, section, &flags, &machine, Purpose::Check);
+    let loaded = config::load(None, section, &flags, &machine);
     let mut loaded = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
     let plan = &mut loaded.plan;
     (plan.workers, plan.connections_max) = (1, CONNECTIONS);

@@ -6,7 +6,7 @@ fn plan(process: &str, to: &str, machine: &Machine) -> Result<Plan, String> {
     let text = format!(
         "{process}\n[[route]]\nlisten = '127.0.0.1:8443'\nto = '{to}'\nself_signed = 'x'\n"
     );
-    load_with(&text, &[], machine, Purpose::Serve)
+    load_with(&text, &[], machine)
         .map(|loaded| loaded.plan)
         .map_err(|mistakes| mistakes.to_string())
 }
@@ -226,12 +226,12 @@ fn plans_for_local_ports() {
     assert_eq!(plan.connections_max, 25_408);
     let text = "max_connections = 50_000\n[[route]]\nlisten = ':8443'\nto = '192.0.2.1:80'\n\
                 self_signed = 'x'\nsource_addresses = ['192.0.2.7', '192.0.2.8']";
-    let loaded = load_with(text, &[], &wide, Purpose::Serve).expect("two addresses are enough");
+    let loaded = load_with(text, &[], &wide).expect("two addresses are enough");
     assert_eq!(loaded.plan.connections_max, 50_000);
     // With TLS to the backend, a client counts as two connections, of which one needs a port.
     let text = "max_connections = 50_000\n[[route]]\nlisten = ':8443'\nto = '192.0.2.1:80'\n\
                 self_signed = 'x'\nbackend_tls = true";
-    let loaded = load_with(text, &[], &wide, Purpose::Serve).expect("25,000 ports are enough");
+    let loaded = load_with(text, &[], &wide).expect("25,000 ports are enough");
     assert_eq!(loaded.plan.connections_max, 50_000);
 }
 
@@ -244,35 +244,13 @@ fn local_ports_of_an_origination_have_a_remedy_of_their_own() {
     };
     let text =
         "max_connections = 100_000\n[[originate]]\nlisten = '127.0.0.1:8080'\nto = '192.0.2.7:443'";
-    let message = load_with(text, &[], &wide, Purpose::Serve).expect_err("too few ports");
+    let message = load_with(text, &[], &wide).expect_err("too few ports");
     let message = message.to_string();
     assert!(
         message.contains("local ports allow 25408 to 192.0.2.7:443"),
         "{message}"
     );
     assert!(!message.contains("source_addresses"), "{message}");
-}
-
-#[test]
-fn a_privileged_port_is_an_error_to_serve_and_a_warning_to_check() {
-    let text = "[[route]]\nlisten = ':443'\nto = 'echo:'\nself_signed = 'x'\n";
-    let refused = load_with(text, &[], &machine(), Purpose::Serve).expect_err("not allowed");
-    assert!(
-        refused.to_string().contains("port 443 needs privileges"),
-        "{refused}"
-    );
-    let loaded = load_with(text, &[], &machine(), Purpose::Check).expect("a warning only");
-    assert_eq!(
-        loaded.warnings.list.len(),
-        1,
-        "two addresses, one item, one warning"
-    );
-    let root = Machine {
-        privileged_below: 0,
-        ..machine()
-    };
-    let loaded = load_with(text, &[], &root, Purpose::Serve).expect("allowed");
-    assert!(loaded.warnings.list.is_empty());
 }
 
 #[test]

@@ -126,15 +126,13 @@ fn missing_flags_are_reported() {
 fn a_flag_wins_over_the_file_but_routes_do_not_mix() {
     let text = "workers = 'rubbish, but replaced'\n[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
     let flags = [Flag::new("workers", "1"), Flag::new("log-level", "debug")];
-    let loaded = load_with(text, &flags, &machine(), Purpose::Serve)
-        .expect("the flag replaces the invalid option");
+    let loaded = load_with(text, &flags, &machine()).expect("the flag replaces the invalid option");
     assert_eq!(loaded.config.process.workers, Count::Exactly(1));
     assert_eq!(loaded.config.log.log_level, LogLevel::Debug);
 
     let flags = [Flag::new("listen", ":9443")];
     let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
-    let message =
-        load_with(text, &flags, &machine(), Purpose::Serve).expect_err("routes in both places");
+    let message = load_with(text, &flags, &machine()).expect_err("routes in both places");
     assert_eq!(
         message.to_string(),
         "error: --listen: with a configuration file, routes come from the file only\n   = help: remove this flag, or the file"

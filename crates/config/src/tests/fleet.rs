@@ -34,7 +34,6 @@ fn load_as(
         section: Section::Route,
         flags,
         machine: &machine(),
-        purpose: Purpose::Serve,
         resolve: &resolve,
         environment,
         examine: &|_| Vec::new(),

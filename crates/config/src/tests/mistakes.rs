@@ -334,7 +334,6 @@ fn a_failure_of_the_whole_is_reported_only_if_nothing_else_is_wrong() {
             section: Section::Route,
             flags: &[],
             machine: &machine(),
-            purpose: Purpose::Serve,
             resolve: &resolve,
             environment: &|_| None,
             examine: &whole,

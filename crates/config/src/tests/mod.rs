@@ -21,7 +21,6 @@ fn machine() -> Machine {
     Machine {
         cores: 2,
         descriptors_max: 20_000,
-        privileged_below: 1024,
         ipv6: true,
         backlog_max: 4096,
         local_ports: 28_232,
@@ -49,22 +48,16 @@ fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn load_text(text: &str) -> Result<Loaded, Mistakes> {
-    load_with(text, &[], &machine(), Purpose::Serve)
+    load_with(text, &[], &machine())
 }
 
-fn load_with(
-    text: &str,
-    flags: &[Flag],
-    machine: &Machine,
-    purpose: Purpose,
-) -> Result<Loaded, Mistakes> {
+fn load_with(text: &str, flags: &[Flag], machine: &Machine) -> Result<Loaded, Mistakes> {
     Loader {
         file: Some(Path::new("etc/dormouse.toml")),
         text,
         section: Section::Route,
         flags,
         machine,
-        purpose,
         resolve: &resolve,
         environment: &|_| None,
         examine: &|_| Vec::new(),
@@ -83,7 +76,6 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
         section: Section::Route,
         flags: &flags,
         machine: &machine(),
-        purpose: Purpose::Serve,
         resolve: &resolve,
         environment: &|_| None,
         examine: &|_| Vec::new(),

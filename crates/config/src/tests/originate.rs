@@ -73,7 +73,6 @@ fn flags_of_connect_make_an_origination() {
         section: Section::Originate,
         flags: &flags,
         machine: &machine(),
-        purpose: Purpose::Serve,
         resolve: &resolve,
         environment: &|_| None,
         examine: &|_| Vec::new(),

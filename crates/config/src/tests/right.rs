@@ -89,7 +89,7 @@ fn without_ipv6_a_port_alone_means_ipv4() {
         ..machine()
     };
     let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
-    let loaded = load_with(text, &[], &machine, Purpose::Serve).expect("a valid configuration");
+    let loaded = load_with(text, &[], &machine).expect("a valid configuration");
     let listen = &loaded.config.routes[0].listen;
     assert_eq!(listen.len(), 1);
     assert_eq!(listen[0].address.to_string(), "0.0.0.0:8443");
@@ -278,11 +278,7 @@ const EVERY_OPTION: &str = "
 #[test]
 fn every_option_can_be_set() {
     let text = EVERY_OPTION;
-    let free = Machine {
-        privileged_below: 0,
-        ..machine()
-    };
-    let config = load_with(text, &[], &free, Purpose::Serve)
+    let config = load_with(text, &[], &machine())
         .unwrap_or_else(|m| panic!("{m}"))
         .config;
     let (given, blank) = (
@@ -337,11 +333,7 @@ fn examples_in_the_guide_are_valid() {
     let mut examples = 0;
     for block in guide.split("```toml\n").skip(1) {
         let example = block.split("```").next().expect("a block ends");
-        let free = Machine {
-            privileged_below: 0,
-            ..machine()
-        };
-        if let Err(mistakes) = load_with(example, &[], &free, Purpose::Serve) {
+        if let Err(mistakes) = load_with(example, &[], &machine()) {
             panic!("{mistakes}\nin\n{example}");
         }
         examples += 1;
@@ -381,10 +373,6 @@ fn the_reference_is_current_and_complete() {
 #[test]
 fn examples_in_the_reference_are_valid() {
     let page = reference();
-    let free = Machine {
-        privileged_below: 0,
-        ..machine()
-    };
     let (of_both, of_program) = page.split_once("\n## Process\n").expect("both parts");
     let (of_routes, of_originations) = of_both.split_once("\n## Originate\n").expect("both parts");
     let examples = |part: &str| -> Vec<String> {
@@ -397,7 +385,7 @@ fn examples_in_the_reference_are_valid() {
             .collect()
     };
     let check = |text: &str| {
-        if let Err(mistakes) = load_with(text, &[], &free, Purpose::Serve) {
+        if let Err(mistakes) = load_with(text, &[], &machine()) {
             panic!("{mistakes}");
         }
     };

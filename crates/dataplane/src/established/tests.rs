@@ -11,7 +11,7 @@ use crate::lifecycle::reload::Remembered;
 use crate::worker::{Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::{
-    self as config, BackendDown, ConnectTime, Flag as Given, Machine, Purpose, Truncation,
+    self as config, BackendDown, ConnectTime, Flag as Given, Machine, Truncation,
 };
 use dormouse_engine::stream::End;
 use dormouse_handover::share::Limits;
@@ -87,7 +87,7 @@ fn sockets() -> config::Sockets {
     ];
     let flags = flags.map(|(name, value)| Given::new(name, value));
     let (section, machine) = (config::Section::Route, Machine::read());
-    let loaded = config::load(None, section, &flags, &machine, Purpose::Check);
+    let loaded = config::load(None, section, &flags, &machine);
     loaded.expect("valid").config.sockets
 }
 

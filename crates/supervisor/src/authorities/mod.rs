@@ -347,9 +347,10 @@ fn trust_file(ca: &Ca) -> io::Result<Fd> {
 mod tests {
     use super::*;
     use crate::load::{self, Ready};
+    use crate::occasion::Purpose as LoadPurpose;
     use crate::occasion::{Occasion, Occupied};
     use crate::source::Source;
-    use dormouse_config::{Purpose as LoadPurpose, Section};
+    use dormouse_config::Section;
     use dormouse_reactor::{OnExec, socket};
 
     const ACCOUNT: &str =

@@ -5,11 +5,11 @@ use super::holder::{self, Holder};
 use crate::control_addresses::is_orphaned;
 use crate::findings::Findings;
 use crate::listening;
-use crate::occasion::{Occasion, Occupied, of_privilege};
+use crate::occasion::{Occasion, Occupied, Purpose, of_privilege};
 use crate::systemd::InheritedListeners;
 use dormouse_config::{
-    Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
-    listen_item, listeners_overlap, metrics_overlap,
+    Admin, Config, MetricsAddress, Place, PlainListen, Severity, SourceAddress, listen_item,
+    listeners_overlap, metrics_overlap,
 };
 use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr};
@@ -153,8 +153,14 @@ fn not_listening(
     let mut hint = listening::hint(address, &error).to_owned();
     if error.kind() == io::ErrorKind::PermissionDenied {
         severity = of_privilege(purpose);
+        if let Addr::Tcp(address) = address {
+            // One mistake for both families of `:443`.
+            what = format!("cannot listen on port {}: {error}", address.port());
+        }
         if let Some(others) = InheritedListeners::from_environment().handed_in() {
-            what = format!("{what}; systemd passed no socket for it, only {others}");
+            what = format!(
+                "cannot listen on {address}: {error}; systemd passed no socket for it, only {others}"
+            );
             listening::NOT_PASSED.clone_into(&mut hint);
         }
     }

@@ -9,13 +9,11 @@ use crate::connection_log::{LogFile, is_named_pipe};
 use crate::contexts;
 use crate::findings::Findings;
 use crate::material::Material;
-use crate::occasion::{Occasion, of_privilege};
+use crate::occasion::{Occasion, Purpose, of_privilege};
 use crate::session_files;
 use crate::syslog;
 use crate::ticket_keys;
-use dormouse_config::{
-    Config, LogDestination, LogTarget, Place, Purpose, Sandbox, Severity, SyslogAddress,
-};
+use dormouse_config::{Config, LogDestination, LogTarget, Place, Sandbox, Severity, SyslogAddress};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
 use dormouse_reactor::{process, sandbox};

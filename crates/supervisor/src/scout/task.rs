@@ -129,7 +129,7 @@ fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, addre
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_config::{Machine, Purpose, Section};
+    use dormouse_config::{Machine, Section};
     use std::io::Write as _;
 
     fn task_of(text: &str) -> Task {
@@ -140,7 +140,7 @@ mod tests {
             Some(file.path()),
             Section::Route,
             &[],
-            (&Machine::read(), Purpose::Check),
+            &Machine::read(),
             &resolve,
             &|_| Vec::new(),
         );

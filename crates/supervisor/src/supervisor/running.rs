@@ -133,7 +133,7 @@ fn unknown(config: &Config, address: &str, route: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_config::{Machine, Purpose, Section, load_with};
+    use dormouse_config::{Machine, Section, load_with};
     use std::io::Write as _;
 
     fn config() -> Config {
@@ -152,7 +152,7 @@ mod tests {
             Some(file.path()),
             Section::Route,
             &[],
-            (&Machine::read(), Purpose::Check),
+            &Machine::read(),
             &app,
             &|_| Vec::new(),
         );

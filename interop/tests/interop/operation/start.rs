@@ -527,7 +527,18 @@ fn a_privileged_port() {
     }
     attempt.listen.set_port(443);
     // It is found before anything starts.
-    attempt.serve_refused(MISCONFIGURED, &["port 443", "privilege"]);
+    attempt.serve_refused(REFUSED_BY_SYSTEM, &["port 443", "privilege"]);
+    // For both families it is one mistake.
+    let flags = [
+        "serve",
+        "--listen",
+        ":443",
+        "--to",
+        "echo:",
+        "--self-signed",
+        "x",
+    ];
+    attempt.refused(&flags, REFUSED_BY_SYSTEM, &["port 443", "one mistake"]);
 }
 
 #[test]
