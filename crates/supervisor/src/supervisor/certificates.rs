@@ -73,8 +73,8 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
         });
     }
     let mut words = format!(
-        "route {}: clients get the pushed certificate for {names} until the next reload",
-        changed.join(", ")
+        "{}: clients get the pushed certificate for {names} until the next reload",
+        all_of(&changed)
     );
     for warning in pushed.warnings {
         tracing::warn!(warning, "certificate warning");
@@ -106,13 +106,19 @@ fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Change
         }
         (_, true) => Err(format!("no certificate for {name} was pushed")),
         _ => {
-            let routes = changed.join(", ");
+            let routes = all_of(&changed);
             Ok((
                 certificates,
-                format!("route {routes}: clients no longer get the pushed certificate for {name}"),
+                format!("{routes}: clients no longer get the pushed certificate for {name}"),
             ))
         }
     }
+}
+
+/// Returns the routes as the subject of a message.
+fn all_of(routes: &[String]) -> String {
+    let word = if routes.len() == 1 { "route" } else { "routes" };
+    format!("{word} {}", routes.join(", "))
 }
 
 fn no_route(name: &str, routes: &[String]) -> String {
