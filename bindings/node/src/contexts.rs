@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use dormouse_embed::{
-    ClientCertificates, ClientSettings, Group, Protocols, ResumptionSettings, Reuse, Roots,
-    SecretLog, ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version,
-    groups_by_name,
+    ClientCertificates, ClientSettings, Group, NAMED_SUITES, NamedSuite, Protocols,
+    ResumptionSettings, Reuse, Roots, SecretLog, ServerSettings, TicketSettings, TrustStore,
+    UnixTime, Version, groups_by_name,
 };
 use napi_derive::napi;
 use zeroize::Zeroizing;
@@ -177,7 +177,10 @@ impl ServerContext {
             ..ServerSettings::new(identities)
         };
         if !options.suites.is_empty() {
-            server.suites = crate::suites::by_openssl_names(&options.suites);
+            let is_named =
+                |suite: &&NamedSuite| options.suites.iter().any(|name| name == suite.openssl);
+            let named = NAMED_SUITES.iter().filter(is_named);
+            server.suites = named.map(|suite| suite.suite).collect();
         }
         if options.asks {
             server.client_certificates = Some(ClientCertificates {
@@ -299,6 +302,6 @@ pub fn check_groups(names: Vec<String>) -> Result<()> {
 /// Returns OpenSSL's names of all suites.
 #[napi]
 pub fn suite_names() -> Vec<String> {
-    let names = (0..Suite::ALL.len() as u8).filter_map(crate::suites::names);
-    names.map(|(_, openssl)| openssl.to_owned()).collect()
+    let names = NAMED_SUITES.iter().map(|suite| suite.openssl.to_owned());
+    names.collect()
 }

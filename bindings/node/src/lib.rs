@@ -24,5 +24,4 @@ mod exported;
 mod judge;
 mod key_log;
 pub mod session;
-mod suites;
 mod table;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse_embed::at_rest::Received;
 use dormouse_embed::{
-    AlertDescription, Event, HandshakeInfo, HandshakeLimits, Protocol, Session, SessionError,
-    UnixTime,
+    AlertDescription, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Session,
+    SessionError, UnixTime,
 };
 use napi::Env;
 use napi::bindgen_prelude::BufferSlice;
@@ -17,7 +17,7 @@ use crate::contexts::{ClientContext, ServerContext};
 use crate::details::Details;
 use crate::errors::{self, Result};
 use crate::table::{self, Connection};
-use crate::{ends, exported, judge, key_log, suites};
+use crate::{ends, exported, judge, key_log};
 
 /// Flag in the result of [`receive`]: there is output to send.
 const OUTPUT: u32 = 1;
@@ -222,7 +222,7 @@ fn feed(
 
 /// Keeps the results of the handshake.
 fn note(connection: &mut Connection, info: HandshakeInfo) {
-    connection.suite = suites::number(info.suite);
+    connection.suite = NamedSuite::number(info.suite);
     connection.is_resumed = info.resumed;
     if let Some(exporter) = info.exporter {
         connection.rare().exporter = Some(exporter);
@@ -446,7 +446,8 @@ pub fn protocol(number: u32) -> Result<Option<&'static str>> {
 #[napi]
 pub fn suite(number: u32) -> Result<Option<Vec<&'static str>>> {
     table::with(number, |connection| {
-        Ok(suites::names(connection.suite).map(|(iana, openssl)| vec![iana, openssl]))
+        let suite = NamedSuite::numbered(connection.suite);
+        Ok(suite.map(|suite| vec![suite.iana, suite.openssl]))
     })
 }
 

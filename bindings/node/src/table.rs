@@ -19,7 +19,7 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     pub(crate) details: Option<Rc<Details>>,
     pub(crate) rare: Option<Box<Rare>>,
-    /// Suite, by its number in `suites`.
+    /// The number of its suite ([`dormouse_embed::NamedSuite`]).
     pub(crate) suite: u8,
     pub(crate) is_resumed: bool,
     /// The problem with the peer's certificate, by its number in `judge`; 0: none.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
-    KeyKind, Protocols, Roots, SecretLog, ServerSettings, ShownCertificates, TicketSettings,
-    TrustStore, UnixTime, Version, groups_by_name, pem_chain,
+    KeyKind, NAMED_SUITES, NamedSuite, Protocols, Roots, SecretLog, ServerSettings,
+    ShownCertificates, TicketSettings, TrustStore, UnixTime, Version, groups_by_name, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -159,6 +159,18 @@ fn groups(names: &[String]) -> PyResult<Vec<Group>> {
 #[pyfunction]
 pub(crate) fn check_groups(names: Vec<String>) -> PyResult<()> {
     groups(&names).map(drop)
+}
+
+/// All suites: OpenSSL's name, oldest protocol, bits of the key.
+#[pyfunction]
+pub(crate) fn suites() -> Vec<(&'static str, &'static str, u16)> {
+    let protocol = |suite: &NamedSuite| match suite.suite.version() {
+        Version::Tls12 => "TLSv1.2",
+        Version::Tls13 => "TLSv1.3",
+    };
+    let all = NAMED_SUITES.iter();
+    all.map(|suite| (suite.openssl, protocol(suite), suite.key_bits()))
+        .collect()
 }
 
 /// The shared context of a server's connections.

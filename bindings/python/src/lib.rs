@@ -21,7 +21,6 @@ mod key_log;
 mod owner;
 mod peer_chain;
 mod session;
-mod suites;
 
 use pyo3::prelude::*;
 
@@ -32,14 +31,12 @@ mod _native {
     #[pymodule_export]
     use crate::contexts::{
         ClientContext, Common, Identity, ServerContext, TicketKeys, check_groups, check_roots,
-        pem_certificates, system_roots,
+        pem_certificates, suites, system_roots,
     };
     #[pymodule_export]
     use crate::owner::note_fork;
     #[pymodule_export]
     use crate::session::Session;
-    #[pymodule_export]
-    use crate::suites::suites;
 
     #[pymodule_export]
     const OUTPUT: u8 = crate::session::OUTPUT;

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use dormouse_embed::{
-    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, Protocol, Role, SessionError,
-    UnixTime,
+    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Role,
+    SessionError, UnixTime,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use zeroize::Zeroize as _;
 use crate::contexts::{ClientContext, ServerContext};
 use crate::owner::Owner;
 use crate::peer_chain::PeerChain;
-use crate::{errors, exported, suites};
+use crate::{errors, exported};
 
 /// Flag in the result of [`Session::receive`]: there is output to send.
 pub(crate) const OUTPUT: u8 = 1;
@@ -68,7 +68,7 @@ impl Facts {
         Facts {
             alpn: alpn.map(|name| PyString::intern(py, &name).unbind()),
             peer: PeerChain::of(info.peer_certificates),
-            suite: suites::number(info.suite),
+            suite: NamedSuite::number(info.suite),
             is_resumed: info.resumed,
         }
     }
@@ -375,10 +375,10 @@ impl Session {
     #[getter]
     fn cipher(&self, py: Python<'_>) -> PyResult<Option<(&'static str, &'static str, u16)>> {
         let inner = self.look(py)?;
-        let suite = suites::by_number(inner.facts.suite);
+        let suite = NamedSuite::numbered(inner.facts.suite);
         Ok(suite
             .zip(version(&inner.session))
-            .map(|(suite, version)| (suite.openssl, version, suite.bits)))
+            .map(|(suite, version)| (suite.openssl, version, suite.key_bits())))
     }
 
     /// The application protocol.
