@@ -20,7 +20,8 @@ import javax.net.ssl.SSLSession;
  * <p>Invariants:
  * <ul>
  * <li>{@code handshake} is set in the phase HANDSHAKING, and in FAILED until its failure has been thrown.
- * <li>While a task runs, only the task uses the native connection.
+ * <li>While a task runs, only the task uses the native connection. It may set the phase ESTABLISHED before it ends:
+ *     the engine is established when {@code handshake} is null, too.
  * <li>{@code connection} is null in the phase NEW, and when both directions are closed and nothing is to be sent.
  * </ul>
  */
@@ -257,22 +258,24 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
     /** Opens a record of the handshake. The engine is not locked meanwhile: managers may take long. */
     private void runTask() {
         Handshake current;
+        ByteBuffer record;
         long handle;
         synchronized (this) {
             current = handshake;
             if (current == null || current.record == null) {
                 throw new IllegalStateException("a delegated task can run once");
             }
+            record = ByteBuffer.wrap(current.record);
+            current.record = null;
             handle = connection.handle();
         }
         SSLException failure = null;
         try {
-            ByteBuffer record = ByteBuffer.wrap(current.record);
-            current.record = null;
             step(handle, record, record.remaining(), null, null, 0);
         } catch (SSLException problem) {
             failure = problem;
-        } catch (RuntimeException problem) {
+        } catch (RuntimeException | Error problem) {
+            // Of a manager, too. A task without an end would block the engine.
             failure = Failures.handshake("the handshake can't continue: " + problem.getMessage(), problem);
         }
         synchronized (this) {
@@ -484,7 +487,7 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         if (inboundClosed || outboundClosed) {
             throw new SSLException("the engine is closed");
         }
-        if (phase == Phase.ESTABLISHED) {
+        if (phase == Phase.ESTABLISHED && handshake == null) {
             if (session.protocol == Protocol.TLS12) {
                 throw new SSLException("renegotiation is not supported (RFC 9325 section 3.5); open a new connection");
             }
@@ -611,7 +614,7 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
 
     /** Ends the engine and returns the connection as bytes. */
     synchronized byte[] export() throws SSLException {
-        if (phase != Phase.ESTABLISHED || connection == null || inboundClosed || outboundClosed) {
+        if (phase != Phase.ESTABLISHED || handshake != null || inboundClosed || outboundClosed) {
             throw new IllegalStateException("only an established and open connection can be exported: " + this);
         }
         byte[] state = Native.export(connection.handle());
@@ -633,6 +636,7 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         }
         ExportedConnection read = ExportedConnection.read(exported);
         long handle = Native.restore(read.state());
+        Arrays.fill(read.state(), (byte) 0);
         connection = new NativeConnection(this, handle);
         clientMode = read.isClient();
         modeIsSet = true;

@@ -136,7 +136,7 @@ final class Handshake {
             byte[] chosen = alpn.isEmpty() ? null : alpn.getBytes(StandardCharsets.ISO_8859_1);
             Native.decide(connection, shared.handle, chosen);
             Reference.reachabilityFence(shared);
-        } catch (RuntimeException | SSLException problem) {
+        } catch (RuntimeException | Error | SSLException problem) {
             cause = problem;
             refuse(connection, Failures.INTERNAL_ERROR, "the handshake can't continue: " + problem.getMessage());
         }

@@ -83,15 +83,18 @@ class MisuseTest {
 
     /** A manager that throws when it is asked. */
     private static final class FailingKeys extends X509ExtendedKeyManager implements NoKeys {
-        private final RuntimeException thrown;
+        private final Throwable thrown;
 
-        FailingKeys(RuntimeException thrown) {
+        FailingKeys(Throwable thrown) {
             this.thrown = thrown;
         }
 
         @Override
         public String chooseEngineServerAlias(String keyType, Principal[] issuers, SSLEngine engine) {
-            throw thrown;
+            if (thrown instanceof Error error) {
+                throw error;
+            }
+            throw (RuntimeException) thrown;
         }
     }
 
@@ -156,18 +159,20 @@ class MisuseTest {
 
     @Test
     void aKeyManagerThatThrows() throws Exception {
-        RuntimeException thrown = new IllegalStateException("the token is gone");
-        SSLContext server = context(new FailingKeys(thrown), null);
-        Pair pair = pair(TestKeys.context(true), server);
-        SSLHandshakeException failure = assertThrows(SSLHandshakeException.class, pair::handshake);
-        assertSame(thrown, failure.getCause());
-        assertTrue(failure.getMessage().contains("the token is gone"), failure.getMessage());
-        pair.server.wrap(ByteBuffer.allocate(0), pair.client);
-        SSLException told = assertThrows(SSLException.class, () -> {
-            pair.client.unwrap();
-            pair.client.unwrap();
-        });
-        assertTrue(told.getMessage().contains("internal_error"), told.getMessage());
+        String why = "the token is gone";
+        for (Throwable thrown : List.of(new IllegalStateException(why), new NoClassDefFoundError(why))) {
+            SSLContext server = context(new FailingKeys(thrown), null);
+            Pair pair = pair(TestKeys.context(true), server);
+            SSLHandshakeException failure = assertThrows(SSLHandshakeException.class, pair::handshake);
+            assertSame(thrown, failure.getCause());
+            assertTrue(failure.getMessage().contains(why), failure.getMessage());
+            pair.server.wrap(ByteBuffer.allocate(0), pair.client);
+            SSLException told = assertThrows(SSLException.class, () -> {
+                pair.client.unwrap();
+                pair.client.unwrap();
+            });
+            assertTrue(told.getMessage().contains("internal_error"), told.getMessage());
+        }
     }
 
     @Test

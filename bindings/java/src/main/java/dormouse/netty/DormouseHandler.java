@@ -22,6 +22,7 @@ import io.netty.util.concurrent.PromiseNotifier;
 
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
+import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 
 import javax.net.ssl.SSLContext;
@@ -153,6 +154,10 @@ public final class DormouseHandler extends ReceivingLayer {
             fail(problem);
         }
         flushOutput();
+        if (!context.channel().config().isAutoRead()) {
+            // The program may wait for the handshake before it asks for data.
+            context.read();
+        }
     }
 
     private void timeOut() {
@@ -185,9 +190,8 @@ public final class DormouseHandler extends ReceivingLayer {
         if (phase == Phase.ENDED) {
             return;
         }
-        if (engine.isOutboundDone()) {
-            // RFC 5246 section 7.2.1: TLS 1.2 ends both directions, and pending writes are discarded.
-            outboundEnded = true;
+        if (outboundEnded) {
+            // RFC 5246 section 7.2.1: TLS 1.2 discards pending writes.
             dropWrites();
         }
         boolean staysOpen = !outboundEnded
@@ -383,6 +387,7 @@ public final class DormouseHandler extends ReceivingLayer {
         ExportedChannel read = ExportedChannel.read(exported);
         SSLEngine engine = context.createSSLEngine();
         Connections.restore(engine, read.connection());
+        Arrays.fill(read.connection(), (byte) 0);
         DormouseHandler handler = new DormouseHandler(engine);
         handler.phase = Phase.ESTABLISHED;
         handler.handshake = null;

@@ -61,6 +61,8 @@ abstract class ReceivingLayer extends SendingLayer {
             }
             others = open(message, false);
         } finally {
+            // A failure ends both directions, and so does close_notify in TLS 1.2 (RFC 5246 section 7.2.1).
+            outboundEnded |= flight != null && flight.failure != null || engine.isOutboundDone();
             // Not earlier: the program may do anything when it gets plaintext.
             deliver(first);
             deliver(others);
@@ -134,7 +136,7 @@ abstract class ReceivingLayer extends SendingLayer {
         ByteBuf plaintext =
                 bytes.hasRemaining() ? records.retainedSlice(start, bytes.remaining()) : Unpooled.EMPTY_BUFFER;
         try {
-            if (canReceive()) {
+            if (flight == null || flight.failure == null) {
                 follow(engine.getHandshakeStatus());
             }
         } catch (SSLException problem) {

@@ -76,9 +76,9 @@ abstract class SendingLayer extends ChannelDuplexHandler {
         flushing.flush();
     }
 
-    /** Seals everything that was written. */
+    /** Seals everything that was written, unless our direction has ended meanwhile. */
     void sealWrites() {
-        if (flight == null) {
+        if (flight == null || outboundEnded) {
             return;
         }
         flight.flushWaits = false;

@@ -69,6 +69,7 @@ class DormouseHandlerPeersTest {
     /** Counts what the channels of both sides allocate and do not release. */
     private final UnpooledByteBufAllocator allocator = new UnpooledByteBufAllocator(true);
     private final NioEventLoopGroup group = new NioEventLoopGroup(2);
+    private boolean readsByItself = true;
 
     @BeforeAll
     static void detectLeaks() {
@@ -91,6 +92,7 @@ class DormouseHandlerPeersTest {
                 .channel(NioServerSocketChannel.class)
                 .childOption(ChannelOption.ALLOCATOR, allocator)
                 .childOption(ChannelOption.ALLOW_HALF_CLOSURE, halfClosure)
+                .childOption(ChannelOption.AUTO_READ, readsByItself)
                 .childHandler(new ChannelInitializer<SocketChannel>() {
                     @Override
                     protected void initChannel(SocketChannel channel) {
@@ -107,6 +109,7 @@ class DormouseHandlerPeersTest {
                 .group(group)
                 .channel(NioSocketChannel.class)
                 .option(ChannelOption.ALLOCATOR, allocator)
+                .option(ChannelOption.AUTO_READ, readsByItself)
                 .handler(new ChannelInitializer<SocketChannel>() {
                     @Override
                     protected void initChannel(SocketChannel channel) {
@@ -295,6 +298,17 @@ class DormouseHandlerPeersTest {
         accepted.get().config().setAutoRead(true);
         sink.complete.get(60, TimeUnit.SECONDS);
         assertTrue(last.sync().isSuccess());
+        client.close().sync();
+    }
+
+    /** A program may wait for the handshake before it reads, as with an {@code SslHandler}. */
+    @Test
+    void aHandshakeWithoutAutomaticReads() throws Exception {
+        readsByItself = false;
+        Channel server = listen(false, unchecked(DormouseHandlerPeersTest::server), new Sink(-1));
+        DormouseHandler handler = DormouseHandler.client(TestKeys.context(true), "localhost", port(server));
+        Channel client = connect(server, handler, new Sink(-1));
+        assertTrue(handler.handshakeFuture().await(8, TimeUnit.SECONDS) && handler.handshakeFuture().isSuccess());
         client.close().sync();
     }
 

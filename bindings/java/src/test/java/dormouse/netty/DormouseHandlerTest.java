@@ -27,7 +27,9 @@ import io.netty.util.ResourceLeakDetector;
 
 import java.nio.channels.ClosedChannelException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 import javax.net.ssl.SSLContext;
@@ -239,6 +241,63 @@ class DormouseHandlerTest {
         assertTrue(server.events.contains(SslCloseCompletionEvent.SUCCESS));
         assertTrue(client.events.contains(SslCloseCompletionEvent.SUCCESS));
         assertTrue(server.failures.isEmpty() && client.failures.isEmpty());
+    }
+
+    /** Answers at once, and notes what becomes of the answers. */
+    private static ChannelInboundHandlerAdapter answering(List<ChannelFuture> answers) {
+        return new ChannelInboundHandlerAdapter() {
+            @Override
+            public void channelRead(ChannelHandlerContext context, Object message) {
+                answers.add(context.writeAndFlush(((ByteBuf) message).retainedDuplicate()));
+                context.fireChannelRead(message);
+            }
+        };
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void aPeersCloseInTls12EndsBothDirections(boolean allowsHalfClosure) {
+        List<ChannelFuture> answers = new ArrayList<>();
+        server = new Embedded(serverHandler(), answering(answers));
+        client = new Embedded(clientHandler());
+        server.handler.engine().setEnabledProtocols(new String[] {"TLSv1.2"});
+        server.allowsHalfClosure = allowsHalfClosure;
+        Embedded.settle(client, server, WHOLE);
+        client.write(HELLO);
+        client.handler.closeOutbound();
+        Embedded.settle(client, server, WHOLE);
+        assertEquals("hello", server.text());
+        assertInstanceOf(SSLException.class, answers.get(0).cause());
+        assertTrue(server.failures.isEmpty() && client.failures.isEmpty(), server.failures + " " + client.failures);
+        assertTrue(server.events.contains(SslCloseCompletionEvent.SUCCESS));
+        assertTrue(client.events.contains(SslCloseCompletionEvent.SUCCESS), "it got a close_notify, too");
+        assertFalse(server.events.contains(ChannelInputShutdownEvent.INSTANCE));
+        assertFalse(server.channel.isOpen() || client.channel.isOpen());
+    }
+
+    /** An answer that can't be sent any more fails, and does not hide why. */
+    @ParameterizedTest
+    @CsvSource({"true, Received fatal alert", "false, record refused"})
+    void aPeerThatFailsAfterItsQuestion(boolean sendsAlert, String why) {
+        List<ChannelFuture> answers = new ArrayList<>();
+        server = new Embedded(serverHandler(), answering(answers));
+        client = new Embedded(clientHandler());
+        Embedded.settle(client, server, WHOLE);
+        client.write(HELLO);
+        byte[] question = client.sent();
+        byte[] last = Arrays.copyOf(new byte[] {23, 3, 3, 0, 32}, 5 + 32);
+        if (sendsAlert) {
+            client.arrive(last);
+            last = client.sent();
+        }
+        byte[] both = Arrays.copyOf(question, question.length + last.length);
+        System.arraycopy(last, 0, both, question.length, last.length);
+        server.arrive(both);
+        assertEquals("hello", server.text());
+        assertInstanceOf(SSLException.class, answers.get(0).cause());
+        assertEquals(1, server.failures.size(), server.failures.toString());
+        assertTrue(server.failures.get(0).getCause().getMessage().contains(why), server.failures.toString());
+        assertEquals(sendsAlert, server.sent().length == 0, "a bad record is answered with an alert");
     }
 
     @Test
