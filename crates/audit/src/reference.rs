@@ -45,15 +45,13 @@ fn repeated(mut work: impl FnMut() -> Result<(), String>) -> Result<f64, String>
     for _ in 0..3 {
         work()?;
     }
-    let (began, before) = (Instant::now(), process::cpu_ns());
+    let (began, before) = (Instant::now(), process::thread_cpu_ns());
     let mut count = 0_u32;
     while began.elapsed() < SPAN {
         work()?;
         count += 1;
     }
-    let spent = process::cpu_ns().saturating_sub(before);
-    // Process CPU time also counts other threads, which should sleep meanwhile; wall time caps it in case they do not.
-    let spent = spent.min(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let spent = process::thread_cpu_ns().saturating_sub(before);
     Ok(spent as f64 / 1e3 / f64::from(count.max(1)))
 }
 
@@ -140,11 +138,11 @@ fn one_handshake(server: &ServerContext, client: &ClientContext) -> Result<u64, 
             .map_err(|e| e.to_string())?;
         let to_server = client.output().to_vec();
         client.output_sent(to_server.len());
-        let before = process::cpu_ns();
+        let before = process::thread_cpu_ns();
         let progress = server
             .handle_input(UnixTime::now(), &to_server)
             .map_err(|e| e.to_string())?;
-        spent_ns += process::cpu_ns().saturating_sub(before);
+        spent_ns += process::thread_cpu_ns().saturating_sub(before);
         to_client = server.output().to_vec();
         server.output_sent(to_client.len());
         if progress == Progress::Established {
@@ -154,13 +152,13 @@ fn one_handshake(server: &ServerContext, client: &ClientContext) -> Result<u64, 
     Err("a handshake in memory did not complete".into())
 }
 
-/// Opens TCP connections over loopback that carry a handshake's bytes. Both ends are in this process, so half of the
+/// Opens TCP connections over loopback that carry a handshake's bytes. Both ends are in this thread, so half of the
 /// time is the server's.
 fn tcp_us() -> std::io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let mut bytes = [0; 1500];
-    let before = process::cpu_ns();
+    let before = process::thread_cpu_ns();
     for _ in 0..CONNECTIONS {
         let mut client = TcpStream::connect(address)?;
         let (mut server, _) = listener.accept()?;
@@ -169,7 +167,7 @@ fn tcp_us() -> std::io::Result<f64> {
         server.write_all(&bytes[..1200])?;
         client.read_exact(&mut bytes[..1200])?;
     }
-    let spent = process::cpu_ns().saturating_sub(before);
+    let spent = process::thread_cpu_ns().saturating_sub(before);
     Ok(spent as f64 / 1e3 / f64::from(CONNECTIONS) / 2.0)
 }
 

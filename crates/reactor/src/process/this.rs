@@ -78,7 +78,16 @@ pub fn parent() -> Pid {
 
 /// Returns the CPU time of this process, all threads, in nanoseconds.
 pub fn cpu_ns() -> u64 {
-    let used = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+    used_ns(ClockId::ProcessCPUTime)
+}
+
+/// Returns the CPU time of the calling thread in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    used_ns(ClockId::ThreadCPUTime)
+}
+
+fn used_ns(clock: ClockId) -> u64 {
+    let used = rustix::time::clock_gettime(clock);
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
