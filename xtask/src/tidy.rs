@@ -10,6 +10,7 @@ pub(crate) mod generated;
 mod length;
 mod links;
 mod log_messages;
+mod other_locks;
 mod unsafety;
 mod words;
 
@@ -24,7 +25,7 @@ use std::path::Path;
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
 /// Name and check of every rule. `exceptions.txt` refers to rules by name.
-pub(crate) const RULES: [(&str, Rule); 11] = [
+pub(crate) const RULES: [(&str, Rule); 12] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),
     ("length", length::check),
@@ -36,6 +37,7 @@ pub(crate) const RULES: [(&str, Rule); 11] = [
     ("link", links::check),
     ("log-message", log_messages::check),
     ("generated", generated::check),
+    ("other-lock", other_locks::check),
 ];
 
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
