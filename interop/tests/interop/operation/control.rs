@@ -283,6 +283,14 @@ fn a_keeper_dies() {
     }
 }
 
+/// A connection that echoes; `None` if the program refuses it.
+fn connected(scene: &Scene) -> Option<Peer> {
+    let tcp = TcpStream::connect(scene.address).expect("a connection");
+    let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
+    peer.stream().write_all(b"echo\n").ok()?;
+    peer.echo().is_ok().then_some(peer)
+}
+
 /// A keeper and its worker are killed: their connections are counted nowhere any more.
 #[test]
 fn a_keeper_and_its_worker_die() {
@@ -294,12 +302,7 @@ fn a_keeper_and_its_worker_die() {
         Admin::in_folder(settings);
     });
     let admin = Admin::of(&scene);
-    let connect = || {
-        let tcp = TcpStream::connect(scene.address).expect("a connection");
-        let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
-        peer.stream().write_all(b"echo\n").ok()?;
-        peer.echo().is_ok().then_some(peer)
-    };
+    let connect = || connected(&scene);
     let mut peers: Vec<Peer> = (0..MOST).map(|_| connect().expect("an echo")).collect();
     let of = |worker: &Value| worker["at_rest"].as_u64().expect("a number");
     let status = until_status(&admin, "all connections", |status| {
@@ -348,12 +351,7 @@ fn a_stopped_worker_does_not_lift_the_limit_of_connections() {
         Admin::in_folder(settings);
     });
     let admin = Admin::of(&scene);
-    let connect = || {
-        let tcp = TcpStream::connect(scene.address).expect("a connection");
-        let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
-        peer.stream().write_all(b"echo\n").ok()?;
-        peer.echo().is_ok().then_some(peer)
-    };
+    let connect = || connected(&scene);
     drop(connect().expect("an echo"));
     let status = admin.status();
     let stopped = pid(&status["workers"][1]);
