@@ -1,6 +1,5 @@
 //! Checks of the options for automatic certificates.
 
-use crate::checks::common::no_item_twice;
 use crate::config::Config;
 use crate::input::location::Location;
 use crate::input::locations::Locations;
@@ -8,7 +7,6 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::option::group::Group as _;
 use crate::options::Acme;
-use crate::section::Section;
 use crate::values::choices::AcmeChallenge;
 
 /// Reports mistakes among names, server and account.
@@ -17,12 +15,6 @@ pub(crate) fn check(
     locations: &Locations<'_>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
-    for (index, route) in config.routes.iter().enumerate() {
-        let at = locations.section(Section::Route, index);
-        if at.sound(&["acme"]) {
-            no_item_twice(at, "acme", &route.acme, mistakes);
-        }
-    }
     let first = config
         .routes
         .iter()

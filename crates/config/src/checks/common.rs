@@ -1,5 +1,6 @@
 //! Checks that routes and originations share.
 
+use crate::input::location::Location;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
@@ -7,7 +8,6 @@ use crate::values::choices::TlsVersion;
 use crate::values::host_name::is_in_certificates;
 use crate::values::pem_files::CertificateFiles;
 use std::collections::BTreeSet;
-use std::fmt::Display;
 
 /// Reports TLS versions that no client could use, and TLS 1.3 turned off.
 pub(crate) fn versions(
@@ -79,7 +79,7 @@ pub(crate) fn protocols(
     protocols: &[String],
     mistakes: &mut MistakeCollector<'_>,
 ) {
-    no_item_twice(at, option, protocols, mistakes);
+    no_item_twice(|n| at.location(option, Some(n)), protocols, mistakes);
     let all = protocols.iter().enumerate();
     for (n, several) in all.filter(|(_, protocol)| protocol.contains([',', ' '])) {
         let names = several.split([',', ' ']).filter(|name| !name.is_empty());
@@ -90,20 +90,18 @@ pub(crate) fn protocols(
     }
 }
 
-/// Reports items that a list has twice.
-pub(crate) fn no_item_twice<T: Ord + Display>(
-    at: SectionRef<'_>,
-    option: &str,
-    items: &[T],
+/// Reports items that a list has twice. `location` is that of an item.
+pub(crate) fn no_item_twice(
+    location: impl Fn(usize) -> Location,
+    items: impl IntoIterator<Item: ToString>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
     let mut seen = BTreeSet::new();
-    for (n, item) in items.iter().enumerate() {
+    for (n, item) in items.into_iter().enumerate() {
+        let item = item.to_string();
+        let problem = Problem::new(format!("`{item}` is listed twice"));
         if !seen.insert(item) {
-            mistakes.error(
-                &at.location(option, Some(n)),
-                Problem::new(format!("`{item}` is listed twice")).label("remove one of the two"),
-            );
+            mistakes.error(&location(n), problem.label("remove one of the two"));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Checks of an origination.
 
-use crate::checks::common::{name_of_server, not_whole, one_certificate, protocols, versions};
+use crate::checks::common::{
+    name_of_server, no_item_twice, not_whole, one_certificate, protocols, versions,
+};
 use crate::checks::unused;
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
@@ -19,6 +21,8 @@ pub(crate) fn check(
 ) {
     versions(at, originate.min_version, originate.max_version, mistakes);
     protocols(at, "alpn", &originate.alpn, mistakes);
+    let servers = originate.to.iter().map(|server| &server.given);
+    no_item_twice(|n| at.location("to", Some(n)), servers, mistakes);
     trust(originate, at, mistakes);
     unused::of_origination(originate, at, mistakes);
     if originate.to.is_empty() && at.sound(&["to"]) {

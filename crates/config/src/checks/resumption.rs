@@ -1,5 +1,6 @@
 //! Checks of client certificates and of session resumption.
 
+use crate::checks::common::no_item_twice;
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
@@ -52,6 +53,8 @@ pub(crate) fn tickets(
         return;
     }
     let sources = &tickets.ticket_keys;
+    let item = |n| locations.item_of_option("ticket_keys", n);
+    no_item_twice(item, sources, mistakes);
     let only_files = sources.iter().all(|s| matches!(s, KeySource::File(_)));
     let is_store = |source: &KeySource| matches!(source, KeySource::Store(_));
     let location = locations.option("ticket_keys");

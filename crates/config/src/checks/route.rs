@@ -1,6 +1,6 @@
 //! Checks within a route.
 
-use crate::checks::common::{protocols, versions};
+use crate::checks::common::{no_item_twice, protocols, versions};
 use crate::input::location::Location;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 /// Reports mistakes within a route.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     identity(route, at, mistakes);
+    lists(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
     protocols(at, "alpn", &route.alpn, mistakes);
     proxy_protocol(route, at, mistakes);
@@ -25,6 +26,26 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     sources(route, at, mistakes);
     first_data(route, at, mistakes);
     super::unused::of_route(route, at, mistakes);
+}
+
+/// Reports items that a list has twice. Lists of addresses, backends, certificates and protocols have checks of
+/// their own.
+fn lists(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let item = |option: &'static str| move |n| at.location(option, Some(n));
+    no_item_twice(item("server_names"), &route.server_names, mistakes);
+    no_item_twice(item("acme"), &route.acme, mistakes);
+    for (option, networks) in [
+        ("accept_proxy_from", &route.accept_proxy_from),
+        ("allow", &route.allow),
+        ("deny", &route.deny),
+    ] {
+        no_item_twice(item(option), networks, mistakes);
+    }
+    no_item_twice(item("suites"), &route.suites, mistakes);
+    no_item_twice(item("groups"), &route.groups, mistakes);
+    let revocation_lists = route.client_crl.iter().map(|path| path.display());
+    no_item_twice(item("client_crl"), revocation_lists, mistakes);
+    no_item_twice(item("client_allow"), &route.client_allow, mistakes);
 }
 
 /// Reports `backend_connect = "first-data"` where the client's address is not known any more by then.

@@ -1,7 +1,6 @@
 //! Checks of routes that share an address. The client's server name and application protocols
 //! choose among them, and every client must match exactly one.
 
-use crate::checks::common::no_item_twice;
 use crate::checks::listeners::item_of;
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
@@ -20,9 +19,6 @@ pub(crate) fn check(
 ) {
     for (index, route) in config.routes.iter().enumerate() {
         let at = locations.section(Section::Route, index);
-        if at.sound(&["server_names"]) {
-            no_item_twice(at, "server_names", &route.server_names, mistakes);
-        }
         pass_through(route, at, mistakes);
     }
     let sound = |index: &usize| {

@@ -511,6 +511,34 @@ fn mistakes_in_backends_are_reported() {
     }
 }
 
+#[test]
+fn no_list_has_an_item_twice() {
+    for (option, first, same) in [
+        ("allow", "10.0.0.1", "10.0.0.1/32"),
+        ("deny", "10.0.0.0/8", "::ffff:10.0.0.0/104"),
+        ("accept_proxy_from", "::1", "::1"),
+        ("suites", "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
+        ("groups", "x25519", "x25519"),
+        ("client_allow", "cn=a", "CN=a"),
+        ("client_crl", "a.pem", "a.pem"),
+        ("server_names", "a.example", "A.example"),
+        ("backend_alpn", "h2", "h2"),
+    ] {
+        let message = errors_of(&format!(
+            "[[route]]\nlisten = ':8443'\nto = '10.0.0.1:80'\nself_signed = 'x'\nmin_version = '1.3'\n\
+             backend_tls = true\nclient_certificates = 'required'\nclient_ca = 'a.pem'\n\
+             {option} = ['{first}', '{same}']\n"
+        ));
+        assert!(message.contains("is listed twice"), "{message}");
+        assert!(message.contains("remove one of the two"), "{message}");
+        assert_eq!(message.matches("error: ").count(), 1, "{message}");
+    }
+    let keys = "ticket_keys = ['file:a', 'file:a']\n[[route]]\nlisten = ':1'\nto = '10.0.0.1:80'\nself_signed = 'x'\n";
+    assert!(errors_of(keys).contains("a` is listed twice"));
+    let servers = "[[originate]]\nlisten = ':8080'\nto = ['10.0.0.1:443', '10.0.0.1:443']\n";
+    assert!(errors_of(servers).contains("`10.0.0.1:443` is listed twice"));
+}
+
 /// Without room, new clients would be closed.
 #[test]
 fn headers_of_silent_clients_need_pending_memory() {
