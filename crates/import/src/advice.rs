@@ -7,6 +7,8 @@ pub(super) const BACKENDS_ARE_VERIFIED: &str = "backends' certificates are alway
     here: name the authority that signs them with `backend_ca` (for a self-signed \
     certificate, the certificate itself), or remove this line if the system trusts it";
 
+pub(super) const BACKEND_VERSIONS: &str = "TLS 1.2 and 1.3 with AEAD suites are used with backends";
+
 pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey -in KEY -out \
     KEY.plain, readable only by root";
 
@@ -104,6 +106,10 @@ pub(super) const HOST_HEADER: &str = "its backends also serve names whose client
 
 pub(super) const CLIENTS_UNCHECKED: &str = "this was checked for clients too: use \
     `client_allow` for the clients to accept, and `client_crl` for those to refuse";
+
+pub(super) const REVOKED_SERVERS: &str = "servers with a revoked certificate were refused, and \
+    are accepted here: keep the other program for these connections, or remove this line to \
+    accept that";
 
 pub(super) const SERVER_NAME_UNCHECKED: &str = "no server name was checked: here the server's \
     certificate must be for the host of `to`, or for `server_name`";

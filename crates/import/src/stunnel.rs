@@ -5,7 +5,7 @@ mod services;
 use std::path::Path;
 
 use crate::advice::{
-    CLIENT_NETWORKS, CLIENTS_UNCHECKED, NOT_VERIFIED, ONE_CA_FILE, PINNED_CLIENTS,
+    CLIENT_NETWORKS, CLIENTS_UNCHECKED, NOT_VERIFIED, ONE_CA_FILE, PINNED_CLIENTS, REVOKED_SERVERS,
     SERVER_NAME_UNCHECKED, STARTTLS,
 };
 use crate::draft::Draft;
@@ -140,7 +140,9 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
         draft.longest("idle_timeout", IDLE_DEFAULT_MS, &service.position, "");
     }
     for entry in &service.entries {
-        rest(entry, service, &mut section, draft);
+        if !check_of_peer(entry, service, &mut section) {
+            rest(entry, service, &mut section, draft);
+        }
     }
     draft.sections.push(section);
 }
@@ -239,10 +241,10 @@ fn trust(service: &Service, section: &mut Section) {
     }
 }
 
-/// Returns whether the service's clients need a certificate.
-fn requires_client_certificates(service: &Service) -> bool {
+/// Returns whether the peer's certificate is verified in any way.
+fn is_verified(service: &Service) -> bool {
     let (chain, peer) = verifies(service);
-    !service.is_on("client") && (chain || peer)
+    chain || peer
 }
 
 /// Converts the verification of client certificates.
@@ -331,8 +333,37 @@ fn crypto(service: &Service, section: &mut Section) {
     }
 }
 
+/// Reports a check of the peer's certificate that Dormouse does not make. Returns `false` if the setting is none.
+fn check_of_peer(one: &StunnelSetting, service: &Service, section: &mut Section) -> bool {
+    let (key, shown) = (one.key.as_str(), one.shown());
+    let to_do = |why: &str| format!("{shown}: {why}");
+    match (key, section.originate) {
+        ("ocspaia", _) if one.value == "no" => {}
+        ("ocspaia" | "ocsp" | "crlfile" | "crlpath" | "checkemail" | "checkip", _)
+            if !is_verified(service) =>
+        {
+            let why = "it had no effect: no certificate was verified";
+            section.leave_out(&one.position, &shown, why);
+        }
+        ("ocspaia" | "ocsp" | "checkemail" | "checkip", false) => {
+            section.add_to_do(&one.position, &to_do(CLIENTS_UNCHECKED));
+        }
+        ("ocspaia" | "ocsp" | "crlfile" | "crlpath", true) => {
+            section.add_to_do(&one.position, &to_do(REVOKED_SERVERS));
+        }
+        ("checkemail", true) => {
+            let why = "the address in the server's certificate is not checked; here the certificate must be for \
+                the host of `to`, or for `server_name`";
+            section.leave_out(&one.position, &shown, why);
+        }
+        _ => return false,
+    }
+    true
+}
+
 fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &mut Draft) {
     let shown = one.shown();
+    let to_do = |why: &str| format!("{shown}: {why}");
     let mut seconds = |name| match one.value.parse::<u64>() {
         Ok(n) => draft.longest(name, n.saturating_mul(1000), &one.position, &shown),
         Err(_) => draft.leave_out(&one.position, &shown, "it is not a number of seconds"),
@@ -358,21 +389,11 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             "tickets are sealed with rotating keys; use `session_cache` to keep sessions on this machine"
         }
         "protocol" => {
-            let what = format!("{shown}: {STARTTLS}");
-            return section.add_to_do(&one.position, &what);
+            return section.add_to_do(&one.position, &to_do(STARTTLS));
         }
-        "ocspaia" | "ocsp" | "checkemail" | "checkip" if requires_client_certificates(service) => {
-            return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
+        "requirecert" if one.value == "yes" && !section.originate && !is_verified(service) => {
+            "certificates were required, but not verified, and none is requested here: set `client_certificates` and `client_ca` to verify them"
         }
-        "ocspaia" | "ocsp" | "checkemail" => "not supported",
-        "requirecert"
-            if one.value == "yes"
-                && !section.originate
-                && !requires_client_certificates(service) =>
-        {
-            "certificates were required, but not verified; without an authority none is requested"
-        }
-        "crlfile" | "crlpath" if section.originate => "revocation lists are for clients only",
         "ciphers" | "ciphersuites" | "curves" if section.originate => {
             "all suites here are AEAD with forward secrecy"
         }
@@ -380,16 +401,27 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             let what = format!("hosts.allow and hosts.deny limited the clients: {CLIENT_NETWORKS}");
             return section.add_to_do(&one.position, &what);
         }
-        "redirect" | "exec" | "execargs" | "pty" | "transparent" | "ident" | "engineid"
-        | "enginenum" | "caengine" | "ticketkeysecret" | "ticketmacsecret" | "sessiond"
+        "redirect" => "clients without a valid certificate are refused here, not redirected",
+        "transparent" => {
+            "use `proxy_protocol` to send clients' addresses to backends that understand it"
+        }
+        "ticketkeysecret" | "ticketmacsecret" | "sessiond" => {
+            "use `ticket_keys` to share sessions among machines"
+        }
+        "exec" | "execargs" | "pty" | "ident" | "engineid" | "enginenum" | "caengine"
         | "socket" | "config" => "no equivalent",
-        "psksecrets" | "pskidentity" => "pre-shared keys (PSK) are not supported",
+        "psksecrets" => {
+            let what = to_do(
+                "pre-shared keys (PSK) are not supported: keep stunnel for the peers that use them",
+            );
+            return section.add_to_do(&one.position, &what);
+        }
+        "pskidentity" => return,
         // 2 is OpenSSL's default, which every suite and key here reaches.
         "securitylevel" if one.value.parse::<u8>().is_ok_and(|level| level > 2) => {
             "keys and suites of 112 bits of security are accepted (level 2); `suites` and `groups` can be limited"
         }
         key if key.starts_with("protocol") || key.starts_with("ocsp") => "no equivalent",
-        "checkip" if !section.originate => "use `client_allow`",
         // Converted already, or without effect.
         _ if is_known(&one.key) || service.find("connect").is_none() => return,
         _ => "no equivalent",

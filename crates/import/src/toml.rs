@@ -30,9 +30,15 @@ pub(super) fn list(items: &[String]) -> String {
     }
 }
 
+/// Returns a list of texts, each once: a list that has an item twice is refused.
 pub(super) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
-    let items: Vec<String> = items.iter().map(|item| quoted(item.as_ref())).collect();
-    format!("[{}]", items.join(", "))
+    let mut all: Vec<String> = Vec::new();
+    for item in items.iter().map(|item| quoted(item.as_ref())) {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    format!("[{}]", all.join(", "))
 }
 
 /// A certificate as other programs name it.

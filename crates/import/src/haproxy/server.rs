@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::BACKENDS_ARE_VERIFIED;
+use crate::advice::{BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, REVOKED_SERVERS};
 use crate::error::Position;
 use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
@@ -214,16 +214,18 @@ fn words(
             "alpn" => settings.protocols = Some(value().to_owned()),
             "source" => source(value(), position, section),
             "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
-            | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "crl-file"
-            | "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" | "track" | "socks4"
-            | "namespace" | "redir" => {
-                let why = if word == "crl-file" {
-                    "revocation lists are for clients only"
-                } else {
-                    "no equivalent"
-                };
+            | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "track"
+            | "socks4" | "namespace" | "redir" => {
                 let shown = format!("{word} {}", value());
-                section.leave_out(position, &shown, why);
+                section.leave_out(position, &shown, "no equivalent");
+            }
+            "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" => {
+                let shown = format!("{word} {}", value());
+                section.leave_out(position, &shown, BACKEND_VERSIONS);
+            }
+            "crl-file" => {
+                let what = format!("crl-file {}: {REVOKED_SERVERS}", value());
+                section.add_to_do(position, &what);
             }
             "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
             | "on-error" | "on-marked-down" | "on-marked-up" | "resolvers" | "resolve-prefer"

@@ -3,7 +3,9 @@
 
 use super::context::Context;
 use super::syntax::Directive;
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
+use crate::advice::{
+    ACCEPTED_BEFORE, CLIENT_NETWORKS, CLIENTS_UNCHECKED, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN,
+};
 use crate::draft::Draft;
 use crate::openssl::version;
 use crate::section::Section;
@@ -183,10 +185,6 @@ pub(super) fn crypto(
             "finite-field Diffie-Hellman is not supported",
         ),
         ("ssl_early_data", "0-RTT data is never accepted"),
-        (
-            "ssl_ocsp",
-            "use `client_crl` to check clients' certificates",
-        ),
         ("ssl_verify_depth", "the depth of chains cannot be set"),
     ] {
         if let Some(one) = find(name).filter(|one| one.word(1) != "off") {
@@ -266,6 +264,11 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
         section.leave_out(&one.position, &one.shown(), why);
     }
     let ca = ca.or(trusted);
+    let ocsp = context.find(server, "ssl_ocsp");
+    if let Some(one) = ocsp.filter(|one| one.word(1) != "off") {
+        let what = format!("{}: {CLIENTS_UNCHECKED}", one.shown());
+        section.add_to_do(&one.position, &what);
+    }
     let crl: Vec<String> = find("ssl_crl").into_iter().collect();
     section.clients(how, ca.as_deref(), &crl);
 }

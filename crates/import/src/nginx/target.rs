@@ -3,8 +3,8 @@
 use super::context::Context;
 use super::syntax::Directive;
 use crate::advice::{
-    BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, ONE_LABEL,
-    nginx_stays,
+    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION,
+    NGINX_SEES_NO_TLS, ONE_LABEL, REVOKED_SERVERS, nginx_stays,
 };
 use crate::draft::Draft;
 use crate::error::Position;
@@ -465,20 +465,21 @@ fn tls(
             quoted_list(&alpn.values().collect::<Vec<_>>()),
         );
     }
+    let is_verified = find("proxy_ssl_verify").is_some_and(|one| one.word(1) == "on");
+    if let Some(one) = find("proxy_ssl_crl").filter(|_| is_verified) {
+        let what = format!("{}: {REVOKED_SERVERS}", one.shown());
+        section.add_to_do(&one.position, &what);
+    }
+    if let Some(one) = find("proxy_ssl_password_file") {
+        section.add_to_do(&one.position, KEYS_ARE_PLAIN);
+    }
     for name in [
-        "proxy_ssl_crl",
         "proxy_ssl_protocols",
         "proxy_ssl_ciphers",
         "proxy_ssl_conf_command",
-        "proxy_ssl_password_file",
     ] {
         if let Some(one) = find(name) {
-            let why = match name {
-                "proxy_ssl_crl" => "revocation lists are for clients only",
-                "proxy_ssl_password_file" => KEYS_ARE_PLAIN,
-                _ => "TLS 1.2 and 1.3 with AEAD suites are used with backends",
-            };
-            section.leave_out(&one.position, &one.shown(), why);
+            section.leave_out(&one.position, &one.shown(), BACKEND_VERSIONS);
         }
     }
 }

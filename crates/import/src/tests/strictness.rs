@@ -218,6 +218,89 @@ fn clients_of_stunnel_need_a_certificate_as_before() {
     assert_eq!(how("requireCert = no\nverifyChain = yes"), "required");
 }
 
+/// Without these checks, peers that were refused would be accepted. stunnel makes none of them without `verifyChain`
+/// or `verifyPeer`.
+#[test]
+fn checks_of_stunnel_that_dormouse_does_not_make_are_things_to_do() {
+    let with = |lines: &str| {
+        let text = format!(
+            "[s]\naccept = 443\nconnect = a.test:80\ncert = a.pem\nCAfile = ca.pem\n{lines}"
+        );
+        import(Program::Stunnel, &text).expect("a valid configuration")
+    };
+    for client in ["", "client = yes\n"] {
+        for check in [
+            "OCSPaia = yes",
+            "OCSP = http://ocsp.test",
+            "CRLfile = revoked.pem",
+        ] {
+            let page = with(&format!("verifyChain = yes\n{check}\n{client}"));
+            let is_converted = client.is_empty() && check.starts_with("CRL");
+            assert_eq!(page.to_do, usize::from(!is_converted), "{}", page.text);
+            let page = with(&format!("{check}\n{client}"));
+            assert_eq!(page.to_do, 0, "{}", page.text);
+            assert!(page.text.contains("it had no effect"), "{}", page.text);
+        }
+    }
+    assert_eq!(with("verifyChain = yes\nOCSPaia = no\n").to_do, 0);
+    assert_eq!(with("PSKsecrets = keys\n").to_do, 1);
+}
+
+/// A revoked certificate was refused.
+#[test]
+fn revocation_lists_for_backends_are_things_to_do() {
+    let haproxy = "listen l
+ bind :443 ssl crt a.pem
+ server a 10.0.0.1:443 ssl verify required ca-file ca.pem crl-file revoked.pem
+";
+    let page = import(Program::Haproxy, haproxy).expect("a valid configuration");
+    assert_reported(&page.text, &["crl-file revoked.pem"], &["(line 3)"]);
+    let nginx = |verify: &str| {
+        let text = format!("stream {{ server {{ listen 443 ssl; proxy_pass 10.0.0.1:443; ssl_certificate a.pem; ssl_certificate_key a.key;
+ proxy_ssl on; proxy_ssl_trusted_certificate ca.pem; proxy_ssl_verify {verify};
+ proxy_ssl_crl revoked.pem;
+}} }}
+");
+        import(Program::Nginx, &text).expect("a valid configuration")
+    };
+    assert_reported(&nginx("on").text, &[], &["(line 3)"]);
+    assert_eq!(nginx("off").to_do, 0);
+}
+
+/// nginx asks the authority about each client.
+#[test]
+fn ocsp_for_clients_of_nginx_is_a_thing_to_do() {
+    let to_do = |more: &str| {
+        let text = format!("stream {{ server {{ listen 443 ssl; proxy_pass 10.0.0.1:80; ssl_certificate a.pem; ssl_certificate_key a.key;
+ ssl_ocsp leaf; ssl_client_certificate ca.pem; {more}
+}} }}
+");
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        page.to_do
+    };
+    assert_eq!(to_do("ssl_verify_client on;"), 1);
+    assert_eq!(to_do(""), 0);
+}
+
+/// The other programs accept lists with an item twice, Dormouse does not.
+#[test]
+fn lists_have_each_item_once() {
+    let hitch = "pem-file = \"a.pem\"
+frontend = \"[*]:8443\"
+backend = \"[127.0.0.1]:80\"
+alpn-protos = \"h2, h2\"
+ecdh-curve = \"X25519:x25519\"
+";
+    let nginx = "stream { server { listen 443 ssl; proxy_pass 10.0.0.1:80; ssl_certificate a.pem; ssl_certificate_key a.key;
+ allow 10.0.0.0/8; allow 10.0.0.0/8; deny 192.0.2.1; deny 192.0.2.1; deny all;
+} }
+";
+    for (program, text) in [(Program::Hitch, hitch), (Program::Nginx, nginx)] {
+        let page = import(program, text).expect("a valid configuration");
+        assert_eq!((page.to_do, errors(&page.text)), (0, 0), "{}", page.text);
+    }
+}
+
 /// A `defaults` section that names another begins with its lines.
 #[test]
 fn defaults_of_haproxy_inherit() {
