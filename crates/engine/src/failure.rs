@@ -290,12 +290,12 @@ impl HandshakeFailure {
         self
     }
 
-    /// Returns the side that ended the handshake: the one that sent the alert or closed.
-    pub fn gave_up(&self) -> &'static str {
-        match self.kind {
-            FailureKind::PeerAlert(_) | FailureKind::PeerClosed => "peer",
-            _ => "us",
-        }
+    /// Returns whether the peer ended the handshake: it sent an alert or closed.
+    pub fn is_by_peer(&self) -> bool {
+        matches!(
+            self.kind,
+            FailureKind::PeerAlert(_) | FailureKind::PeerClosed
+        )
     }
 
     /// Returns the alert that ended the handshake, sent or received.

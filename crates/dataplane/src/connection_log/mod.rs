@@ -74,8 +74,8 @@ pub(crate) struct FailedHandshake<'a> {
     pub(crate) route: Option<&'a str>,
     pub(crate) client: Option<SocketAddr>,
     pub(crate) took_ms: u64,
-    /// The client gave up, not Dormouse.
-    pub(crate) by_client: bool,
+    /// The side that ended it: `client` or `dormouse`.
+    pub(crate) by: &'static str,
     pub(crate) error: &'a str,
 }
 
@@ -269,11 +269,7 @@ impl ConnectionLog {
             bytes_out: 0,
             duration_ms: failed.took_ms,
             end: "handshake_failed",
-            by: if failed.by_client {
-                "client"
-            } else {
-                "dormouse"
-            },
+            by: failed.by,
             error: Some(failed.error),
         };
         let mut waiting = std::mem::take(&mut self.waiting);

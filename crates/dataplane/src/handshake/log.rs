@@ -151,9 +151,11 @@ fn flight_bytes(info: &HandshakeInfo) -> String {
     bytes.map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Logs a handshake that failed with an alert, for `log_handshakes`.
+/// Logs a handshake that failed with an alert, for `log_handshakes`. `by` is the side that ended it, as in the
+/// connection log.
 pub(crate) fn log_failed(
     failure: &HandshakeFailure,
+    by: &str,
     route: Option<&str>,
     peer: &dyn fmt::Display,
     took_ms: u64,
@@ -161,7 +163,7 @@ pub(crate) fn log_failed(
     tracing::info!(
         route,
         peer = %peer,
-        gave_up = failure.gave_up(),
+        by,
         alert = failure.alert().map(alert_name),
         blame = %failure.blame,
         error = failure.reason,
@@ -172,13 +174,13 @@ pub(crate) fn log_failed(
 
 /// Logs a handshake that ended without an alert, for `log_handshakes`.
 pub(crate) fn log_ended(
-    gave_up: &str,
+    by: &str,
     reason: &str,
     route: Option<&str>,
     peer: &dyn fmt::Display,
     took_ms: u64,
 ) {
-    tracing::info!(route, peer = %peer, gave_up, error = reason, took_ms, "handshake failed");
+    tracing::info!(route, peer = %peer, by, error = reason, took_ms, "handshake failed");
 }
 
 /// A handshake with a client, as its log lines describe it.
@@ -207,11 +209,11 @@ pub(crate) fn client_failed<I: Io>(
     count_failed(failure, &work.count);
     let number = handshake.route.map(|(number, _)| number);
     traffic::count_handshake_failed(number, &work.traffic);
-    let by_client = failure.gave_up() == "peer";
-    note_failed(handshake, by_client, &failure.reason, work);
+    let by = side(failure.is_by_peer(), "client");
+    note_failed(handshake, by, &failure.reason, work);
     let (client, route) = (handshake.client, handshake.route_name());
     if handshake.log_each {
-        return log_failed(failure, route, client, handshake.took_ms);
+        return log_failed(failure, by, route, client, handshake.took_ms);
     }
     // A refused certificate has its own burst, so that other failures can't hide it.
     let subject = if is_refused_client(failure) {
@@ -240,18 +242,23 @@ pub(crate) fn client_ended<I: Io>(
     handshake: ClientHandshake<'_>,
     work: &mut Workspace<I>,
 ) {
-    note_failed(handshake, by_client, why, work);
+    let by = side(by_client, "client");
+    note_failed(handshake, by, why, work);
     if handshake.log_each {
-        let gave_up = if by_client { "peer" } else { "us" };
         let (client, route) = (handshake.client, handshake.route_name());
-        log_ended(gave_up, why, route, client, handshake.took_ms);
+        log_ended(by, why, route, client, handshake.took_ms);
     }
+}
+
+/// The side that ended a handshake, in the words of the connection log. `peer`: the other side's word.
+pub(crate) fn side(is_peer: bool, peer: &'static str) -> &'static str {
+    if is_peer { peer } else { "dormouse" }
 }
 
 /// Writes the line of the connection log.
 fn note_failed<I: Io>(
     handshake: ClientHandshake<'_>,
-    by_client: bool,
+    by: &'static str,
     error: &str,
     work: &mut Workspace<I>,
 ) {
@@ -259,7 +266,7 @@ fn note_failed<I: Io>(
         route: handshake.route_name(),
         client: handshake.client.address(),
         took_ms: handshake.took_ms,
-        by_client,
+        by,
         error,
     });
 }

@@ -359,11 +359,14 @@ impl Outbound {
         if cx.settings.limits.log_handshakes {
             let server = &target.name;
             match failure {
-                Failure::Handshake(failure) => log::log_failed(failure, name, server, took_ms),
-                Failure::Connection(reason) => {
-                    log::log_ended("peer", reason, name, server, took_ms)
+                Failure::Handshake(failure) => {
+                    let by = log::side(failure.is_by_peer(), "backend");
+                    log::log_failed(failure, by, name, server, took_ms);
                 }
-                Failure::Time(reason) => log::log_ended("us", reason, name, server, took_ms),
+                Failure::Connection(reason) => {
+                    log::log_ended("backend", reason, name, server, took_ms)
+                }
+                Failure::Time(reason) => log::log_ended("dormouse", reason, name, server, took_ms),
             }
         }
         if let Some(more) = more {

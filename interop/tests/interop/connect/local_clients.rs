@@ -517,7 +517,7 @@ fn log_handshakes_writes_a_line_for_every_handshake() {
     assert!(client.tcp.read(&mut [0; 1]).is_err(), "expected a reset");
     let line = connect.process.wait_for_line("handshake failed", PATIENCE);
     for part in [
-        "gave_up=us",
+        "by=dormouse",
         "alert=bad_certificate",
         "took_ms=",
         "not for db.example",
