@@ -54,25 +54,40 @@ impl<const CONNECT: bool> FromArgMatches for OptionFlags<CONNECT> {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for (id, flag) in ids(Self::SECTION) {
+        for (id, flag, is_list) in ids(Self::SECTION) {
             let values = matches.get_many::<String>(id).into_iter().flatten();
-            self.given
-                .extend(values.map(|value| Flag::new(flag.clone(), value)));
+            for value in values {
+                let items = if is_list {
+                    items(value)
+                } else {
+                    vec![value.clone()]
+                };
+                let flags = items.into_iter().map(|item| Flag::new(&flag, item));
+                self.given.extend(flags);
+            }
         }
         Ok(())
     }
 }
 
-/// Returns every argument with the name of its flag.
-fn ids(section: Section) -> impl Iterator<Item = (&'static str, String)> {
+/// Splits the value of a list's flag at its commas. `\,` is a comma within an item.
+fn items(value: &str) -> Vec<String> {
+    // No argument of a program has a zero byte.
+    let value = value.replace("\\,", "\0");
+    let items = value.split(',').map(|item| item.replace('\0', ","));
+    items.collect()
+}
+
+/// Returns every argument with the name of its flag, and whether it is a list's.
+fn ids(section: Section) -> impl Iterator<Item = (&'static str, String, bool)> {
     let of_process = Config::PROCESS_OPTIONS
         .iter()
         .flat_map(|group| group.options);
     let of_table = section.options().options.iter().chain(of_process);
     of_table
         .filter(|spec| spec.name != CERTIFICATES)
-        .map(|spec| (spec.name, spec.flag()))
-        .chain([("cert", "cert".to_owned()), ("key", "key".to_owned())])
+        .map(|spec| (spec.name, spec.flag(), spec.kind.list))
+        .chain(["cert", "key"].map(|name| (name, name.to_owned(), false)))
 }
 
 fn arg(spec: &'static OptionSpec) -> Arg {
@@ -104,8 +119,6 @@ fn arg(spec: &'static OptionSpec) -> Arg {
             .require_equals(true)
             .default_missing_value("true")
             .action(ArgAction::Append)
-    } else if spec.kind.list {
-        arg.action(ArgAction::Append).value_delimiter(',')
     } else {
         arg.action(ArgAction::Append)
     }
@@ -148,4 +161,19 @@ fn certificate_args(connect: bool) -> [Arg; 2] {
             "Private key of the certificate as PEM, if the file of --cert has none",
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::items;
+
+    #[test]
+    fn a_comma_behind_a_backslash_does_not_separate_items() {
+        assert_eq!(items("h2"), ["h2"]);
+        assert_eq!(items("cn=a,cn=b"), ["cn=a", "cn=b"]);
+        assert_eq!(
+            items(r"cn=Smith\, Ann,cn=b\c"),
+            ["cn=Smith, Ann", r"cn=b\c"]
+        );
+    }
 }

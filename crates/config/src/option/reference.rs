@@ -19,7 +19,7 @@ route follows a line `[[route]]`, each origination a line `[[originate]]`. Each 
 is also a flag, with `-` for `_` (`--handshake-timeout 5s`): `dormouse serve` takes the options
 of a route, `dormouse connect` those of an origination, and both take those of the program, where
 a flag overrides the file. A flag for a list may be given several times, or once with commas
-between the items. Certificates are given as `--cert FILE --key FILE`.
+between the items, in which `\\,` is a comma. Certificates are given as `--cert FILE --key FILE`.
 
 - A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
   All units count by 1024.
