@@ -57,7 +57,7 @@ use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
-use dormouse_routes::identities::Identities;
+use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{Direction, Route};
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
@@ -92,7 +92,7 @@ pub(crate) struct Inheritance {
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// Parsed certificates and keys of the routes.
-    pub(crate) identities: Identities,
+    pub(crate) parsed: Parsed,
     /// TLS contexts that are still to be built for the routes.
     pub(crate) late: Option<LateContexts>,
     /// Each listener with the numbers of its routes.
@@ -355,7 +355,7 @@ impl<I: Io> Worker<I> {
                 startup, reloader, ..
             } = &mut self.lifecycle;
             let routes = &mut self.cx.settings.routes;
-            match startup.turn(self.events.is_empty(), routes, &mut reloader.identities) {
+            match startup.turn(self.events.is_empty(), routes, &mut reloader.parsed) {
                 Progress::Continues => {}
                 Progress::Done => self.report(&WorkerReport::Ready),
                 Progress::Failed(error) => {
@@ -428,7 +428,7 @@ impl<I: Io> Worker<I> {
             mut slots,
             parts,
             routes,
-            identities,
+            parsed,
             late,
             listeners,
             limits,
@@ -463,7 +463,7 @@ impl<I: Io> Worker<I> {
         let lifecycle = Lifecycle {
             orders,
             startup: Startup::new(late),
-            reloader: Reloader::new(handover, remembered, identities, set_logs),
+            reloader: Reloader::new(handover, remembered, parsed, set_logs),
             drain: None,
             stop: None,
             orphaned_until_ms: None,

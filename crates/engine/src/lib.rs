@@ -66,7 +66,7 @@ pub use sessions::server_sessions::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
 pub use sessions::tickets::{TicketKeys, TicketSettings};
-pub use x509::client_auth::ClientCertificates;
+pub use x509::client_auth::{ClientCertificates, ClientVerifier};
 pub use x509::client_rules::ClientRule;
 pub use x509::identity::{Algorithms, Identity, IdentityWarning};
 pub use x509::identity_error::{IdentityError, IdentityProblem};

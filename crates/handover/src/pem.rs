@@ -72,14 +72,21 @@ pub struct ClientTrust {
 impl ClientTrust {
     /// Converts to the engine's settings.
     pub fn settings(&self) -> ClientCertificates {
+        let crls = self.crls.iter();
+        ClientCertificates {
+            crls: crls
+                .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
+                .collect(),
+            ..self.settings_without_lists()
+        }
+    }
+
+    /// As [`ClientTrust::settings`], for a context that gets the revocation lists in its verifier.
+    pub fn settings_without_lists(&self) -> ClientCertificates {
         ClientCertificates {
             required: self.required,
             roots: self.roots.clone().into_bytes(),
-            crls: self
-                .crls
-                .iter()
-                .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
-                .collect(),
+            crls: Vec::new(),
             allow: self.allow.iter().map(ClientMatch::rule).collect(),
         }
     }

@@ -1,7 +1,7 @@
 //! TLS contexts of routes: certificates, suites and tickets, parsed once for all connections.
 
 use crate::engine_values::{alpn, group, suite, version};
-use crate::identities::Identities;
+use crate::parsed::Parsed;
 use crate::route::{Direction, Route};
 use crate::session_cache::SessionCache;
 use dormouse_config::{self as config, Config, NameUnknown, seconds};
@@ -22,7 +22,7 @@ pub fn routes(
     ticket_keys: &[u8],
     backends: &Backends,
     sessions: Option<&SessionCache>,
-    known: &mut Identities,
+    known: &mut Parsed,
 ) -> Result<Vec<Route>, String> {
     let none = Vec::new();
     let trusts = clients.iter().chain(std::iter::repeat(&None));
@@ -94,12 +94,8 @@ impl LateContexts {
     }
 
     /// Builds the next context. Returns `false` when all are built. An error names the route and the
-    /// reason. Parsed identities stay in `known` for a later reload.
-    pub fn load_next(
-        &mut self,
-        routes: &mut [Route],
-        known: &mut Identities,
-    ) -> Result<bool, String> {
+    /// reason. What was parsed stays in `known` for a later reload.
+    pub fn load_next(&mut self, routes: &mut [Route], known: &mut Parsed) -> Result<bool, String> {
         let n = self.next;
         self.next += 1;
         let config = &self.handover.config;
@@ -153,11 +149,11 @@ fn context(
     (pems, clients): (&[Pem], &Option<ClientTrust>),
     ticket_keys: &[u8],
     sessions: Option<&SessionCache>,
-    known: &mut Identities,
+    known: &mut Parsed,
 ) -> Result<ServerContext, String> {
     let identities: Result<Vec<Identity>, _> = pems
         .iter()
-        .map(|pem| known.of(pem).map_err(|e| e.to_string()))
+        .map(|pem| known.identity(pem).map_err(|e| e.to_string()))
         .collect();
     let mut settings = ServerSettings::new(identities?);
     settings.alpn = alpn(&route.alpn);
@@ -190,6 +186,10 @@ fn context(
         NameUnknown::Refuse => UnknownName::Refuse,
     };
     settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
-    settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
+    if let Some(clients) = clients {
+        let verifier = known.verifier(clients).map_err(|e| e.to_string())?;
+        settings.client_verifier = Some(verifier);
+        settings.client_certificates = Some(clients.settings_without_lists());
+    }
     ServerContext::new(settings).map_err(|e| e.to_string())
 }

@@ -5,8 +5,8 @@ use crate::material::Material;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
 use dormouse_routes::contexts;
-use dormouse_routes::identities::Identities;
 use dormouse_routes::origin::{self, WorkerNumber};
+use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::Backends;
 
@@ -25,7 +25,7 @@ pub(crate) fn of_routes(
         backends,
         None,
         // Main has no use for parsed certificates.
-        &mut Identities::default(),
+        &mut Parsed::default(),
     )
 }
 

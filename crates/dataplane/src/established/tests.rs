@@ -21,7 +21,7 @@ use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_record::{GCM_UNITS_MAX, KeyIv, Role, Suite};
-use dormouse_routes::identities::Identities;
+use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{Access, Direction, Route};
 use dormouse_routes::socket_options::SocketOptions;
 use dormouse_tables::backends::Backends;
@@ -155,7 +155,7 @@ impl World {
                     slots,
                     parts,
                     routes: vec![route],
-                    identities: Identities::default(),
+                    parsed: Parsed::default(),
                     listeners: Vec::new(),
                     late: None,
                     limits: limits(),

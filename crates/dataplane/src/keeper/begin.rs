@@ -18,8 +18,8 @@ use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
-use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
+use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route;
 use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
@@ -103,11 +103,11 @@ pub(crate) fn begin<I: Io>(
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions.clone());
-    let mut identities = Identities::default();
+    let mut parsed = Parsed::default();
     if adopted.live == 0 {
         // No connection waits, so certificates are parsed now, and errors in them are reported at once.
         while late
-            .load_next(&mut routes, &mut identities)
+            .load_next(&mut routes, &mut parsed)
             .map_err(io::Error::other)?
         {}
         contexts::warm_up(&routes)?;
@@ -127,7 +127,7 @@ pub(crate) fn begin<I: Io>(
         slots,
         parts,
         routes,
-        identities,
+        parsed,
         late: (adopted.live > 0).then_some(late),
         listeners: descriptors.doors(),
         limits,

@@ -20,8 +20,8 @@ use dormouse_handover::notes::Notes;
 use dormouse_handover::{Descriptors, Handover, OriginPem};
 use dormouse_reactor::Fd;
 use dormouse_routes::contexts;
-use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
+use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{self, Route};
 use dormouse_routes::session_cache::SessionCache;
 use std::hash::{BuildHasher as _, RandomState};
@@ -33,8 +33,8 @@ pub(crate) struct Reloader {
     /// Descriptor at which the next worker finds its handover; a reload replaces the file behind it.
     handover: Fd,
     remembered: Remembered,
-    /// Parsed certificates and keys.
-    pub(crate) identities: Identities,
+    /// Parsed certificates, keys and revocation lists.
+    pub(crate) parsed: Parsed,
     /// Listeners that main has sent ahead of a reload.
     arrived: Vec<Fd>,
     set_logs: fn(&Log),
@@ -45,13 +45,13 @@ impl Reloader {
     pub(crate) fn new(
         handover: Fd,
         remembered: Remembered,
-        identities: Identities,
+        parsed: Parsed,
         set_logs: fn(&Log),
     ) -> Reloader {
         Reloader {
             handover,
             remembered,
-            identities,
+            parsed,
             arrived: Vec::new(),
             set_logs,
         }
@@ -99,7 +99,7 @@ impl Reloader {
             &handover.ticket_keys,
             &work.backends,
             sessions.as_ref(),
-            &mut self.identities,
+            &mut self.parsed,
         )
         .map_err(io::Error::other)?;
         contexts::make_backend_contexts(&handover.config, &handover.backend_tls, &mut routes)

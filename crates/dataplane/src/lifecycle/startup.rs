@@ -1,7 +1,7 @@
 //! Startup of a worker with connections: it serves them before it parses certificates.
 
 use dormouse_routes::contexts::LateContexts;
-use dormouse_routes::identities::Identities;
+use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::Route;
 
 /// Busy turns of the loop between two certificates.
@@ -51,7 +51,7 @@ impl Startup {
         &mut self,
         is_idle: bool,
         routes: &mut [Route],
-        identities: &mut Identities,
+        parsed: &mut Parsed,
     ) -> Progress {
         self.turns = self.turns.saturating_add(1);
         if !is_idle && self.turns < TURNS_FIRST {
@@ -61,7 +61,7 @@ impl Startup {
         let Some(late) = &mut self.late else {
             return Progress::Continues;
         };
-        match late.load_next(routes, identities) {
+        match late.load_next(routes, parsed) {
             Ok(true) => Progress::Continues,
             Ok(false) => {
                 self.late = None;

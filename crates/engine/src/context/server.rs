@@ -23,7 +23,7 @@ use crate::hooks::secret_log::SecretLog;
 use crate::sessions::server_sessions::ServerSessions;
 use crate::sessions::server_store::SealedStore;
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
-use crate::x509::client_auth::{ClientAuth, ClientCertificates};
+use crate::x509::client_auth::{ClientAuth, ClientCertificates, ClientVerifier};
 use crate::x509::identity::{Algorithms, Identity, Stapled};
 
 /// TLS settings of a server.
@@ -50,6 +50,9 @@ pub struct ServerSettings {
     pub sessions_by_id: Option<Arc<dyn ServerSessions>>,
     /// Client certificates; `None`: none are requested.
     pub client_certificates: Option<ClientCertificates>,
+    /// The verifier of `client_certificates`, from [`ClientCertificates::verifier`], if other contexts share it; its
+    /// revocation lists count. `None`: this context parses authorities and lists itself.
+    pub client_verifier: Option<ClientVerifier>,
     /// What happens if no certificate covers the requested name.
     pub unknown_name: UnknownName,
     /// Names whose certificates are not issued yet. A client that requests one of them is refused, unless
@@ -90,6 +93,7 @@ impl ServerSettings {
             sessions: None,
             sessions_by_id: None,
             client_certificates: None,
+            client_verifier: None,
             unknown_name: UnknownName::Default,
             awaited: Vec::new(),
             chooser: None,
@@ -124,8 +128,8 @@ impl ServerContext {
         let time = Arc::new(CallerTime);
         let client_auth = match &settings.client_certificates {
             Some(asked) => {
-                let judge = settings.judge.clone();
-                Some(Arc::new(ClientAuth::new(asked, &provider, judge)?))
+                let (shared, judge) = (settings.client_verifier, settings.judge.clone());
+                Some(Arc::new(ClientAuth::new(asked, shared, &provider, judge)?))
             }
             None => None,
         };

@@ -71,9 +71,9 @@ impl ClientCertificates {
         warnings
     }
 
-    /// Checks that the settings can be used.
-    pub fn check(&self) -> Result<(), SettingsError> {
-        ClientAuth::with_roots(self, &provider(&Group::ALL)?).map(|_| ())
+    /// Parses the authorities and the revocation lists. Several contexts can share the result.
+    pub fn verifier(&self) -> Result<ClientVerifier, SettingsError> {
+        ClientVerifier::new(self, &provider(&Group::ALL)?)
     }
 
     fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, SettingsError> {
@@ -113,10 +113,30 @@ impl ClientCertificates {
     }
 }
 
+/// Parsed authorities and revocation lists. Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub struct ClientVerifier(Arc<dyn ClientCertVerifier>);
+
+impl ClientVerifier {
+    fn new(
+        settings: &ClientCertificates,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<ClientVerifier, SettingsError> {
+        let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
+        // `ClientAuth` knows whether a certificate is required.
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .with_crls(settings.lists()?)
+            .enforce_revocation_expiration()
+            .build()
+            .map(ClientVerifier)
+            .map_err(|e| SettingsError::ClientCrl(e.to_string()))
+    }
+}
+
 /// The client verifier of one context.
 pub(crate) struct ClientAuth {
     /// `None` if there are no roots, and the caller decides alone.
-    inner: Option<Arc<dyn ClientCertVerifier>>,
+    inner: Option<ClientVerifier>,
     required: bool,
     judge: Option<Arc<dyn JudgeCertificate>>,
     algorithms: WebPkiSupportedAlgorithms,
@@ -127,12 +147,14 @@ pub(crate) struct ClientAuth {
 impl ClientAuth {
     pub(crate) fn new(
         settings: &ClientCertificates,
+        shared: Option<ClientVerifier>,
         provider: &Arc<CryptoProvider>,
         judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<ClientAuth, SettingsError> {
-        let inner = match settings.roots.is_empty() && judge.is_some() {
-            true => None,
-            false => Some(ClientAuth::with_roots(settings, provider)?),
+        let inner = match shared {
+            Some(shared) => Some(shared),
+            None if settings.roots.is_empty() && judge.is_some() => None,
+            None => Some(ClientVerifier::new(settings, provider)?),
         };
         Ok(ClientAuth {
             inner,
@@ -142,23 +164,6 @@ impl ClientAuth {
             allow: settings.allow.clone(),
             policy: settings.policy(),
         })
-    }
-
-    fn with_roots(
-        settings: &ClientCertificates,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ClientCertVerifier>, SettingsError> {
-        let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
-        let mut builder =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-                .with_crls(settings.lists()?)
-                .enforce_revocation_expiration();
-        if !settings.required {
-            builder = builder.allow_unauthenticated();
-        }
-        builder
-            .build()
-            .map_err(|e| SettingsError::ClientCrl(e.to_string()))
     }
 
     pub(crate) fn policy(&self) -> [u8; POLICY_LEN] {
@@ -189,7 +194,7 @@ impl ClientAuth {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let inner = self.inner.as_ref();
-        let of_roots = inner.map(|inner| inner.verify_client_cert(own, intermediates, now));
+        let of_roots = inner.map(|inner| inner.0.verify_client_cert(own, intermediates, now));
         let shown = Shown {
             end_entity: own,
             intermediates,
@@ -240,7 +245,7 @@ impl ClientCertVerifier for ClientAuth {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner
             .as_ref()
-            .map_or(&[], |inner| inner.root_hint_subjects())
+            .map_or(&[], |inner| inner.0.root_hint_subjects())
     }
 
     fn verify_client_cert(
@@ -311,7 +316,7 @@ mod tests {
             allow: Vec::new(),
         };
         let client_auth =
-            ClientAuth::new(&settings, &provider(&Group::ALL).unwrap(), None).unwrap();
+            ClientAuth::new(&settings, None, &provider(&Group::ALL).unwrap(), None).unwrap();
         let (before, during, after) = (at(1_735_000_000), at(1_740_000_000), at(1_760_000_000));
         for (now, good) in [(before, false), (during, true), (after, false)] {
             let (scope, judged) = enter(CallScope::new(), || {

@@ -46,17 +46,34 @@ pub(crate) fn load_client_trust(
     config: &Config,
     findings: &mut Findings,
 ) -> Vec<Option<ClientTrust>> {
-    let all = config.routes.iter().enumerate();
-    all.map(|(index, route)| clients_of(index, route, findings))
-        .collect()
+    let mut read = HashMap::new();
+    let all = config.routes.iter().enumerate().map(|(index, route)| {
+        let required = match route.client_certificates {
+            ClientAsk::None => return None,
+            ClientAsk::Optional => false,
+            ClientAsk::Required => true,
+        };
+        // Files that several routes name are read and parsed once: a revocation list may have many megabytes.
+        let (roots, crls) = match read.entry((&route.client_ca, &route.client_crl)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(read_trust(index, route, findings)?),
+        };
+        Some(ClientTrust {
+            required,
+            roots: roots.clone(),
+            crls: crls.clone(),
+            allow: route.client_allow.clone(),
+        })
+    });
+    all.collect()
 }
 
-fn clients_of(index: usize, route: &Route, findings: &mut Findings) -> Option<ClientTrust> {
-    let required = match route.client_certificates {
-        ClientAsk::None => return None,
-        ClientAsk::Optional => false,
-        ClientAsk::Required => true,
-    };
+/// Reads and checks the CAs and revocation lists of a route: PEM, and the name and PEM of each list.
+fn read_trust(
+    index: usize,
+    route: &Route,
+    findings: &mut Findings,
+) -> Option<(String, Vec<(String, String)>)> {
     let place = Place::of_route(index, "client_ca");
     let ca = route.client_ca.as_deref()?;
     let roots = read_all(ca, "authority");
@@ -70,20 +87,21 @@ fn clients_of(index: usize, route: &Route, findings: &mut Findings) -> Option<Cl
     let roots = roots.map_err(|why| findings.error(place, why)).ok()?;
     let crls: Option<Vec<_>> = crls.into_iter().collect();
     let trust = ClientTrust {
-        required,
+        required: true,
         roots: roots.into_iter().map(|(_, text)| text + "\n").collect(),
         crls: crls?.into_iter().flatten().collect(),
-        allow: route.client_allow.clone(),
+        allow: Vec::new(),
     };
-    findings.warnings(place, trust.settings().warnings(unix_time()));
-    if let Err(why) = trust.settings().check() {
+    let settings = trust.settings();
+    findings.warnings(place, settings.warnings(unix_time()));
+    if let Err(why) = settings.verifier() {
         let place = match why {
             SettingsError::ClientCrl(_) => Place::of_route(index, "client_crl"),
             _ => place,
         };
         findings.error(place, format!("{}: {why}", ca.display()));
     }
-    Some(trust)
+    Some((trust.roots, trust.crls))
 }
 
 /// The text of a file, or of all files of a directory, each with its path.

@@ -1,0 +1,135 @@
+//! Cache of parsed certificates, keys and revocation lists, by the content of their files. When one of many
+//! certificates changes, only that one is parsed, so a reload blocks the worker's loop only briefly. Routes with
+//! the same authorities and revocation lists share one copy, because a list may have many megabytes.
+
+use dormouse_engine::{ClientVerifier, Identity, IdentityError, SettingsError};
+use dormouse_handover::{ClientTrust, Pem};
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+
+/// What was parsed for the running configuration.
+#[derive(Default)]
+pub struct Parsed {
+    identities: HashMap<u64, Used<Identity>>,
+    verifiers: HashMap<u64, Used<ClientVerifier>>,
+    hasher: RandomState,
+    round: u64,
+}
+
+/// A parsed value.
+struct Used<T> {
+    value: T,
+    /// Round in which it was last used.
+    round: u64,
+}
+
+impl Parsed {
+    /// Returns the identity in `pem`, from the cache if it was parsed before.
+    pub(crate) fn identity(&mut self, pem: &Pem) -> Result<Identity, IdentityError> {
+        let id = self.hasher.hash_one((&pem.chain, &pem.key, &pem.ocsp));
+        if let Some(known) = known(&mut self.identities, id, self.round) {
+            return Ok(known);
+        }
+        let identity = pem.identity()?;
+        // An OCSP response that is not valid yet may become valid, so the identity is parsed again.
+        if pem.ocsp.is_empty() || identity.is_stapled() {
+            let (value, round) = (identity.clone(), self.round);
+            self.identities.insert(id, Used { value, round });
+        }
+        Ok(identity)
+    }
+
+    /// Returns the verifier of client certificates for these authorities and revocation lists, from the cache if they
+    /// were parsed before.
+    pub(crate) fn verifier(
+        &mut self,
+        trust: &ClientTrust,
+    ) -> Result<ClientVerifier, SettingsError> {
+        let id = self.hasher.hash_one((&trust.roots, &trust.crls));
+        if let Some(known) = known(&mut self.verifiers, id, self.round) {
+            return Ok(known);
+        }
+        let verifier = trust.settings().verifier()?;
+        let (value, round) = (verifier.clone(), self.round);
+        self.verifiers.insert(id, Used { value, round });
+        Ok(verifier)
+    }
+
+    /// Drops what was not used since the last call: certificates with their keys, and revocation lists.
+    pub(crate) fn forget_others(&mut self) {
+        let round = self.round;
+        self.identities.retain(|_, known| known.round == round);
+        self.verifiers.retain(|_, known| known.round == round);
+        self.round += 1;
+    }
+}
+
+fn known<T: Clone>(all: &mut HashMap<u64, Used<T>>, id: u64, round: u64) -> Option<T> {
+    let known = all.get_mut(&id)?;
+    known.round = round;
+    Some(known.value.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pem(name: &str) -> Pem {
+        let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
+        Pem {
+            name: name.to_owned(),
+            key_name: name.to_owned(),
+            chain,
+            ocsp: Vec::new(),
+            ocsp_from_file: false,
+            is_pushed: false,
+            key: key.to_string(),
+        }
+    }
+
+    #[test]
+    fn unused_identities_are_dropped() {
+        let (one, two) = (pem("one.example"), pem("two.example"));
+        let mut parsed = Parsed::default();
+        for _ in 0..2 {
+            let identity = parsed.identity(&one).expect("an identity");
+            assert_eq!(identity.names(), ["one.example"]);
+            parsed.identity(&two).expect("an identity");
+            assert_eq!(parsed.identities.len(), 2);
+        }
+        parsed.forget_others();
+        parsed.identity(&one).expect("an identity");
+        parsed.forget_others();
+        assert_eq!(parsed.identities.len(), 1);
+        // A key of another certificate is refused each time.
+        let mut mixed = one.clone();
+        mixed.key.clone_from(&two.key);
+        for _ in 0..2 {
+            assert!(parsed.identity(&mixed).is_err());
+        }
+    }
+
+    #[test]
+    fn routes_with_the_same_authorities_share_one_verifier() {
+        let trust = |name: &str, required| ClientTrust {
+            required,
+            roots: pem(name).chain.clone(),
+            crls: Vec::new(),
+            allow: Vec::new(),
+        };
+        let (one, two) = (trust("one.example", true), trust("two.example", true));
+        let mut same = one.clone();
+        same.required = false;
+        let mut parsed = Parsed::default();
+        for _ in 0..2 {
+            for trust in [&one, &same, &two] {
+                parsed.verifier(trust).expect("authorities");
+            }
+            assert_eq!(parsed.verifiers.len(), 2);
+            parsed.forget_others();
+        }
+        parsed.verifier(&two).expect("authorities");
+        parsed.forget_others();
+        assert_eq!(parsed.verifiers.len(), 1);
+    }
+}
