@@ -32,6 +32,7 @@ pub mod process;
 pub mod requirement;
 pub mod scene;
 pub mod slots;
+pub mod slow_disk;
 pub mod stack;
 pub mod terminator;
 pub mod tools;

@@ -257,9 +257,8 @@ impl Serving {
 
     /// Rotates ticket keys now.
     pub(crate) fn rotate_ticket_keys_now(&mut self) -> Result<(), String> {
-        let saved = self
-            .ticket_keys
-            .rotate_now(unix_time(), &self.memory.counters)?;
+        let counters = &self.memory.counters;
+        self.ticket_keys.rotate_now(unix_time(), counters)?;
         self.pairs.order_all(&self.ticket_keys_order());
         saved.map_err(|why| {
             format!("new ticket keys are in use, but a restart returns to the previous ones: {why}")

@@ -5,7 +5,9 @@
 //!   acme_folder/HOST/NAME.pem        the certificate for NAME, its chain and its key
 //! ```
 //!
-//! A file is replaced as a whole: written under another name, then renamed.
+//! A file is replaced as a whole: written under another name, then renamed. Main does not wait until the disk has a
+//! certificate, which takes seconds on a busy disk: after a power failure the next start orders another. The account is
+//! written once, and some servers accept an External Account Binding once, so main waits for that.
 
 use super::files::can_write_into;
 use super::pair::{keep_response, read_pair, warnings_of};
@@ -16,7 +18,7 @@ use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
 use dormouse_helpers::private_file::read_private;
-use dormouse_reactor::file::replace_private;
+use dormouse_reactor::file::{replace_private, replace_private_soon};
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -133,7 +135,8 @@ pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String>
         }
     }
     let folder = folder(config);
-    write(&folder, &format!("{name}.pem"), text.as_bytes())
+    make(&folder)
+        .and_then(|()| replace_private_soon(&folder.join(format!("{name}.pem")), text.as_bytes()))
         .map_err(|error| format!("{}/{name}.pem: {error}", folder.display()))
 }
 
@@ -174,7 +177,9 @@ pub(crate) fn keep_account(config: &Config, account: &Account) -> Result<(), Str
     let folder = folder(config);
     serde_json::to_writer(&mut *text, account)
         .map_err(io::Error::other)
-        .and_then(|()| write(&folder, ACCOUNT, &text))
+        .and_then(|()| make(&folder))
+        .and_then(|()| replace_private(&folder.join(ACCOUNT), &text))
+        .and_then(|()| fs::File::open(&folder)?.sync_all())
         .map_err(|error| format!("{}/{ACCOUNT}: {error}", folder.display()))
 }
 
@@ -195,14 +200,15 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
     Ok(Some(Zeroizing::new(key.to_owned())))
 }
 
-/// Replaces a file as a whole, readable only by its owner.
-fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    if !folder.is_dir() {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder)?;
+/// Creates the folder, for its owner alone.
+fn make(folder: &Path) -> io::Result<()> {
+    match folder.is_dir() {
+        true => Ok(()),
+        false => {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(folder)
+        }
     }
-    replace_private(&folder.join(name), bytes)?;
-    fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -215,9 +221,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (inner, old) = (folder.path().join("x/y"), folder.path().join("old"));
         fs::write(&old, "old").expect("written");
-        write(&inner, "a.pem", b"one").expect("written");
+        let write = |text: &[u8]| {
+            make(&inner).and_then(|()| replace_private_soon(&inner.join("a.pem"), text))
+        };
+        write(b"one").expect("written");
         std::os::unix::fs::symlink(&old, inner.join("a.pem.new")).expect("a link");
-        write(&inner, "a.pem", b"two").expect("written again");
+        write(b"two").expect("written again");
         assert_eq!(fs::read(inner.join("a.pem")).expect("read"), b"two");
         assert_eq!(fs::read(&old).expect("read"), b"old", "no link is followed");
         let mode = |path: &Path| {

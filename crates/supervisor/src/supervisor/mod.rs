@@ -45,6 +45,9 @@ use std::time::Duration;
 const CHILDREN_EXIT_MS: u64 = 1_000;
 const CHILDREN_POLL: Duration = Duration::from_millis(2);
 
+/// Interval at which main looks whether rotated ticket keys are saved, while an order waits for that.
+const SAVED_POLL_MS: u64 = 20;
+
 /// Time for workers without a keeper to stop, in addition to the grace for pending work.
 const STOP_MS: u64 = 5_000;
 
@@ -88,6 +91,8 @@ pub(crate) struct Supervisor {
     reload: ReloadReport,
     drain: Drain,
     upgrade: Option<Upgrade>,
+    /// Orders to rotate ticket keys that wait until the keys are saved.
+    rotations: Vec<u64>,
     recount: Recount,
     notifier: Notifier,
     poller: Poller,
@@ -131,6 +136,7 @@ impl Supervisor {
             reload: ReloadReport::default(),
             drain: Drain::default(),
             upgrade: None,
+            rotations: Vec::new(),
             recount: Recount::default(),
             notifier: Notifier::from_environment(),
             poller,
@@ -233,6 +239,7 @@ impl Supervisor {
             self.serving.pairs.kill_without_keeper();
         }
         self.serving.rotate_ticket_keys(&self.poller);
+        self.answer_rotations();
         if let Some(why) = self.upgrade.as_ref().and_then(Upgrade::late) {
             self.fail_upgrade(&why);
         }
@@ -284,6 +291,7 @@ impl Supervisor {
         let left = [
             serving.ticket_keys.until_due_ms(unix_time()),
             self.upgrade.as_ref().map(Upgrade::until_late_ms),
+            (!self.rotations.is_empty()).then_some(SAVED_POLL_MS),
             sessions.and_then(SessionFiles::until_save_ms),
         ];
         let at = at.into_iter().flatten().map(until_ms);
@@ -314,6 +322,7 @@ impl Supervisor {
     }
 
     fn end(mut self) -> Result<(), ServeError> {
+        self.finish_rotations();
         // Control sends its pending answers before it exits.
         self.attend_to_control();
         if let Some(control) = &mut self.control {

@@ -9,6 +9,9 @@ use dormouse_handover::control::{
 };
 use dormouse_reactor::process;
 
+const ROTATED: &str =
+    "new ticket keys are in use; tickets of the previous key stay valid until the next rotation";
+
 impl Supervisor {
     pub(super) fn on_control(&mut self) {
         let control = self.control.as_ref();
@@ -41,11 +44,13 @@ impl Supervisor {
             AdminOrder::LogLevel(level) => {
                 self.change(id, |config| Ok(set_log_level(config, level)))
             }
-            AdminOrder::RotateTicketKeys => {
-                let result = self.serving.rotate_ticket_keys_now();
-                let words = "new ticket keys are in use; tickets of the previous key stay valid until the next rotation";
-                self.answer(id, result.map(|()| words.to_owned()));
-            }
+            AdminOrder::RotateTicketKeys => match self.serving.rotate_ticket_keys_now() {
+                Ok(()) => {
+                    self.rotations.push(id);
+                    self.answer_rotations();
+                }
+                Err(why) => self.answer(id, Err(why)),
+            },
             AdminOrder::PushCertificate { pem, route } => {
                 self.push_certificate(id, &pem, route.as_deref());
             }
@@ -62,6 +67,31 @@ impl Supervisor {
                 self.answer(id, result);
             }
         }
+    }
+
+    /// Answers orders to rotate ticket keys, once the new ones are saved.
+    pub(super) fn answer_rotations(&mut self) {
+        if self.rotations.is_empty() {
+            return;
+        }
+        let Some(saved) = self.serving.ticket_keys.saved() else {
+            return;
+        };
+        let result = match saved {
+            Ok(()) => Ok(ROTATED.to_owned()),
+            Err(why) => Err(format!(
+                "new ticket keys are in use, but a restart returns to the previous ones: {why}"
+            )),
+        };
+        for id in std::mem::take(&mut self.rotations) {
+            self.answer(id, result.clone());
+        }
+    }
+
+    /// Waits until rotated ticket keys are saved, and answers, before the program or this binary ends.
+    pub(super) fn finish_rotations(&mut self) {
+        self.serving.ticket_keys.wait_until_saved();
+        self.answer_rotations();
     }
 
     pub(super) fn answer(&mut self, request: u64, result: Result<String, String>) {

@@ -83,6 +83,7 @@ impl Supervisor {
     /// Executes the new binary in this process. Returns only on failure; the next turn then starts the helpers
     /// again.
     fn execute(&mut self, binary: &NewBinary, result: Option<AdminResult>) -> io::Result<()> {
+        self.finish_rotations();
         // Control sends its pending answers first, and learns of the new keepers.
         self.attend_to_control();
         let mut fds = self.serving.fds();

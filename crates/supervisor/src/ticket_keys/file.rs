@@ -4,8 +4,79 @@ use dormouse_engine::TicketKeys;
 use dormouse_helpers::fleet::{FILE_BYTES_MAX, Secret};
 use dormouse_helpers::private_file::read_private;
 use dormouse_reactor::file::{open_regular, replace_private};
+use std::fmt::Display;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Interval at which [`OwnFile::wait`] looks whether the keys are written.
+const WAIT: Duration = Duration::from_millis(2);
+
+/// A file in our own format. A thread writes rotated keys to it: a disk may take seconds, or hang, and systemd ends a
+/// main process that reports nothing for half a minute.
+pub(super) struct OwnFile {
+    path: PathBuf,
+    secret: Secret,
+    /// The last write, until its result is taken.
+    saving: Option<io::Result<JoinHandle<Result<(), String>>>>,
+}
+
+impl OwnFile {
+    pub(super) fn new(path: PathBuf, secret: Secret) -> OwnFile {
+        OwnFile {
+            path,
+            secret,
+            saving: None,
+        }
+    }
+
+    /// Starts to save the keys. The log has the reason if that fails.
+    pub(super) fn start_saving(&mut self, keys: &TicketKeys) {
+        if self.is_saving() {
+            // The keys of the next rotation may find the disk in order again.
+            return log(&"the disk has not taken the previous ones yet");
+        }
+        let sealed = keys.seal(self.secret.bytes());
+        let path = self.path.clone();
+        let save = move || write(&path, sealed).inspect_err(log);
+        let thread = thread::Builder::new().name("ticket-keys".to_owned());
+        self.saving = Some(thread.spawn(save).inspect_err(log));
+    }
+
+    /// Whether keys are being written.
+    pub(super) fn is_saving(&self) -> bool {
+        matches!(&self.saving, Some(Ok(thread)) if !thread.is_finished())
+    }
+
+    /// The result of the last write. `None`: the disk has not taken the keys yet.
+    pub(super) fn saved(&mut self) -> Option<Result<(), String>> {
+        if self.is_saving() {
+            return None;
+        }
+        Some(match self.saving.take() {
+            Some(Ok(thread)) => thread
+                .join()
+                .unwrap_or_else(|_| Err("the write panicked".to_owned())),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Ok(()),
+        })
+    }
+
+    /// Waits until the keys are written, because the process or its threads are about to end.
+    pub(super) fn wait(&self) {
+        while self.is_saving() {
+            thread::sleep(WAIT);
+        }
+    }
+}
+
+fn log(error: &impl Display) {
+    tracing::error!(
+        %error,
+        "ticket keys could not be saved; new tickets are lost at a restart"
+    );
+}
 
 /// Reads a file that all users may read, such as certificates.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
@@ -37,8 +108,8 @@ pub(super) fn read_own(path: &Path, secret: &Secret) -> Result<Option<Option<Tic
 }
 
 /// Writes encrypted keys to a new file, which then replaces the old one.
-pub(super) fn write(path: &Path, keys: &TicketKeys, secret: &Secret) -> Result<(), String> {
-    let sealed = keys.seal(secret.bytes()).map_err(|e| e.to_string())?;
+fn write(path: &Path, sealed: Result<Vec<u8>, SettingsError>) -> Result<(), String> {
+    let sealed = sealed.map_err(|e| e.to_string())?;
     replace_private(path, &sealed)
         .map_err(|e| format!("cannot write ticket keys to {}: {e}", path.display()))
 }
@@ -64,8 +135,11 @@ mod tests {
         let secret = Secret::new(&[7; 32]);
         assert!(matches!(read_own(&path, &secret), Ok(Some(None))));
         let keys = keys();
+        let mut own = OwnFile::new(path.clone(), Secret::new(&[7; 32]));
         for _ in 0..2 {
-            write(&path, &keys, &secret).expect("written");
+            own.start_saving(&keys);
+            own.wait();
+            assert_eq!(own.saved(), Some(Ok(())));
         }
         let mode = fs::metadata(&path).expect("an existing file").mode() & 0o777;
         assert_eq!(mode, 0o600);

@@ -20,6 +20,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::process::{Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_tables::counters::Common;
+use file::OwnFile;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,11 +32,7 @@ pub(crate) struct Keyring {
 
 enum Origin {
     Memory,
-    /// A file in our own format, which main writes.
-    Own {
-        path: PathBuf,
-        secret: Secret,
-    },
+    Own(OwnFile),
     /// Files in other programs' formats.
     Foreign(Vec<PathBuf>),
     Store(Box<StoreLink>),
@@ -89,14 +86,12 @@ impl Keyring {
             };
             keys.set_period(now, tickets.ticket_rotation);
             keys.rotate_if_due(now).map_err(|e| vec![e.to_string()])?;
-            let path = path.clone();
-            let ring = Keyring {
-                keys,
-                origin: Origin::Own { path, secret },
-            };
-            // A full disk prevents no start; the log has the error.
-            let _ = ring.save();
-            return Ok(ring);
+            let mut own = OwnFile::new(path.clone(), secret);
+            // A full disk prevents no start.
+            own.start_saving(&keys);
+            own.wait();
+            let origin = Origin::Own(own);
+            return Ok(Keyring { keys, origin });
         }
         Ok(Keyring {
             keys: foreign::read(paths)?,
@@ -109,12 +104,8 @@ impl Keyring {
         let tickets = &config.tickets;
         let origin = match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
-                Some(secret) if keys.rotates_at_s().is_some() => {
-                    Secret::read(secret).map(|secret| Origin::Own {
-                        path: path.clone(),
-                        secret,
-                    })
-                }
+                Some(secret) if keys.rotates_at_s().is_some() => Secret::read(secret)
+                    .map(|secret| Origin::Own(OwnFile::new(path.clone(), secret))),
                 _ => Ok(Origin::Foreign(paths(tickets))),
             },
             Some(KeySource::Store(address)) => {
@@ -227,7 +218,7 @@ impl Keyring {
     pub(crate) fn read_again(&self) -> Result<Option<TicketKeys>, Vec<String>> {
         match &self.origin {
             Origin::Foreign(paths) => foreign::read(paths).map(Some),
-            Origin::Memory | Origin::Own { .. } | Origin::Store(_) => Ok(None),
+            Origin::Memory | Origin::Own(_) | Origin::Store(_) => Ok(None),
         }
     }
 
@@ -242,7 +233,7 @@ impl Keyring {
         let rotation = config.tickets.ticket_rotation;
         match (&mut self.origin, read) {
             (_, Some(keys)) => self.keys = keys,
-            (Origin::Memory | Origin::Own { .. }, None) => self.keys.set_period(now, rotation),
+            (Origin::Memory | Origin::Own(_), None) => self.keys.set_period(now, rotation),
             // In effect from the next rotation.
             (Origin::Store(link), None) => link.set_rotation(rotation),
             (Origin::Foreign(_), None) => {}
@@ -250,15 +241,17 @@ impl Keyring {
         self.publish(shared);
     }
 
-    /// Rotates now, on an administrator's order. Returns whether the new keys were saved. The outer error names the
-    /// program that generates the keys: nothing was rotated.
-    pub(crate) fn rotate_now(
-        &mut self,
-        now: UnixTime,
-        shared: &Shared,
-    ) -> Result<Result<(), String>, String> {
+    /// Rotates now, on an administrator's order; [`Keyring::saved`] returns whether the new keys were saved. The error
+    /// names the program that generates the keys, or the reason: nothing was rotated.
+    pub(crate) fn rotate_now(&mut self, now: UnixTime, shared: &Shared) -> Result<(), String> {
         match &self.origin {
-            Origin::Memory | Origin::Own { .. } => {}
+            Origin::Memory => {}
+            Origin::Own(file) if file.is_saving() => {
+                return Err(
+                    "the previous ticket keys are not on the disk yet; try again later".to_owned(),
+                );
+            }
+            Origin::Own(_) => {}
             Origin::Foreign(_) => {
                 return Err("ticket keys come from a file that another program writes: \
                             let that program write new keys, then run `dormouse reload`"
@@ -274,9 +267,9 @@ impl Keyring {
         }
         let rotated = self.keys.rotate_now(now);
         rotated.map_err(|error| format!("ticket key rotation failed: {error}"))?;
-        let saved = self.keep_rotated();
+        self.keep_rotated();
         self.publish(shared);
-        Ok(saved)
+        Ok(())
     }
 
     fn rotate(&mut self, now: UnixTime) -> bool {
@@ -288,32 +281,34 @@ impl Keyring {
                 return false;
             }
         }
-        // A failure is in the log.
-        let _ = self.keep_rotated();
+        self.keep_rotated();
         true
     }
 
-    /// Saves rotated keys. Logs why that failed, and returns it.
-    fn keep_rotated(&self) -> Result<(), String> {
-        if let Origin::Store(_) = &self.origin {
-            tracing::warn!(
+    /// Starts to save rotated keys where own keys are stored.
+    fn keep_rotated(&mut self) {
+        match &mut self.origin {
+            Origin::Store(_) => tracing::warn!(
                 "no new keys from the ticket store for a whole rotation; this machine rotates its own keys"
-            );
+            ),
+            Origin::Own(file) => file.start_saving(&self.keys),
+            Origin::Memory | Origin::Foreign(_) => {}
         }
-        self.save()
     }
 
-    /// Saves the keys where own keys are stored. Logs why that failed, and returns it.
-    fn save(&self) -> Result<(), String> {
-        let Origin::Own { path, secret } = &self.origin else {
-            return Ok(());
-        };
-        file::write(path, &self.keys, secret).inspect_err(|error| {
-            tracing::error!(
-                error,
-                "ticket keys could not be saved; new tickets are lost at a restart"
-            );
-        })
+    /// Whether the keys of the last rotation were saved, or why not. `None`: the disk has not taken them yet.
+    pub(crate) fn saved(&mut self) -> Option<Result<(), String>> {
+        match &mut self.origin {
+            Origin::Own(file) => file.saved(),
+            _ => Some(Ok(())),
+        }
+    }
+
+    /// Waits until the keys are saved, because the process or its threads are about to end.
+    pub(crate) fn wait_until_saved(&self) {
+        if let Origin::Own(file) = &self.origin {
+            file.wait();
+        }
     }
 
     fn publish(&self, shared: &Shared) {

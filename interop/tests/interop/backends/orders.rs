@@ -3,14 +3,18 @@
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Instant;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
+use dormouse_interop::slow_disk::{DELAY, SlowDisk};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
-use dormouse_interop::wait::PATIENCE;
+use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use rustls::HandshakeKind;
 
@@ -210,20 +214,25 @@ fn ticket_keys_are_rotated() {
     }
 }
 
+/// A scene whose ticket keys are saved in `own.keys` in this folder.
+fn scene_with_own_keys(folder: &Path) -> Scene {
+    let [keys, secret] = ["own.keys", "secret"].map(|name| folder.join(name));
+    std::fs::write(&secret, [7; 32]).expect("a secret");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("a private file");
+    Scene::new(&[""], |settings| {
+        Admin::in_folder(settings);
+        settings.option("ticket_keys", &format!("file:{}", keys.display()));
+        settings.option("ticket_secret_file", &secret.display().to_string());
+    })
+}
+
 /// Rotated keys that cannot be saved are in use until a restart, and the administrator learns that.
 #[test]
 fn unsaved_ticket_keys_are_reported() {
     requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a folder");
-    let [keys, in_the_way, secret] =
-        ["own.keys", "own.keys.new", "secret"].map(|name| folder.path().join(name));
-    std::fs::write(&secret, [7; 32]).expect("a secret");
-    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("a private file");
-    let scene = Scene::new(&[""], |settings| {
-        Admin::in_folder(settings);
-        settings.option("ticket_keys", &format!("file:{}", keys.display()));
-        settings.option("ticket_secret_file", &secret.display().to_string());
-    });
+    let [keys, in_the_way] = ["own.keys", "own.keys.new"].map(|name| folder.path().join(name));
+    let scene = scene_with_own_keys(folder.path());
     let saved = || std::fs::read(&keys).expect("saved keys");
     let first = saved();
     std::fs::create_dir(&in_the_way).expect("a folder in place of a new file");
@@ -233,6 +242,36 @@ fn unsaved_ticket_keys_are_reported() {
     assert_eq!(saved(), first);
     std::fs::remove_dir(&in_the_way).expect("the folder removed");
     done(&scene, "rotate-ticket-keys");
+    assert_ne!(saved(), first);
+}
+
+/// The order to rotate the keys waits for a disk that takes long to write; nothing else does.
+#[test]
+fn a_slow_disk_under_the_ticket_keys_holds_nothing_up() {
+    requires!(Can::BeDormouse);
+    let folder = tempfile::tempdir().expect("a folder");
+    let [keys, beside] = ["own.keys", "own.keys.new"].map(|name| folder.path().join(name));
+    let scene = scene_with_own_keys(folder.path());
+    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    let saved = || std::fs::read(&keys).expect("saved keys");
+    let first = saved();
+    let Some(slow) = SlowDisk::under(scene.terminator.pid()) else {
+        return;
+    };
+    thread::scope(|scope| {
+        let rotated = scope.spawn(|| admin.order("/ticket-keys/rotate"));
+        wait::until_true("keys to be written", || beside.exists());
+        let begun = Instant::now();
+        let reloaded = admin.order("/reload");
+        let took = begun.elapsed();
+        let was_waiting = !rotated.is_finished();
+        drop(slow);
+        reloaded.expect("a reload");
+        assert!(took < DELAY / 2, "{took:?}");
+        assert!(was_waiting, "the order waits for the disk");
+        let words = rotated.join().expect("an answer").expect("a rotation");
+        assert!(words.starts_with("new ticket keys are in use"), "{words}");
+    });
     assert_ne!(saved(), first);
 }
 

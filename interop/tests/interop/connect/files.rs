@@ -5,13 +5,12 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::originator::{Originator, Settings};
-use dormouse_interop::process::{signal, status};
-use dormouse_interop::tools;
+use dormouse_interop::process::signal;
+use dormouse_interop::slow_disk::{DELAY, SlowDisk};
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
@@ -79,28 +78,14 @@ fn inode(path: &Path) -> u64 {
 /// A disk that takes long to write does not hold up main when it saves sessions.
 #[test]
 fn a_slow_disk_under_the_session_file_holds_nothing_up() {
-    if !tools::present(&["strace"]) {
-        return;
-    }
     let server = server();
     let settings = Settings::new(&[server.address])
         .top("admin = \"admin.sock\"")
         .line("session_file = \"sessions\"");
     let connect = Originator::start(&settings);
-    let main = connect.process.pid();
-    let mut strace = Command::new("strace")
-        .args(["-qq", "-e", "trace=fsync,fdatasync,sync_file_range"])
-        .args([
-            "-e",
-            "inject=fsync,fdatasync,sync_file_range:delay_enter=15000000",
-        ])
-        .args(["-p", &main.to_string()])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace starts");
-    wait::until_true("strace to be attached", || {
-        status(main, "TracerPid:") != "0"
-    });
+    let Some(slow) = SlowDisk::under(connect.process.pid()) else {
+        return;
+    };
     let mut client = connect.saying("echo");
     client.echo().expect("an echo");
     let is_there = |name: &str| connect.folder.path().join(name).exists();
@@ -110,9 +95,8 @@ fn a_slow_disk_under_the_session_file_holds_nothing_up() {
     let begun = Instant::now();
     let reloaded = Admin::at(&connect.folder.path().join("admin.sock")).order("/reload");
     let took = begun.elapsed();
-    signal(strace.id(), Signal::INT);
-    strace.wait().expect("strace ends");
+    drop(slow);
     reloaded.expect("a reload");
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(took < DELAY / 2, "{took:?}");
     assert!(is_there("sessions"));
 }
