@@ -1,19 +1,9 @@
 //! The running configuration, with everything that was read for it.
 
 use crate::material::{Certificates, Material};
-use dormouse_config::{Backend, Config, Plan, Probe, Upstream};
-use dormouse_handover::Pem;
-use dormouse_handover::control::{self, BackendOfRoute};
+use dormouse_config::{Backend, Config, Plan, Upstream};
 use dormouse_reactor::process;
-use dormouse_tables::backends::Backends;
 use std::net::SocketAddr;
-
-/// Maximum number of reported backends, which bounds the number of metrics.
-const BACKENDS_MAX: usize = 200;
-/// Maximum number of reported routes, for the same reason.
-const ROUTES_MAX: usize = 200;
-/// Maximum number of reported listeners per route.
-const LISTENERS_MAX: usize = 8;
 
 /// A running configuration. A reload creates the next one, and so does each new certificate.
 #[derive(Clone)]
@@ -25,8 +15,6 @@ pub(crate) struct Edition {
     /// The sizes and limits that follow from the configuration on this machine.
     pub(crate) plan: Plan,
     pub(crate) material: Material,
-    /// The certificates as control reports them, parsed once.
-    reported: Vec<control::Certificate>,
 }
 
 impl Edition {
@@ -39,7 +27,6 @@ impl Edition {
         material: Material,
     ) -> Edition {
         Edition {
-            reported: reported(&material.certificates),
             number,
             loaded_ms,
             config,
@@ -57,78 +44,6 @@ impl Edition {
     /// Time for handshakes when workers become quiet.
     pub(crate) fn handshake_grace_ms(&self) -> u64 {
         self.config.timeouts.handshake_grace.as_millis() as u64
-    }
-
-    /// The certificates that clients are shown, for control.
-    pub(crate) fn reported_certificates(&self) -> Vec<control::Certificate> {
-        self.reported.clone()
-    }
-
-    /// Routes and originations for `status` and metrics; `numbers` are the route numbers in slots.
-    pub(crate) fn reported_routes(&self, numbers: &[u16]) -> Vec<control::Route> {
-        let Config {
-            routes, originate, ..
-        } = &self.config;
-        let of_routes = routes.iter().map(|route| shown(&route.listen));
-        let of_others = originate.iter().map(|one| shown(&one.listen));
-        let listeners = of_routes.chain(of_others);
-        let all = self.config.route_names().into_iter().zip(numbers);
-        let route = |((name, &number), listen)| control::Route {
-            name,
-            number,
-            listen,
-        };
-        all.zip(listeners).map(route).take(ROUTES_MAX).collect()
-    }
-
-    /// Backends of all routes for `status` and metrics, up to the size of a message. Routes with the same
-    /// address share one entry.
-    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
-        let mut reported: Vec<control::Backend> = Vec::new();
-        'routes: for (route, route_name) in self.config.routes.iter().zip(self.config.route_names())
-        {
-            for upstream in &route.to {
-                let of_route = BackendOfRoute {
-                    route: route_name.clone(),
-                    out: upstream.out,
-                    weight: upstream.weight,
-                };
-                for address in addresses(&upstream.backend) {
-                    let place = reported.iter().position(|one| one.address == address);
-                    let place = place.unwrap_or(reported.len());
-                    if place == BACKENDS_MAX {
-                        break 'routes;
-                    }
-                    if place == reported.len() {
-                        reported.push(control::Backend {
-                            routes: Vec::new(),
-                            place: table.place(&address),
-                            address,
-                            name: upstream.backend.name().map(str::to_owned),
-                            checked: false,
-                            weight: upstream.weight,
-                            out: true,
-                            differing: Vec::new(),
-                        });
-                    }
-                    let Some(known) = reported.get_mut(place) else {
-                        continue;
-                    };
-                    known.checked |= route.check != Probe::Off;
-                    known.out &= upstream.out;
-                    if !known.routes.contains(&route_name) {
-                        known.routes.push(route_name.clone());
-                        known.differing.push(of_route.clone());
-                    }
-                }
-            }
-        }
-        for one in &mut reported {
-            let (out, weight) = (one.out, one.weight);
-            one.differing
-                .retain(|of_route| (of_route.out, of_route.weight) != (out, weight));
-        }
-        reported
     }
 
     /// This configuration with other certificates.
@@ -163,14 +78,6 @@ pub(crate) fn upstreams(config: &Config) -> impl Iterator<Item = &Upstream> {
     config.routes.iter().flat_map(|route| &route.to)
 }
 
-/// The addresses that a route listens on, as written in the configuration.
-fn shown(listeners: &[impl ToString]) -> Vec<String> {
-    let mut all: Vec<String> = listeners.iter().map(ToString::to_string).collect();
-    all.dedup();
-    all.truncate(LISTENERS_MAX);
-    all
-}
-
 /// The addresses of a backend, as in the table of backends.
 pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
     match backend {
@@ -178,29 +85,4 @@ pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
         Backend::Unix(_) => vec![backend.to_string()],
         Backend::Echo => Vec::new(),
     }
-}
-
-/// The certificates served to clients, ordered by expiry, up to the size of a message to control.
-fn reported(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
-    let pems = certificates.iter().flatten();
-    let reported = pems.filter_map(|pem| {
-        let identity = pem.identity().ok()?;
-        Some(control::Certificate {
-            file: shortened(&pem.name),
-            name: shortened(identity.names().first()?),
-            expires_s: identity.expires_at_s(),
-            is_pushed: pem.is_pushed,
-        })
-    });
-    let mut reported: Vec<_> = reported.collect();
-    reported.sort_by(|a, b| (a.expires_s, &a.file).cmp(&(b.expires_s, &b.file)));
-    reported.dedup();
-    reported.truncate(control::CERTIFICATES_MAX);
-    reported
-}
-
-/// Cuts a text, so that a message has room for all paths and names.
-fn shortened(text: &str) -> String {
-    const CHARACTERS_MAX: usize = 120;
-    text.chars().take(CHARACTERS_MAX).collect()
 }

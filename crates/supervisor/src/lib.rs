@@ -9,6 +9,7 @@
 //!
 //!   serving       the running configuration, and what serves it
 //!     edition       a configuration with its certificates, and its number
+//!     reported      what control is told of it
 //!     material      certificates, keys and CAs from files
 //!     contexts      TLS contexts, built once to find errors
 //!     listening     sockets that all workers poll         route_numbers  numbers of routes in slots
@@ -57,6 +58,7 @@ mod recount;
 mod redirect;
 mod reload;
 mod reload_report;
+mod reported;
 mod resume;
 mod route_numbers;
 mod scout;

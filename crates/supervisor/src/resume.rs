@@ -22,6 +22,7 @@ use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
+use std::cell::OnceCell;
 
 /// Checks whether this binary could take over the running one's state. If so, the process must exit with
 /// [`CAN_RESUME`](crate::CAN_RESUME). Returns the running configuration.
@@ -118,6 +119,7 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
             state.plan.clone(),
             material,
         ),
+        reported: OnceCell::new(),
         connections_max: state.connections_max,
         user: handover.user,
         memory,

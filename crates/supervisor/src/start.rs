@@ -21,6 +21,7 @@ use dormouse_config::{Loaded, Log};
 use dormouse_handover::unix_time;
 use dormouse_reactor::process;
 use dormouse_reactor::process::OomScore;
+use std::cell::OnceCell;
 use std::io;
 
 /// Added to the OOM score of keepers and workers, in thousandths of the machine's memory.
@@ -68,6 +69,7 @@ fn prepare(
     let now_ms = process::boottime_ms();
     let mut serving = Serving {
         edition: Edition::new(1, now_ms, config.clone(), plan.clone(), material),
+        reported: OnceCell::new(),
         connections_max: plan.connections_max.into(),
         user,
         memory,

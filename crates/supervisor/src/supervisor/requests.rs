@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use super::running::{change_backend, set_log_level};
+use crate::reported::Reported;
 use crate::serving::Serving;
 use dormouse_config::Config;
 use dormouse_handover::control::{
@@ -104,6 +105,12 @@ impl Supervisor {
     pub(super) fn state(&self) -> State {
         let Serving { edition, pairs, .. } = &self.serving;
         let plan = &edition.plan;
+        let Reported {
+            certificates,
+            routes,
+            listeners,
+            backends,
+        } = self.serving.reported().clone();
         State {
             pid: process::pid().0,
             born_ms: self.history.born_ms,
@@ -127,22 +134,13 @@ impl Supervisor {
                 handshake_bytes: edition.config.limits.handshake_bytes_max.0,
                 kernel_bytes: plan.kernel_memory.0,
             },
-            certificates: edition.reported_certificates(),
+            certificates,
             acme: self.authorities.report(),
             drain: self.drain.report(),
-            routes: edition.reported_routes(&self.serving.listening.numbers().list()),
-            listeners: self.listeners(),
-            backends: edition.reported_backends(&self.serving.memory.backends),
+            routes,
+            listeners,
+            backends,
         }
-    }
-
-    /// All addresses on which the program listens.
-    fn listeners(&self) -> Vec<String> {
-        let serving = &self.serving;
-        let metrics = serving.edition.config.process.metrics;
-        let mut listeners = serving.listening.addresses();
-        listeners.extend(metrics.map(|address| address.to_string()));
-        listeners
     }
 
     fn phase(&self) -> Phase {

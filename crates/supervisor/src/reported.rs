@@ -1,0 +1,136 @@
+//! The part of main's state for control that follows from an edition. It is built once, when control is first told of the
+//! edition: main compares its state in every turn, and to build this for a thousand routes takes milliseconds.
+
+use crate::edition::{Edition, addresses};
+use crate::listening::Listening;
+use dormouse_config::{Config, Probe};
+use dormouse_handover::Pem;
+use dormouse_handover::control::{self, BackendOfRoute};
+use dormouse_tables::backends::Backends;
+
+/// Maximum number of reported backends, which bounds the number of metrics.
+const BACKENDS_MAX: usize = 200;
+/// Maximum number of reported routes, for the same reason.
+const ROUTES_MAX: usize = 200;
+/// Maximum number of reported listeners per route.
+const LISTENERS_MAX: usize = 8;
+
+/// Lists of what an edition has, each up to the size of a message to control.
+#[derive(Clone)]
+pub(crate) struct Reported {
+    /// The certificates that clients are shown, ordered by expiry.
+    pub(crate) certificates: Vec<control::Certificate>,
+    /// Routes and originations.
+    pub(crate) routes: Vec<control::Route>,
+    /// All addresses on which the program listens.
+    pub(crate) listeners: Vec<String>,
+    /// Backends of all routes. Routes with the same address share one entry.
+    pub(crate) backends: Vec<control::Backend>,
+}
+
+impl Reported {
+    pub(crate) fn of(edition: &Edition, listening: &Listening, table: &Backends) -> Reported {
+        let config = &edition.config;
+        let mut listeners = listening.addresses();
+        listeners.extend(config.process.metrics.map(|address| address.to_string()));
+        Reported {
+            certificates: certificates(&edition.material.certificates),
+            routes: routes(config, &listening.numbers().list()),
+            listeners,
+            backends: backends(config, table),
+        }
+    }
+}
+
+fn certificates(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
+    let pems = certificates.iter().flatten();
+    let reported = pems.filter_map(|pem| {
+        let identity = pem.identity().ok()?;
+        Some(control::Certificate {
+            file: shortened(&pem.name),
+            name: shortened(identity.names().first()?),
+            expires_s: identity.expires_at_s(),
+            is_pushed: pem.is_pushed,
+        })
+    });
+    let mut reported: Vec<_> = reported.collect();
+    reported.sort_by(|a, b| (a.expires_s, &a.file).cmp(&(b.expires_s, &b.file)));
+    reported.dedup();
+    reported.truncate(control::CERTIFICATES_MAX);
+    reported
+}
+
+/// Cuts a text, so that a message has room for all paths and names.
+fn shortened(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 120;
+    text.chars().take(CHARACTERS_MAX).collect()
+}
+
+/// `numbers` are the route numbers in slots.
+fn routes(config: &Config, numbers: &[u16]) -> Vec<control::Route> {
+    let of_routes = config.routes.iter().map(|route| shown(&route.listen));
+    let of_others = config.originate.iter().map(|one| shown(&one.listen));
+    let listeners = of_routes.chain(of_others);
+    let all = config.route_names().into_iter().zip(numbers);
+    let route = |((name, &number), listen)| control::Route {
+        name,
+        number,
+        listen,
+    };
+    all.zip(listeners).map(route).take(ROUTES_MAX).collect()
+}
+
+/// The addresses that a route listens on, as written in the configuration.
+fn shown(listeners: &[impl ToString]) -> Vec<String> {
+    let mut all: Vec<String> = listeners.iter().map(ToString::to_string).collect();
+    all.dedup();
+    all.truncate(LISTENERS_MAX);
+    all
+}
+
+fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
+    let mut reported: Vec<control::Backend> = Vec::new();
+    'routes: for (route, route_name) in config.routes.iter().zip(config.route_names()) {
+        for upstream in &route.to {
+            let of_route = BackendOfRoute {
+                route: route_name.clone(),
+                out: upstream.out,
+                weight: upstream.weight,
+            };
+            for address in addresses(&upstream.backend) {
+                let place = reported.iter().position(|one| one.address == address);
+                let place = place.unwrap_or(reported.len());
+                if place == BACKENDS_MAX {
+                    break 'routes;
+                }
+                if place == reported.len() {
+                    reported.push(control::Backend {
+                        routes: Vec::new(),
+                        place: table.place(&address),
+                        address,
+                        name: upstream.backend.name().map(str::to_owned),
+                        checked: false,
+                        weight: upstream.weight,
+                        out: true,
+                        differing: Vec::new(),
+                    });
+                }
+                let Some(known) = reported.get_mut(place) else {
+                    continue;
+                };
+                known.checked |= route.check != Probe::Off;
+                known.out &= upstream.out;
+                if known.routes.last() != Some(&route_name) {
+                    known.routes.push(route_name.clone());
+                    known.differing.push(of_route.clone());
+                }
+            }
+        }
+    }
+    for one in &mut reported {
+        let (out, weight) = (one.out, one.weight);
+        one.differing
+            .retain(|of_route| (of_route.out, of_route.weight) != (out, weight));
+    }
+    reported
+}
