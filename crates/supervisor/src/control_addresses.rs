@@ -50,12 +50,12 @@ impl ControlAddresses {
     }
 
     /// Adopts the listeners that another binary in this process has opened.
-    pub(crate) fn adopt(state: &ControlAddressesState) -> ControlAddresses {
+    pub(crate) fn adopt(state: &ControlAddressesState, files: &[SocketFile]) -> ControlAddresses {
         let admin = state.admin.as_ref();
         ControlAddresses {
             admin: admin.map(|(listener, path)| AdminSocket {
                 listener: Fd(*listener),
-                file: SocketFile::at(path),
+                file: SocketFile::adopt(path, files),
             }),
             metrics: state.metrics.map(Fd),
             metrics_is_loopback: state.metrics_is_loopback,
@@ -70,6 +70,11 @@ impl ControlAddresses {
             metrics: self.metrics.map(|fd| fd.0),
             metrics_is_loopback: self.metrics_is_loopback,
         }
+    }
+
+    /// The file of the admin socket.
+    pub(crate) fn file(&self) -> Option<&SocketFile> {
+        self.admin.as_ref().map(|admin| &admin.file)
     }
 
     /// The admin socket, listening.

@@ -12,6 +12,7 @@ use dormouse_routes::socket_options::SocketOptions;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 /// A listening socket, and the routes that share it.
 #[derive(Clone, Debug)]
@@ -55,7 +56,12 @@ impl Listening {
     }
 
     /// Adopts the listeners that another binary in this process has opened.
-    pub(crate) fn adopt(handover: &Handover, spare: &[i32], next_number: u16) -> Listening {
+    pub(crate) fn adopt(
+        handover: &Handover,
+        spare: &[i32],
+        files: &[SocketFile],
+        next_number: u16,
+    ) -> Listening {
         let open = &handover.descriptors.listeners;
         let sockets = open.iter().map(|&(fd, _)| fd);
         let sockets = sockets.chain(handover.descriptors.redirects.iter().copied());
@@ -63,7 +69,7 @@ impl Listening {
         let all = of_both_families(listen_targets(&handover.config), &both);
         let all = all.into_iter().zip(open);
         let adopt = |address: Addr, fd: i32, routes: Vec<u16>| Listener {
-            file: file_of(&address),
+            file: path_of(&address).map(|path| SocketFile::adopt(path, files)),
             address,
             fd: Fd(fd),
             routes,
@@ -216,6 +222,11 @@ impl Listening {
         [addresses_of_all(&usable), self.spare.addresses()].concat()
     }
 
+    /// The files of unix sockets.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &SocketFile> {
+        self.listeners.iter().filter_map(|one| one.file.as_ref())
+    }
+
     /// The sockets from systemd that no route uses.
     pub(crate) fn spare(&self) -> Vec<Fd> {
         self.spare.left().collect()
@@ -270,10 +281,10 @@ fn remove_file(listener: &Listener) {
     listener.file.iter().for_each(SocketFile::remove);
 }
 
-fn file_of(address: &Addr) -> Option<SocketFile> {
+fn path_of(address: &Addr) -> Option<&Path> {
     match address {
         Addr::Tcp(_) => None,
-        Addr::Unix(path) => Some(SocketFile::at(path)),
+        Addr::Unix(path) => Some(path),
     }
 }
 
@@ -393,7 +404,7 @@ fn listen_on(
     let ready = ready.map(|(fd, inherited)| Listener {
         address: address.clone(),
         fd,
-        file: file_of(address),
+        file: path_of(address).map(SocketFile::at),
         routes: Vec::new(),
         inherited,
     });

@@ -4,6 +4,7 @@ use crate::control::FormerControl;
 use crate::control_addresses::ControlAddressesState;
 use crate::pairs::PairState;
 use crate::session_files::SessionFilesState;
+use crate::socket_file::SocketFile;
 use dormouse_config::Plan;
 use dormouse_handover::layout::Formats;
 use dormouse_handover::{Handover, parts};
@@ -35,6 +36,9 @@ pub(crate) struct MainState {
     /// Listeners from systemd that no route uses.
     #[serde(default)]
     pub(crate) spare_listeners: Vec<i32>,
+    /// The files of unix listeners and of the admin socket.
+    #[serde(default)]
+    pub(crate) socket_files: Vec<SocketFile>,
     /// Sessions of originations.
     pub(crate) sessions: Option<SessionFilesState>,
     /// Processes of the old binary that are about to exit.

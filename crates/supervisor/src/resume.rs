@@ -67,7 +67,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
     let mut serving = adopt_serving(&state, &poller)?;
     let config = &state.handover.config;
     let control = state.control.as_ref().map(|addresses| {
-        let mut addresses = ControlAddresses::adopt(addresses);
+        let mut addresses = ControlAddresses::adopt(addresses, &state.socket_files);
         addresses.recover_admin();
         ControlProcess::start(addresses, config, &serving.memory, &poller)
     });
@@ -124,7 +124,12 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
         user: handover.user,
         memory,
         ticket_keys: Keyring::adopt(config, ticket_keys(handover)?),
-        listening: Listening::adopt(handover, &state.spare_listeners, state.next_number),
+        listening: Listening::adopt(
+            handover,
+            &state.spare_listeners,
+            &state.socket_files,
+            state.next_number,
+        ),
         pairs: Pairs::adopt(&state.pairs, poller).map_err(system("adopt a worker"))?,
     })
 }

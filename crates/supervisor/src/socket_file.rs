@@ -1,19 +1,20 @@
 //! The file of a unix socket on which this program listens.
 
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The path of a listener, and the file that it has there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     file: Option<FileIdentity>,
 }
 
-/// A file system can use an inode number again. The time tells the two files apart.
-type FileIdentity = (u64, u64, Option<SystemTime>);
+/// Device, inode number and time of creation. A file system can use an inode number again.
+type FileIdentity = (u64, u64, Option<Duration>);
 
 impl SocketFile {
     /// The file that has this path now.
@@ -22,6 +23,13 @@ impl SocketFile {
             path: path.to_owned(),
             file: identity(path),
         }
+    }
+
+    /// The file at `path` of a listener that another binary in this process has opened, which knows its own files. The
+    /// file that has the path now may be another program's.
+    pub(crate) fn adopt(path: &Path, known: &[SocketFile]) -> SocketFile {
+        let own = known.iter().find(|known| known.path == path);
+        own.cloned().unwrap_or_else(|| SocketFile::at(path))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -43,5 +51,7 @@ impl SocketFile {
 
 fn identity(path: &Path) -> Option<FileIdentity> {
     let found = fs::symlink_metadata(path).ok()?;
-    Some((found.dev(), found.ino(), found.created().ok()))
+    let created = found.created().ok();
+    let since_1970 = created.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Some((found.dev(), found.ino(), since_1970))
 }

@@ -100,6 +100,7 @@ impl Supervisor {
     fn main_state(&self) -> MainState {
         let serving = &self.serving;
         let control = self.control.as_ref();
+        let admin = control.and_then(|control| control.addresses().file());
         MainState {
             handover: serving.handover(0),
             plan: serving.edition.plan.clone(),
@@ -113,6 +114,7 @@ impl Supervisor {
             pairs: serving.pairs.state(),
             control: control.map(|control| control.addresses().state()),
             former_control: control.and_then(ControlProcess::former),
+            socket_files: serving.listening.files().chain(admin).cloned().collect(),
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
             log_writer: self.log_writer.former().map(|pid| pid.0),

@@ -57,14 +57,17 @@ fn lost_files_of_unix_sockets_are_created_again() {
     }
     echo();
 
-    // Another program's listener is left alone, and so is its file when this program ends.
+    // Another program's listener is left alone, and so is its file when this program ends, also after an upgrade.
     fs::remove_file(&plain).expect("the listener's file");
     let theirs = UnixListener::bind(&plain).expect("another listener");
-    let why = reloads().expect_err("the path is in use");
-    assert!(
-        why.contains("plain.sock") && why.contains("in use"),
-        "{why}"
-    );
+    let is_refused = || {
+        let why = reloads().expect_err("the path is in use");
+        let names_it = why.contains("plain.sock") && why.contains("in use");
+        assert!(names_it, "{why}");
+    };
+    is_refused();
+    admin.order("/upgrade").expect("an upgrade");
+    is_refused();
     signal(connect.process.pid(), Signal::TERM);
     connect.process.wait_for_end(PATIENCE);
     assert!(plain.exists() && !socket.exists());
