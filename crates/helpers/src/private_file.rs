@@ -49,6 +49,11 @@ fn open_private(path: &Path) -> Result<Option<(File, Metadata)>, String> {
     let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(format!(
+                "cannot read {shown}: {error}\n  remedy: make the user who starts dormouse its owner"
+            ));
+        }
         Err(error) => return Err(format!("cannot read {shown}: {error}")),
     };
     // Checks the open file, because the path may lead to another file by now.

@@ -107,7 +107,8 @@ impl CertificateWatch {
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
                 tracing::warn!(
-                    error = complaint,
+                    // The remedy, in the next line, is for those who write a configuration.
+                    error = complaint.lines().next(),
                     "changed file rejected; keeping the previous contents"
                 );
             }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// Why `serve` could not start, or ended unexpectedly.
 #[derive(Debug)]
@@ -47,4 +48,17 @@ pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Serve
         error,
         hint: "",
     }
+}
+
+/// Why a file or directory that the configuration names cannot be read, and in the next line the remedy.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "\ncheck the path: in a file it is relative to that file, in a flag to the current directory"
+        }
+        io::ErrorKind::IsADirectory => "\nname a file in this directory",
+        io::ErrorKind::PermissionDenied => "\nmake it readable for the user who starts dormouse",
+        _ => "",
+    };
+    format!("{}: cannot be read: {error}{remedy}", path.display())
 }

@@ -63,7 +63,8 @@ impl MainState {
     pub(crate) fn read(fd: Fd) -> io::Result<MainState> {
         let [formats, state, secrets] = parts::locate(fd)?;
         let formats: Formats = serde_json::from_slice(&parts::read(fd, formats)?)?;
-        formats.check().map_err(io::Error::other)?;
+        let formats = formats.check();
+        formats.map_err(|why| io::Error::other(format!("{why}; restart with the new one")))?;
         let mut state: MainState = serde_json::from_slice(&parts::read(fd, state)?)?;
         state.handover.set_secrets(&parts::read(fd, secrets)?)?;
         check_workers(state.pairs.len(), state.handover.share.workers)?;

@@ -26,9 +26,10 @@ impl NewBinary {
     /// Opens and checks the file at `path`. Main would run it with all its privileges, so only main's own
     /// user and root may be able to change or replace it.
     pub(crate) fn open(path: &Path) -> Result<NewBinary, String> {
-        let path = path
-            .canonicalize()
-            .map_err(|error| format!("cannot find {}: {error}", path.display()))?;
+        let path = path.canonicalize().map_err(|error| {
+            let shown = path.display();
+            format!("cannot find {shown}: {error}; install the new binary there, or name it with --binary")
+        })?;
         let file = process::open_program(&path)
             .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         let binary = NewBinary { path, file };

@@ -250,7 +250,11 @@ impl Upgrade {
         Some(match &self.stage {
             Stage::Check { .. } => "the check of the new binary took longer than 10 s".to_owned(),
             Stage::Quiet { waiting, .. } => {
-                format!("{} did not pause in time", numbered(waiting))
+                format!(
+                    "{} did not pause in time; if that happens again, kill -9 the process (its connections \
+                     continue), and upgrade again",
+                    numbered(waiting)
+                )
             }
             Stage::Prepare { takeovers, .. } => {
                 let all = takeovers.iter().enumerate();

@@ -84,7 +84,7 @@ fn open_binary(binary: &str) -> io::Result<Fd> {
     if FileIdentity::of(file)? != expected {
         file.close();
         return Err(io::Error::other(format!(
-            "{path} was replaced after the main process checked it"
+            "{path} was replaced after the main process checked it; upgrade again"
         )));
     }
     Ok(file)

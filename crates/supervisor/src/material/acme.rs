@@ -189,8 +189,10 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
         return Ok(None);
     };
     let shown = path.display();
-    let bytes =
-        read_private(path, ACCOUNT_LEN_MAX)?.ok_or_else(|| format!("{shown}: no such file"))?;
+    let missing = || {
+        format!("{shown}: no such file\nsave the authority's key there, readable only by its owner")
+    };
+    let bytes = read_private(path, ACCOUNT_LEN_MAX)?.ok_or_else(missing)?;
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let is_base64url = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
     let key = text.trim();

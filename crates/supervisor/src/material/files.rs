@@ -11,6 +11,7 @@
 //!
 //! Other files are ignored, and so are names that begin with a dot.
 
+use crate::error::unreadable;
 use dormouse_config::CertificateFiles;
 use dormouse_reactor::process;
 use std::collections::BTreeSet;
@@ -126,7 +127,7 @@ pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let cannot = |e: io::Error| format!("cannot read {}: {e}", directory.display());
+    let cannot = |error: io::Error| unreadable(directory, &error);
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();

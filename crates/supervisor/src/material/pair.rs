@@ -1,6 +1,7 @@
 //! Reading a certificate with its key, and its OCSP response.
 
 use super::files::PairFiles;
+use crate::error::unreadable;
 use dormouse_engine::{Identity, IdentityError, OcspProblem, read_pem_file};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
@@ -54,7 +55,7 @@ pub(super) fn read_staple(
         let mut bytes = Vec::new();
         file.take(OCSP_MAX).read_to_end(&mut bytes).map(|_| bytes)
     });
-    let response = read.map_err(|error| format!("{shown}: cannot be read: {error}"))?;
+    let response = read.map_err(|error| unreadable(path, &error))?;
     match identity.staple(&response, unix_time()) {
         Ok(_) => pem.ocsp = response,
         Err(problem @ OcspProblem::NotNow(_)) => warnings.push(format!("{shown}: {problem}")),
@@ -124,7 +125,7 @@ pub(super) fn read_with<T>(
     read: fn(&Path) -> Result<T, IdentityError>,
     path: &Path,
 ) -> Result<T, String> {
-    open_regular(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
+    open_regular(path).map_err(|error| unreadable(path, &error))?;
     read(path).map_err(|error| error.to_string())
 }
 

@@ -8,6 +8,10 @@ use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place,
 use dormouse_engine::{Roots, SettingsError, TrustStore, read_trust_pem_file};
 use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Reads the trusted CAs and the client certificate of each origination.
@@ -124,8 +128,16 @@ pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
     match ca {
         Ca::System => Roots::system_pem()
             .map_err(|error| format!("{error}; install ca-certificates, or set a CA file")),
+        Ca::File(path) if is_missing(path) => Err(format!(
+            "{}: no such file\nname a PEM file with the authorities, or \"system\" for those of the operating system",
+            path.display()
+        )),
         Ca::File(path) => authorities_of(path),
     }
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// The CAs in a PEM file.

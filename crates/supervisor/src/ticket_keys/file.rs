@@ -1,6 +1,7 @@
 //! Ticket keys in a file: readable only by the owner, and replaced as a whole.
 
-use dormouse_engine::TicketKeys;
+use crate::error::unreadable;
+use dormouse_engine::{SettingsError, TicketKeys};
 use dormouse_helpers::fleet::{FILE_BYTES_MAX, Secret};
 use dormouse_helpers::private_file::read_private;
 use dormouse_reactor::file::{open_regular, replace_private};
@@ -80,7 +81,7 @@ fn log(error: &impl Display) {
 
 /// Reads a file that all users may read, such as certificates.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
-    let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
+    let cannot = |error: io::Error| unreadable(path, &error);
     let mut text = String::new();
     let file = open_regular(path).map_err(cannot)?;
     file.take(FILE_BYTES_MAX)

@@ -52,7 +52,7 @@ const ALL: &[NamedMistake] = &[
     wrong(
         "",
         "certificates = 'missing.pem'",
-        &["missing.pem", "No such file"],
+        &["missing.pem", "No such file", "check the path"],
     ),
     wrong("", "certificates = 'garbage.pem'", &["garbage.pem", "PEM"]),
     // Nobody writes to this pipe: to read it would wait forever.
@@ -130,7 +130,7 @@ const ALL: &[NamedMistake] = &[
     wrong(
         "",
         "backend_tls = true\nbackend_ca = 'missing.pem'",
-        &["missing.pem", "No such file"],
+        &["missing.pem", "No such file", "or \"system\""],
     ),
     wrong(
         "",
