@@ -347,7 +347,7 @@ impl<I: Io> Worker<I> {
         !self.lifecycle.startup.is_done() || self.cx.connections.has_unverified()
     }
 
-    /// Does a part of the deferred work, and reports to main when the worker has become quiet.
+    /// Does a part of the deferred work, and reports to main when the worker has become quiet or empty.
     fn catch_up(&mut self) {
         if self.is_behind() {
             self.cx.connections.verify_some(&mut self.cx.work);
@@ -370,6 +370,12 @@ impl<I: Io> Worker<I> {
         let upgrade = &mut self.lifecycle.upgrade;
         if upgrade.becomes_quiet(in_flight, is_behind, now_ms) {
             self.report(&WorkerReport::Quiet);
+        }
+        if in_flight == 0
+            && self.cx.connections.live() == 0
+            && let Some(number) = self.lifecycle.reports_empty.take()
+        {
+            self.report(&WorkerReport::Empty(number));
         }
     }
 
@@ -465,6 +471,7 @@ impl<I: Io> Worker<I> {
             startup: Startup::new(late),
             reloader: Reloader::new(handover, remembered, parsed, set_logs),
             drain: None,
+            reports_empty: None,
             stop: None,
             orphaned_until_ms: None,
             upgrade: Upgrade::No,
@@ -561,8 +568,9 @@ impl<I: Io> Worker<I> {
                 let drain = Drain::new(now_ms, over_ms, order, live);
                 self.lifecycle.drain = Some(drain);
             }
+            Order::ReportEmpty(number) => lifecycle.reports_empty = Some(number),
             Order::StopDrain => {
-                lifecycle.drain = None;
+                (lifecycle.drain, lifecycle.reports_empty) = (None, None);
                 if lifecycle.stop.is_none() {
                     self.door.listeners.restart();
                     self.outbound.refill_pools(now_ms);

@@ -41,6 +41,8 @@ pub enum Order {
         /// Which connections are closed first.
         order: DrainOrder,
     },
+    /// Report with this number as soon as there is no connection and no handshake.
+    ReportEmpty(u64),
     /// Stop draining, and accept again.
     StopDrain,
     /// Open the ACME challenge with this number: its name, certificate and key as PEM. `None`: close the
@@ -83,6 +85,8 @@ pub enum WorkerReport {
     ChallengeShown(u64),
     /// From a worker: it has obeyed the [`Order::Uncount`] with this number.
     Uncounted(u64),
+    /// From a worker: it has had no connection and no handshake since the [`Order::ReportEmpty`] with this number.
+    Empty(u64),
 }
 
 const STOP: u8 = b'S';
@@ -94,6 +98,7 @@ const HAND_OVER: u8 = b'H';
 const LISTENERS: u8 = b'L';
 const RELOAD: u8 = b'C';
 const DRAIN: u8 = b'D';
+const REPORT_EMPTY: u8 = b'E';
 const STOP_DRAIN: u8 = b'd';
 const ADDRESSES: u8 = b'N';
 const CHALLENGE: u8 = b'T';
@@ -110,6 +115,7 @@ const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
 const KEPT: u8 = b'k';
 const UNCOUNTED: u8 = b'u';
+const EMPTY: u8 = b'e';
 
 /// Maximum length of a reason; longer ones are cut.
 const WORDS_MAX: usize = 4096;
@@ -131,6 +137,7 @@ impl Order {
                 body.push(*order as u8);
                 message(DRAIN, &body)
             }
+            Order::ReportEmpty(number) => message(REPORT_EMPTY, &number.to_le_bytes()),
             Order::StopDrain => message(STOP_DRAIN, &[]),
             Order::Challenge(number, shown) => {
                 let shown = shown.as_ref().map_or("", |shown| shown.as_str());
@@ -177,6 +184,7 @@ impl Order {
                     _ => DrainOrder::Shortest,
                 },
             }),
+            (REPORT_EMPTY, of_it, []) => Ok(Order::ReportEmpty(number(of_it)?)),
             (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
             (CHALLENGE, body, []) => {
                 let (number_of_it, shown) = body.split_at_checked(8).ok_or_else(invalid)?;
@@ -220,6 +228,7 @@ impl WorkerReport {
             WorkerReport::Prepared => message(PREPARED, &[]),
             WorkerReport::Kept => message(KEPT, &[]),
             WorkerReport::Uncounted(number) => message(UNCOUNTED, &number.to_le_bytes()),
+            WorkerReport::Empty(number) => message(EMPTY, &number.to_le_bytes()),
             WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -238,6 +247,7 @@ impl WorkerReport {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
             (UNCOUNTED, of_it) => Ok(WorkerReport::Uncounted(number(of_it)?)),
+            (EMPTY, of_it) => Ok(WorkerReport::Empty(number(of_it)?)),
             (QUIET, []) => Ok(WorkerReport::Quiet),
             (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
                 a, b, c, d,
@@ -347,6 +357,9 @@ mod tests {
             }
             _ => panic!("not a drain"),
         }
+        send_order(main, &Order::ReportEmpty(8)).expect("an order sent");
+        let got = receive_order(worker).expect("an order");
+        assert!(matches!(got, Some(Order::ReportEmpty(8))));
         let name = "db.example:5432".to_owned();
         let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("an address"));
         let addresses = addresses.to_vec();
@@ -380,6 +393,7 @@ mod tests {
             WorkerReport::Kept,
             WorkerReport::ChallengeShown(9),
             WorkerReport::Uncounted(7),
+            WorkerReport::Empty(8),
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
             send_report(worker, &report);

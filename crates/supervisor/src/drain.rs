@@ -1,5 +1,6 @@
 //! Draining: main starts and stops it, each worker closes its own connections.
 
+use crate::pairs::Pairs;
 use crate::serving::Serving;
 use dormouse_config::show_duration;
 use dormouse_handover::control;
@@ -7,18 +8,20 @@ use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::Order;
 use dormouse_reactor::process;
 use dormouse_tables::counters::Count;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Maximum duration of a drain; a longer one is a mistake.
 const OVER_MS_MAX: u64 = 30 * 86_400_000;
 
-/// Interval at which to check for the end of a drain that ends the program.
-const CHECK_MS: u64 = 100;
-
 /// The current drain, if there is one.
 #[derive(Default)]
 pub(crate) struct Drain {
     current: Option<control::Drain>,
+    /// The number of the drain, so that reports of an earlier one are not mistaken for reports of this one.
+    number: u64,
+    /// Workers that have no connection any more. Main asks each of them: all workers can write the counters.
+    empty: BTreeSet<usize>,
 }
 
 impl Drain {
@@ -43,6 +46,9 @@ impl Drain {
         };
         let was_draining = self.current.replace(drain).is_some();
         serving.pairs.order_all(&Order::Drain { over_ms, order });
+        self.number += 1;
+        self.empty.clear();
+        serving.pairs.order_all(&Order::ReportEmpty(self.number));
         // After the order, so that no worker polls a paused listener.
         if !was_draining {
             serving.listening.pause();
@@ -69,17 +75,22 @@ impl Drain {
         let Some(drain) = &self.current else {
             return true;
         };
-        let counters = &serving.memory.counters;
-        let left =
-            counters.sum(Count::Connections as usize) + counters.sum(Count::Handshaking as usize);
-        left == 0 || drain.begun_ms + drain.over_ms <= process::boottime_ms()
+        let mut workers = serving.pairs.remaining().into_iter();
+        workers.all(|worker| self.empty.contains(&worker))
+            || drain.begun_ms + drain.over_ms <= process::boottime_ms()
     }
 
-    /// Time of the next check for the end of the drain.
-    pub(crate) fn next_check_ms(&self) -> Option<u64> {
+    /// Handles a worker's report that it has no connection any more.
+    pub(crate) fn note_empty(&mut self, worker: usize, number: u64) {
+        if number == self.number {
+            self.empty.insert(worker);
+        }
+    }
+
+    /// When the time is over.
+    pub(crate) fn ends_ms(&self) -> Option<u64> {
         let drain = self.current.as_ref()?;
-        let soon_ms = process::boottime_ms() + CHECK_MS;
-        Some(soon_ms.min(drain.begun_ms + drain.over_ms))
+        Some(drain.begun_ms + drain.over_ms)
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
@@ -91,13 +102,19 @@ impl Drain {
         self.current.clone()
     }
 
-    /// The rest of the drain, for a worker that restarts after a crash.
-    pub(crate) fn rest(&self) -> Option<Order> {
-        let drain = self.current.as_ref()?;
+    /// Orders the rest of the drain from a worker that has restarted after a crash. Returns `false` without a drain.
+    pub(crate) fn order_rest(&mut self, worker: usize, pairs: &Pairs) -> bool {
+        let Some(drain) = &self.current else {
+            return false;
+        };
         let end_ms = drain.begun_ms + drain.over_ms;
-        Some(Order::Drain {
+        let rest = Order::Drain {
             over_ms: end_ms.saturating_sub(process::boottime_ms()),
             order: drain.order,
-        })
+        };
+        self.empty.remove(&worker);
+        pairs.order(worker, &rest);
+        pairs.order(worker, &Order::ReportEmpty(self.number));
+        true
     }
 }

@@ -590,6 +590,7 @@ impl Pair {
             }
             WorkerReport::Quiet
             | WorkerReport::Uncounted(_)
+            | WorkerReport::Empty(_)
             | WorkerReport::Prepared
             | WorkerReport::Refused(_) => true,
             WorkerReport::Preparing(_) => sender == self.keeper,

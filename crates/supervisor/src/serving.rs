@@ -305,11 +305,13 @@ fn in_words(mistakes: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drain::Drain;
     use crate::load::{self, Ready};
     use crate::occasion::Occasion;
     use crate::source::Source;
     use dormouse_config::Section;
     use dormouse_engine::UnixTime;
+    use dormouse_handover::control::DrainOrder;
     use dormouse_handover::orders::{self, WorkerReport};
     use dormouse_reactor::sandbox::UnixSockets;
     use dormouse_reactor::{OnExec, socket};
@@ -464,6 +466,31 @@ mod tests {
         let done = report(&mut serving, WorkerReport::Reloaded(2));
         assert_eq!(done, Some(WorkerReport::Reloaded(edition)));
         assert!(serving.pairs.has_edition(0, edition));
+    }
+
+    /// All workers can write the counters, so main does not conclude from zeros that a drain is complete.
+    #[test]
+    fn a_drain_is_done_when_each_worker_is_empty() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [_, worker] = with_worker(&mut serving);
+        let mut drain = Drain::default();
+        let mut begin = || {
+            let begun = drain.begin(60_000, DrainOrder::Longest, &serving);
+            begun.expect("a drain");
+            assert!(!drain.is_done(&serving));
+            match orders_in(worker)[..] {
+                [Order::Drain { .. }, Order::ReportEmpty(number)] => number,
+                _ => panic!("not the orders of a drain"),
+            }
+        };
+        let (first, second) = (begin(), begin());
+        drain.note_empty(0, first);
+        assert!(!drain.is_done(&serving), "that was the drain before");
+        drain.note_empty(0, second);
+        assert!(drain.is_done(&serving));
+        assert!(drain.order_rest(0, &serving.pairs));
+        assert!(!drain.is_done(&serving), "another worker has begun");
     }
 
     /// A quiet worker whose new configuration cannot be sent does not stay quiet.

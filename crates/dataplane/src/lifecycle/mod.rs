@@ -21,6 +21,8 @@ pub(crate) struct Lifecycle {
     pub(crate) startup: Startup,
     pub(crate) reloader: Reloader,
     pub(crate) drain: Option<Drain>,
+    /// The number of main's order to report when no connection is left.
+    pub(crate) reports_empty: Option<u64>,
     pub(crate) stop: Option<Stop>,
     /// When the worker stops because main has died.
     pub(crate) orphaned_until_ms: Option<u64>,

@@ -189,6 +189,7 @@ impl Supervisor {
             if !self.is_stopping {
                 self.recount.forget_lost(&mut self.serving);
             }
+            self.stop_if_drained();
             let shown = self.redirect.shows();
             self.authorities
                 .announce_challenge(&self.serving.pairs, shown);
@@ -233,7 +234,6 @@ impl Supervisor {
         if let Some(syslog) = &mut self.syslog {
             syslog.attend();
         }
-        self.stop_if_drained();
         let now_ms = process::boottime_ms();
         if self.kills_at_ms.take_if(|at_ms| *at_ms <= now_ms).is_some() {
             self.serving.pairs.kill_without_keeper();
@@ -274,7 +274,7 @@ impl Supervisor {
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),
             self.drain
-                .next_check_ms()
+                .ends_ms()
                 .filter(|_| self.history.stops_after_drain && !self.is_stopping),
             self.kills_at_ms,
             self.recount

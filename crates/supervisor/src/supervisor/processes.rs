@@ -52,7 +52,7 @@ impl Supervisor {
         }
     }
 
-    /// Stops after the last connection is closed, or at the end of the drain.
+    /// Stops after the last connection is closed, or at the end of the drain. Called once per turn.
     pub(super) fn stop_if_drained(&mut self) {
         let is_due = self.history.stops_after_drain && !self.is_stopping;
         if is_due && self.drain.is_done(&self.serving) {
@@ -201,6 +201,7 @@ impl Supervisor {
             }
             WorkerReport::ChallengeShown(_) => {}
             WorkerReport::Uncounted(number) => self.recount.note(worker, number, &self.serving),
+            WorkerReport::Empty(number) => self.drain.note_empty(worker, number),
             WorkerReport::Kept => self.on_kept(worker),
             WorkerReport::Quiet if self.upgrade.is_none() => {
                 if self.serving.pairs.note_quiet(worker) {
@@ -229,9 +230,7 @@ impl Supervisor {
     fn on_ready(&mut self, worker: usize) {
         self.serving.bring_up_to_date(worker);
         let pairs = &self.serving.pairs;
-        if let Some(order) = self.drain.rest() {
-            pairs.order(worker, &order);
-        } else if !self.is_stopping {
+        if !self.drain.order_rest(worker, pairs) && !self.is_stopping {
             self.serving.listening.restore(&self.serving.edition.config);
         }
         if self.is_stopping {
