@@ -1,17 +1,18 @@
 //! Main's side of the control process: starts and restarts it, and sends it the state.
 
 use crate::control_addresses::ControlAddresses;
+use crate::helper_process::HelperProcess;
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
 use dormouse_handover::control::{AdminResult, ControlArguments, ForwardedOrder, Report, State};
 use dormouse_handover::message;
-use dormouse_helpers::helper::{self, Privileges, RestartTimer};
-use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_helpers::helper::{Privileges, RestartTimer};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
-use dormouse_reactor::socket::{self, Attempt};
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -46,8 +47,7 @@ impl FormerControl {
 pub(crate) struct ControlProcess {
     addresses: ControlAddresses,
     privileges: Privileges,
-    pid: Option<Pid>,
-    channel: Fd,
+    process: Option<HelperProcess>,
     /// The process before, while it waits for a new binary to run.
     former: Option<FormerControl>,
     restarts: u32,
@@ -69,8 +69,7 @@ impl ControlProcess {
         let mut control = ControlProcess {
             addresses,
             privileges: Privileges::nobody(config),
-            pid: None,
-            channel: Fd::NONE,
+            process: None,
             former: None,
             restarts: 0,
             restart: RestartTimer::default(),
@@ -83,35 +82,28 @@ impl ControlProcess {
     }
 
     fn start_process(&mut self, memory: &SharedMemory, poller: &Poller) -> io::Result<()> {
-        let (ours, theirs) = socket::channel(OnExec::Close)?;
-        let readers = memory.readers().inspect_err(|_| {
-            ours.close();
-            theirs.close();
-        });
-        let readers = readers?;
-        let arguments = ControlArguments {
-            admin: self.addresses.admin().map(|fd| fd.0),
-            metrics: self.addresses.metrics.map(|fd| fd.0),
-            metrics_is_loopback: self.addresses.metrics_is_loopback,
-            owner: process::user_id(),
-            channel: theirs.0,
-            counters: readers.counters.0,
-            backends: readers.backends.marks.0,
-            roster: readers.backends.roster.0,
-            traffic: readers.traffic.0,
-            workers: memory.counters.workers() as u32,
-            restarts: self.restarts,
-        };
+        let readers = memory.readers()?;
         let mut inherited = self.addresses.fds();
-        inherited.push(theirs);
         inherited.extend(readers.fds());
-        let started = helper::start("control", &self.privileges, &arguments, inherited);
-        theirs.close();
+        let (privileges, place) = (&self.privileges, (poller, tokens::CONTROL));
+        let started =
+            HelperProcess::start("control", privileges, inherited, place, |_, channel| {
+                ControlArguments {
+                    admin: self.addresses.admin().map(|fd| fd.0),
+                    metrics: self.addresses.metrics.map(|fd| fd.0),
+                    metrics_is_loopback: self.addresses.metrics_is_loopback,
+                    owner: process::user_id(),
+                    channel: channel.0,
+                    counters: readers.counters.0,
+                    backends: readers.backends.marks.0,
+                    roster: readers.backends.roster.0,
+                    traffic: readers.traffic.0,
+                    workers: memory.counters.workers() as u32,
+                    restarts: self.restarts,
+                }
+            });
         readers.close();
-        let pid = started.inspect_err(|_| ours.close())?;
-        poller.add(ours, tokens::CONTROL, Interest::READ)?;
-        self.pid = Some(pid);
-        self.channel = ours;
+        self.process = Some(started?);
         self.restart.started();
         self.sent = None;
         Ok(())
@@ -136,13 +128,11 @@ impl ControlProcess {
 
     /// Handles the exit of a process. Returns `false` if it was not the control process.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
-        if self.pid != Some(pid) {
+        let Some(process) = self.process.take_if(|process| process.pid == pid) else {
             return false;
-        }
+        };
         tracing::error!(process = "control", cause = %ended, "helper process died; restarting");
-        let _ = poller.remove(self.channel);
-        self.channel.close();
-        self.forget_process();
+        process.close(poller);
         self.restarts += 1;
         self.restart.ended();
         true
@@ -153,7 +143,7 @@ impl ControlProcess {
         let now_ms = process::boottime_ms();
         self.retry_at_ms.take_if(|at_ms| *at_ms <= now_ms);
         if self.restart.take_due()
-            && self.pid.is_none()
+            && self.process.is_none()
             && let Err(error) = self.start_process(memory, poller)
         {
             tracing::error!(process = "control", %error, "helper process start failed");
@@ -166,23 +156,23 @@ impl ControlProcess {
 
     /// Sends the state if it has changed, and all results. `WouldBlock`: the channel is full.
     fn send(&mut self, state: State) -> Attempt<()> {
-        if self.pid.is_none() {
+        let Some(process) = &self.process else {
             // The clients that waited for these results lost their connections with the process.
             self.results.clear();
             return Attempt::Done(());
-        }
+        };
         if self.sent.as_ref() != Some(&state) {
             let mut fitting = Box::new(state.clone());
             fitting.fit();
             let report = Report::State(fitting);
-            match message::send(self.channel, &report) {
+            match message::send(process.channel, &report) {
                 Ok(Attempt::Done(())) => self.sent = Some(state),
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
                 Err(error) => tracing::debug!(%error, "state could not be sent to control"),
             }
         }
         while let Some(result) = self.results.first() {
-            match message::send(self.channel, &Report::Result(result.clone())) {
+            match message::send(process.channel, &Report::Result(result.clone())) {
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
                 _ => drop(self.results.remove(0)),
             }
@@ -192,11 +182,7 @@ impl ControlProcess {
 
     /// The next order that control forwards.
     pub(crate) fn receive(&self, poller: &Poller) -> Option<ForwardedOrder> {
-        message::receive(self.channel).unwrap_or_else(|_| {
-            // SIGCHLD reports the exit.
-            let _ = poller.remove(self.channel);
-            None
-        })
+        self.process.as_ref()?.receive(poller)
     }
 
     /// Queues the result of an order, to be sent at the end of the turn.
@@ -214,9 +200,8 @@ impl ControlProcess {
     /// Ends the process, which first answers its clients. Returns its id, for the caller to reap. The next turn
     /// starts another one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
-        let (pid, channel) = self.leave(&Report::End, poller)?;
-        channel.close();
-        Some(pid)
+        let process = self.leave(&Report::End)?;
+        Some(process.close(poller))
     }
 
     /// Has the process wait until a new binary runs. `once_running` is the result of the upgrade, for its client.
@@ -226,7 +211,8 @@ impl ControlProcess {
         once_running: Option<AdminResult>,
         poller: &Poller,
     ) -> Option<Pid> {
-        let (pid, channel) = self.leave(&Report::Replacing { once_running }, poller)?;
+        let HelperProcess { pid, channel } = self.leave(&Report::Replacing { once_running })?;
+        let _ = poller.remove(channel);
         self.former = Some(FormerControl {
             pid: pid.0,
             channel: channel.0,
@@ -235,17 +221,14 @@ impl ControlProcess {
     }
 
     /// Sends the process its last message, and leaves it.
-    fn leave(&mut self, last: &Report, poller: &Poller) -> Option<(Pid, Fd)> {
-        let pid = self.pid?;
-        if !matches!(message::send(self.channel, last), Ok(Attempt::Done(()))) {
+    fn leave(&mut self, last: &Report) -> Option<HelperProcess> {
+        let process = self.process.take()?;
+        if !matches!(message::send(process.channel, last), Ok(Attempt::Done(()))) {
             // The closed channel alone would mean that main has died.
-            let _ = process::send_signal(pid, Signal::Kill);
+            let _ = process::send_signal(process.pid, Signal::Kill);
         }
-        let _ = poller.remove(self.channel);
-        let channel = self.channel;
-        self.forget_process();
         self.restart.set_due();
-        Some((pid, channel))
+        Some(process)
     }
 
     /// The process that waits for a new binary to run.
@@ -275,10 +258,5 @@ impl ControlProcess {
         if let Some(former) = self.former.take_if(|former| former.pid == pid.0) {
             former.channel().close();
         }
-    }
-
-    fn forget_process(&mut self) {
-        self.channel = Fd::NONE;
-        self.pid = None;
     }
 }
