@@ -269,14 +269,16 @@ impl Pairs {
         let file = handover.write()?;
         // Before the worker has the file, because its keeper may find it there at any time after.
         pair.board.vouch_for(file).inspect_err(|_| file.close())?;
-        for some in listeners.chunks(DESCRIPTORS_MAX) {
-            pair.order(&Order::Listeners(some.to_vec()));
-        }
         let number = pair.last_given + 1;
-        let sent = pair.try_order(&Order::Reload {
+        let reload = Order::Reload {
             handover: file,
             number,
-        });
+        };
+        let ahead = listeners.chunks(DESCRIPTORS_MAX);
+        let mut orders = ahead
+            .map(|some| Order::Listeners(some.to_vec()))
+            .chain([reload]);
+        let sent = orders.try_for_each(|order| pair.try_order(&order));
         file.close();
         sent?;
         pair.last_given = number;

@@ -104,9 +104,7 @@ impl Reloader {
         .map_err(io::Error::other)?;
         contexts::make_backend_contexts(&handover.config, &handover.backend_tls, &mut routes)
             .map_err(io::Error::other)?;
-        if listeners.len() != handover.descriptors.listeners.len() {
-            return Err(io::Error::other("listeners are missing"));
-        }
+        let (stale, listeners) = of_order(listeners, handover.descriptors.listeners.len())?;
         // Main can't know the descriptor numbers in this process's table.
         let mut notes = self.remembered.notes.clone();
         let numbers = listeners.iter().map(|fd| fd.0).collect();
@@ -125,7 +123,8 @@ impl Reloader {
             door.replace(former, work);
             return Err(error);
         }
-        former.iter().for_each(|old| work.io.close(old.fd));
+        let old = former.iter().map(|old| old.fd).chain(stale.iter().copied());
+        old.for_each(|fd| work.io.close(fd));
         door.reserve(listeners.len(), former.len());
 
         let changed = self.place_routes(routes, originations, &handover, notes, settings);
@@ -196,6 +195,15 @@ impl Reloader {
     }
 }
 
+/// Splits the listeners that have arrived into those of earlier orders, which main could not send completely, and the
+/// `wanted` ones of this order.
+fn of_order(arrived: &[Fd], wanted: usize) -> io::Result<(&[Fd], &[Fd])> {
+    let stale = arrived.len().checked_sub(wanted);
+    stale
+        .map(|stale| arrived.split_at(stale))
+        .ok_or_else(|| io::Error::other("listeners are missing"))
+}
+
 /// The parts of the current handover that a reload needs. Reading the handover again would take long
 /// with many certificates.
 #[cfg_attr(test, derive(Default))]
@@ -250,5 +258,21 @@ impl Remembered {
             notes,
             hasher,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Main's channel was full after the first listeners of an order, so it sent the order again.
+    #[test]
+    fn listeners_of_an_incomplete_order_are_not_taken_for_those_of_the_next() {
+        let arrived = [Fd(10), Fd(20), Fd(21)];
+        let (stale, own) = of_order(&arrived, 2).expect("enough");
+        assert_eq!((stale, own), (&[Fd(10)][..], &[Fd(20), Fd(21)][..]));
+        let (stale, _) = of_order(&arrived[1..], 2).expect("enough");
+        assert!(stale.is_empty());
+        assert!(of_order(&arrived, 4).is_err());
     }
 }
