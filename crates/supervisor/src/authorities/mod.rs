@@ -39,6 +39,10 @@ const TIMEOUT_MS: u64 = 120_000;
 /// is lost; and a limit, so that a compromised errand cannot keep main from its other work.
 const REPORTS_MAX: usize = 512;
 
+/// Maximum number of accounts and challenges from one errand. An order has one of each. Main waits for the disk to
+/// save an account, and sends a challenge to all workers, so a compromised errand must not have it do so all the time.
+const COSTLY_MAX: u32 = 4;
+
 /// Schedules of all queries, and the current errand.
 #[derive(Default)]
 pub(crate) struct Authorities {
@@ -54,6 +58,8 @@ pub(crate) struct Authorities {
 struct Errand {
     process: HelperProcess,
     due_ms: u64,
+    /// Number of accounts and challenges that it has reported.
+    costly: u32,
     /// `None`: its order is complete, or it was cancelled. Further reports are ignored.
     purpose: Option<Purpose>,
 }
@@ -127,6 +133,7 @@ impl Authorities {
                 self.errand = Some(Errand {
                     process,
                     due_ms: now_ms + TIMEOUT_MS,
+                    costly: 0,
                     purpose: Some(purpose),
                 });
             }
@@ -187,10 +194,21 @@ impl Authorities {
         let mut stapled = None;
         let mut has_response = false;
         for _ in 0..REPORTS_MAX {
-            let Some(errand) = &self.errand else { break };
+            let Some(errand) = &mut self.errand else {
+                break;
+            };
             let Some(report) = errand.process.receive(poller) else {
                 break;
             };
+            if let ErrandReport::Account(_)
+            | ErrandReport::Challenge(_)
+            | ErrandReport::HttpChallenge(_) = &report
+            {
+                errand.costly += 1;
+                if errand.costly > COSTLY_MAX {
+                    continue;
+                }
+            }
             // An errand may be compromised: it can report only on what it was started for.
             match (report, &errand.purpose) {
                 (ErrandReport::Ocsp { id, response }, Some(Purpose::Ocsp)) => {
@@ -386,6 +404,7 @@ mod tests {
         let errand = Errand {
             process: HelperProcess { pid, channel },
             due_ms: 0,
+            costly: 0,
             purpose: Some(purpose),
         };
         let authorities = Authorities {
@@ -395,9 +414,10 @@ mod tests {
         (authorities, theirs)
     }
 
-    /// An errand that queries a responder parses foreign bytes. It may not replace the account at the ACME server.
+    /// An errand that queries a responder parses foreign bytes. It may not replace the account at the ACME server. One
+    /// with an order may, but not all the time.
     #[test]
-    fn an_account_is_accepted_only_from_an_order() {
+    fn few_accounts_are_accepted_and_only_from_an_order() {
         let order = || Purpose::Order {
             name: "a.example".to_owned(),
             directory: "https://ca.example/dir".to_owned(),
@@ -411,11 +431,15 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let edition = edition(folder.path());
             let (mut authorities, errand) = with_errand(purpose);
-            let account = serde_json::from_str(ACCOUNT).expect("an account");
-            let sent = message::send(errand, &ErrandReport::Account(account));
-            assert_eq!(sent.expect("sent"), Attempt::Done(()));
+            for n in 1..9 {
+                let account = ACCOUNT.replace("AAAA", &format!("AAA{n}"));
+                let account = serde_json::from_str(&account).expect("an account");
+                let sent = message::send(errand, &ErrandReport::Account(account));
+                assert_eq!(sent.expect("sent"), Attempt::Done(()));
+            }
             authorities.receive(&edition, &Pairs::default(), &poller);
-            let is_kept = folder.path().join("ca.example/account.json").exists();
+            let kept = std::fs::read_to_string(folder.path().join("ca.example/account.json"));
+            let is_kept = kept.is_ok_and(|text| text.contains(&format!("AAA{COSTLY_MAX}")));
             assert_eq!(is_kept, is_accepted);
         }
     }
