@@ -579,8 +579,8 @@ fn another_program_is_refused() {
     }
 }
 
-/// Requests an upgrade to a binary with this trial whose keeper begins slowly, and waits for this keeper. Returns both
-/// keepers, the old one first.
+/// Requests an upgrade to a binary with this trial whose keeper begins slowly, and waits until this keeper has executed it.
+/// Returns both keepers, the old one first.
 pub(super) fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
     installed.put_slow(trial);
     let children_of = |parent: u32| {
@@ -591,10 +591,11 @@ pub(super) fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &s
     let old = scene.terminator.named("keeper-0").expect("a keeper");
     let workers = children_of(old);
     let main = scene.terminator.parent_of(old).expect("its parent");
+    let executable = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     signal(main, Signal::USR2);
     let new = wait::until("the new keeper", PATIENCE, || {
         let mut others = children_of(old).into_iter();
-        others.find(|pid| !workers.contains(pid))
+        others.find(|&pid| !workers.contains(&pid) && executable(pid) != executable(old))
     });
     (old, new)
 }
