@@ -24,36 +24,6 @@ const ENDS = {
   internal: ['ERR_DORMOUSE_INTERNAL', 'internal error'],
 };
 
-// Alerts by number: OpenSSL's reason (ssl/ssl_err.c).
-const ALERTS = {
-  10: 'sslv3 alert unexpected message',
-  20: 'sslv3 alert bad record mac',
-  22: 'tlsv1 alert record overflow',
-  40: 'sslv3 alert handshake failure',
-  42: 'sslv3 alert bad certificate',
-  43: 'sslv3 alert unsupported certificate',
-  44: 'sslv3 alert certificate revoked',
-  45: 'sslv3 alert certificate expired',
-  46: 'sslv3 alert certificate unknown',
-  47: 'sslv3 alert illegal parameter',
-  48: 'tlsv1 alert unknown ca',
-  49: 'tlsv1 alert access denied',
-  50: 'tlsv1 alert decode error',
-  51: 'tlsv1 alert decrypt error',
-  70: 'tlsv1 alert protocol version',
-  71: 'tlsv1 alert insufficient security',
-  80: 'tlsv1 alert internal error',
-  86: 'tlsv1 alert inappropriate fallback',
-  90: 'tlsv1 alert user cancelled',
-  109: 'tlsv13 alert missing extension',
-  110: 'tlsv1 unsupported extension',
-  112: 'tlsv1 unrecognized name',
-  113: 'tlsv1 bad certificate status response',
-  115: 'tlsv1 alert unknown psk identity',
-  116: 'tlsv13 alert certificate required',
-  120: 'tlsv1 alert no application protocol',
-};
-
 // X509_verify_cert_error_string.
 const CERTIFICATES = {
   UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'unable to verify the first certificate',
@@ -135,9 +105,8 @@ function endError(end, problem) {
       return problem ? certificateError(problem) : openssl('ERR_SSL_CERTIFICATE_VERIFY_FAILED',
                                                            'certificate verify failed', end.reason);
     case 'alert': {
-      const reason = ALERTS[end.alert] ?? `alert number ${end.alert}`;
-      const code = `ERR_SSL_${reason.toUpperCase().replaceAll(' ', '_')}`;
-      return openssl(code, reason, `SSL alert number ${end.alert}`);
+      const code = `ERR_SSL_${end.alertReason.toUpperCase().replaceAll(' ', '_')}`;
+      return openssl(code, end.alertReason, `SSL alert number ${end.alert}`);
     }
     default: {
       const [code, reason] = ENDS[end.kind] ?? ENDS.internal;

@@ -34,12 +34,3 @@ pub(crate) fn kind(end: &End) -> &'static str {
         _ => "internal",
     }
 }
-
-/// The alert that the peer sent, or that was sent to it.
-pub(crate) fn alert(end: &End) -> Option<u8> {
-    match end {
-        End::Alert(alert) => Some(*alert),
-        End::Handshake(failure) => failure.alert(),
-        _ => None,
-    }
-}

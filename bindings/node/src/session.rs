@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_embed::at_rest::Received;
 use dormouse_embed::{
     AlertDescription, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Session,
-    SessionError, UnixTime,
+    SessionError, UnixTime, openssl_reason,
 };
 use napi::Env;
 use napi::bindgen_prelude::BufferSlice;
@@ -395,6 +395,8 @@ pub struct Ending {
     pub reason: String,
     /// The alert, received or sent.
     pub alert: Option<u8>,
+    /// OpenSSL's reason for the alert.
+    pub alert_reason: Option<String>,
 }
 
 /// Returns how the peer's direction ended.
@@ -405,7 +407,8 @@ pub fn end(number: u32) -> Result<Option<Ending>> {
         Ok(rare.and_then(|rare| rare.end.as_ref()).map(|end| Ending {
             kind: ends::kind(end).to_owned(),
             reason: end.to_string(),
-            alert: ends::alert(end),
+            alert: end.alert(),
+            alert_reason: end.alert().map(openssl_reason),
         }))
     })
 }

@@ -1,6 +1,6 @@
 //! Exceptions. Their classes are Python's, because they derive from those of `ssl`.
 
-use dormouse_embed::{CertificateProblem, End, FailureKind, SessionError};
+use dormouse_embed::{CertificateProblem, End, FailureKind, SessionError, openssl_reason};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -70,6 +70,12 @@ pub(crate) fn kind_of(end: &End) -> (&'static str, i32) {
         },
     };
     (kind, 0)
+}
+
+/// An alert by OpenSSL's name, which programs find in `SSLError.reason`.
+#[pyfunction]
+pub(crate) fn alert_reason(alert: u8) -> String {
+    openssl_reason(alert).to_uppercase().replace(' ', "_")
 }
 
 fn verify_code(problem: &CertificateProblem) -> i32 {

@@ -34,6 +34,8 @@ mod _native {
         pem_certificates, suites, system_roots,
     };
     #[pymodule_export]
+    use crate::errors::alert_reason;
+    #[pymodule_export]
     use crate::owner::note_fork;
     #[pymodule_export]
     use crate::session::Session;

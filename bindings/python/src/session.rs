@@ -356,12 +356,7 @@ impl Session {
         let inner = self.look(py)?;
         Ok(inner.end.as_deref().map(|end| {
             let (kind, verify_code) = errors::kind_of(end);
-            let alert = match end {
-                End::Alert(alert) => Some(*alert),
-                End::Handshake(failure) => failure.alert(),
-                _ => None,
-            };
-            (kind, end.to_string(), alert, verify_code)
+            (kind, end.to_string(), end.alert(), verify_code)
         }))
     }
 

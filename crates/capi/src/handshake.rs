@@ -307,14 +307,9 @@ pub struct dormouse_failure {
 pub extern "C" fn dormouse_handshake_failure(handshake: dormouse_handshake) -> dormouse_failure {
     let outcome = with(handshake, |handshake| {
         let end = handshake.failure.as_ref().ok_or(DORMOUSE_OK)?;
-        let alert = match end {
-            End::Handshake(failure) => failure.alert(),
-            End::Alert(alert) => Some(*alert),
-            _ => None,
-        };
         Ok(dormouse_failure {
             result: dormouse_result::new(DORMOUSE_HANDSHAKE_FAILED, &end.to_string()),
-            alert: alert.unwrap_or_default(),
+            alert: end.alert().unwrap_or_default(),
         })
     });
     outcome.unwrap_or_else(|status| dormouse_failure {

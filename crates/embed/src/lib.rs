@@ -60,6 +60,7 @@ mod error;
 mod exported;
 mod groups;
 mod kept_keys;
+mod named_alerts;
 mod named_suites;
 mod session;
 
@@ -78,5 +79,6 @@ pub use error::{ImportError, SessionError};
 pub use exported::{EXPORT_MAX, STATE_LEN};
 pub use groups::{UnknownGroup, groups_by_name};
 pub use kept_keys::KeptKeys;
+pub use named_alerts::openssl_reason;
 pub use named_suites::{NAMED_SUITES, NamedSuite};
 pub use session::{Event, Session};

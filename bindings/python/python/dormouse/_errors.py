@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Optional, Tuple
 
-from ._alerts import ALERTS
+from . import _native
 
 End = Tuple[str, str, Optional[int], int]
 
@@ -73,5 +73,5 @@ def error_of(end: End) -> Exception:
     elif kind == "not_tls":
         error.reason = "WRONG_VERSION_NUMBER"
     elif alert is not None:
-        error.reason = ALERTS.get(alert, f"ALERT_{alert}")
+        error.reason = _native.alert_reason(alert)
     return error

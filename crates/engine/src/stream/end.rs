@@ -29,6 +29,15 @@ impl End {
     pub fn is_clean(&self) -> bool {
         matches!(self, End::Closed)
     }
+
+    /// Returns the alert, received or sent, that ended the connection or the handshake.
+    pub fn alert(&self) -> Option<u8> {
+        match self {
+            End::Alert(alert) => Some(*alert),
+            End::Handshake(failure) => failure.alert(),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for End {
