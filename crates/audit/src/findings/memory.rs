@@ -86,7 +86,10 @@ pub(super) fn judge(
 
 /// Reports a process for each connection. Its blocks are those of a whole program, so their sizes say nothing.
 fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String) -> Finding {
-    let held = memory.phases.iter().max_by_key(|phase| phase.processes);
+    let held = memory
+        .phases
+        .iter()
+        .max_by_key(|phase| (phase.connections, phase.processes));
     let (processes, connections) = held.map_or((0, 0), |held| (held.processes, held.connections));
     Finding {
         id: FindingId::ProcessPerConnection,
@@ -540,21 +543,33 @@ mod tests {
             heap_bytes_per_connection: 657_000.0,
             ..CensusReport::without_malloc("")
         };
-        let judged = |processes: [u64; 2]| -> Vec<FindingId> {
+        let judged = |processes: [u64; 2]| -> Vec<(FindingId, String)> {
             let mut memory = MemoryFigures::not_measured();
             memory.used_bytes = Measured::Value(674_302.0);
             memory.phases = vec![
                 MemoryPhase::of("before", 0, processes[0]),
                 MemoryPhase::of("2n", 40, processes[1]),
+                // Postfix: the processes stay after the connections have closed.
+                MemoryPhase::of("closed", 0, processes[1]),
             ];
             let audit = Audit::begin("server", "s", "127.0.0.1:1");
             let findings = findings_of(&audit, &memory, &census).into_iter();
-            findings.map(|finding| finding.id).collect()
+            let each = findings.map(|finding| (finding.id, finding.measured));
+            each.collect()
         };
-        assert_eq!(judged([7, 47]), [FindingId::ProcessPerConnection]);
+        let ids = |processes| {
+            let found = judged(processes).into_iter();
+            found.map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids([7, 47]), [FindingId::ProcessPerConnection]);
+        let (_, measured) = &judged([7, 47])[0];
+        assert!(
+            measured.starts_with("47 processes for 40 connections"),
+            "{measured}"
+        );
         // Apache starts workers, each with a heap of its own: no process for each, and no context for each.
-        assert_eq!(judged([4, 5]), [FindingId::BytesPerConnection]);
+        assert_eq!(ids([4, 5]), [FindingId::BytesPerConnection]);
         // Audits by older versions did not count processes.
-        assert_ne!(judged([0, 0]), [FindingId::ProcessPerConnection]);
+        assert_ne!(ids([0, 0]), [FindingId::ProcessPerConnection]);
     }
 }
