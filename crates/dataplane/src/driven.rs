@@ -4,7 +4,6 @@
 use crate::io::Io;
 use crate::keeper::begin;
 use crate::worker::{Exit, Worker};
-use dormouse_handover::orders::Order;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
@@ -33,11 +32,6 @@ impl<I: Io> DrivenWorker<I> {
     pub fn turn(&mut self) -> io::Result<Option<Exit>> {
         self.worker.turn()?;
         Ok(self.worker.exit())
-    }
-
-    /// Carries out an order as if main had sent it.
-    pub fn obey(&mut self, order: Order) {
-        self.worker.obey(order);
     }
 
     /// The worker's slots, for inspection.

@@ -549,7 +549,7 @@ impl<I: Io> Worker<I> {
     }
 
     /// Carries out an order from main.
-    pub(crate) fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: Order) {
         let now_ms = self.cx.work.now_ms;
         let lifecycle = &mut self.lifecycle;
         match order {

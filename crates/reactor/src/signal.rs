@@ -56,7 +56,7 @@ impl Signal {
     }
 
     /// Returns the signal with this number, if the program handles it.
-    pub fn from_number(number: i32) -> Option<Signal> {
+    fn from_number(number: i32) -> Option<Signal> {
         Signal::ALL.into_iter().find(|s| s.number() == number)
     }
 }

@@ -8,18 +8,16 @@
 //! - A timer never fires early; it fires at the first [`Wheel::expired`] at or after the end of the tick in
 //!   which it is due.
 //! - An armed timer is in exactly one list. **Cancel it before its slot is freed or moved.**
-//! - The list heads are in the heap. After a crash the next worker clears the links and arms the timers again
-//!   ([`Wheel::readopt`]).
+//! - The list heads are in the heap. After a crash the next worker clears the links and arms the timers again.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::slab::{Slab, Slot};
 
 /// Length of a tick.
-pub const TICK_MS: u64 = 100;
-/// Number of buckets of an ordinary wheel, which completes a round in about seven minutes. Later timers stay in
-/// their bucket for several rounds.
-pub const BUCKETS: usize = 4096;
+const TICK_MS: u64 = 100;
+/// Number of buckets. A round takes about seven minutes; later timers stay in their bucket for several rounds.
+const BUCKETS: usize = 4096;
 
 /// The links of a timer in a slot. All-zero: not armed.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -35,7 +33,7 @@ pub struct Timer {
 
 impl Timer {
     /// Whether it is armed.
-    pub fn is_armed(&self) -> bool {
+    fn is_armed(&self) -> bool {
         self.due_tick != 0
     }
 
@@ -92,13 +90,13 @@ struct Bucket {
 }
 
 impl Wheel {
-    /// Creates a wheel of [`BUCKETS`] at the time `now_ms`.
+    /// Creates a wheel at the time `now_ms`.
     pub fn new(now_ms: u64) -> Wheel {
         Wheel::with_buckets(now_ms, BUCKETS)
     }
 
     /// Creates a wheel with this number of buckets, rounded up to a power of two (at least 64).
-    pub fn with_buckets(now_ms: u64, buckets: usize) -> Wheel {
+    fn with_buckets(now_ms: u64, buckets: usize) -> Wheel {
         let buckets = buckets.next_power_of_two().max(64);
         Wheel {
             buckets: vec![Bucket::default(); buckets],
@@ -165,18 +163,6 @@ impl Wheel {
         }
     }
 
-    /// Calls `fire` for every timer that is due at `now_ms`.
-    pub fn expire<L: Timers>(
-        &mut self,
-        now_ms: u64,
-        timers: &mut L,
-        mut fire: impl FnMut(&mut Wheel, &mut L, u32),
-    ) {
-        while let Some(index) = self.expired(now_ms, timers) {
-            fire(self, timers, index);
-        }
-    }
-
     /// Returns a time before which no timer fires. It may be too early (after a timer was cancelled), never too
     /// late.
     pub fn next_deadline(&self) -> Option<u64> {
@@ -198,19 +184,6 @@ impl Wheel {
             }
         }
         Some(u64::from(earliest) * TICK_MS)
-    }
-
-    /// After a crash: takes over the timer that another process armed in a slot. Its links are invalid, but its
-    /// time still applies. Call it once for every slot, before anything else.
-    pub fn readopt(&mut self, timers: &mut impl Timers, index: u32) {
-        let Some(timer) = timers.timer_mut(index) else {
-            return;
-        };
-        let due_ms = timer.due_ms();
-        *timer = Timer::default();
-        if let Some(due_ms) = due_ms {
-            self.arm(timers, index, due_ms);
-        }
     }
 
     /// Moves the due timers of the current tick's bucket to the fired list.
@@ -335,7 +308,6 @@ mod tests {
         Arm { index: u32, in_ms: u64 },
         Cancel { index: u32 },
         Pass { ms: u64, rearm: bool },
-        Crash,
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -345,7 +317,6 @@ mod tests {
             3 => (0u32..40).prop_map(|index| Step::Cancel { index }),
             6 => (prop_oneof![0u64..250, 0u64..30_000, 0u64..3_000_000], any::<bool>())
                 .prop_map(|(ms, rearm)| Step::Pass { ms, rearm }),
-            1 => Just(Step::Crash),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -387,12 +358,6 @@ mod tests {
                             model.remove(&(index + 1));
                         }
                         prop_assert!(model.values().all(|&tick| tick > now / TICK_MS));
-                    }
-                    Step::Crash => {
-                        wheel = Wheel::with_buckets(now, 64);
-                        for index in 0..40 {
-                            wheel.readopt(&mut timers, index);
-                        }
                     }
                 }
                 prop_assert_eq!(wheel.armed() as usize, model.len());

@@ -25,9 +25,8 @@ pub use share::{FirstThread, share_table, share_table_confined};
 pub use status::{Ended, Life, Wait, has_children, peek, runs, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, group_id,
-    host_name, may_write, monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap,
-    set_close_on_exec_from, set_subreaper, signal_with_parent, thread_count, thread_cpu_ns,
-    user_id,
+    host_name, may_write, monotonic_ms, monotonic_us, parent, pid, return_heap, set_subreaper,
+    signal_with_parent, thread_cpu_ns, user_id,
 };
 pub use title::{set_name, set_title};
 

@@ -11,7 +11,8 @@ use std::ptr;
 use rustix::fs::{Mode, OFlags};
 
 use super::share::exit_at_once;
-use super::{Pid, Wait, set_close_on_exec_from, wait};
+use super::this::set_close_on_exec_from;
+use super::{Pid, Wait, wait};
 use crate::{Fd, OnExec};
 
 /// The program to run.

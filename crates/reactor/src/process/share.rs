@@ -4,7 +4,8 @@ use std::io;
 use std::sync::mpsc;
 use std::thread;
 
-use super::{Pid, thread_count};
+use super::Pid;
+use super::this::thread_count;
 
 /// Exit code of a child whose work failed to start or panicked.
 const EXIT_PANICKED: i32 = 101;

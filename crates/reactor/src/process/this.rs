@@ -92,10 +92,7 @@ fn used_ns(clock: ClockId) -> u64 {
 }
 
 /// Returns the number of threads of this process.
-///
-/// # Errors
-/// `/proc` cannot be read.
-pub fn thread_count() -> io::Result<usize> {
+pub(super) fn thread_count() -> io::Result<usize> {
     Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
@@ -145,20 +142,8 @@ pub fn forbid_core_dumps() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(not)?)
 }
 
-/// Sets the kernel's preference for killing this process when memory runs out: -1000 (never; needs privileges)
-/// to 1000 (first).
-///
-/// # Errors
-/// The operating system's error.
-pub fn protect_from_oom(score_adjustment: i16) -> io::Result<()> {
-    fs::write("/proc/self/oom_score_adj", score_adjustment.to_string())
-}
-
 /// Sets close-on-exec on every descriptor from `first` on.
-///
-/// # Errors
-/// The operating system's error.
-pub fn set_close_on_exec_from(first: u32) -> io::Result<()> {
+pub(super) fn set_close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: changes only flags.
     let result = unsafe {
         libc::syscall(

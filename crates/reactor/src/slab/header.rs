@@ -121,7 +121,7 @@ impl Header {
     }
 
     /// Returns the length of a slot in bytes.
-    pub fn slot_bytes(&self) -> u32 {
+    pub(super) fn slot_bytes(&self) -> u32 {
         self.word32(at::SLOT_BYTES).load(Ordering::Relaxed)
     }
 

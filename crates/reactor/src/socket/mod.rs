@@ -24,13 +24,12 @@ pub use open::{
 };
 pub use options::{
     Keepalive, TcpBytes, cookie, peer_process, peer_user_id, received_unread, send_memory,
-    set_keepalive, set_keepalive_times, set_nodelay, set_notsent_lowat, set_receive_buffer,
-    set_receive_lowat, set_send_buffer, set_user_timeout, take_error, takes_both_families,
-    tcp_bytes, unsent,
+    set_keepalive, set_keepalive_times, set_nodelay, set_receive_buffer, set_send_buffer,
+    set_user_timeout, take_error, takes_both_families, tcp_bytes, unsent,
 };
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_more, send_gathered,
-    shutdown_read, shutdown_write,
+    shutdown_write,
 };
 
 use std::io;

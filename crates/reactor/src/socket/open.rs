@@ -119,7 +119,7 @@ pub fn pause_listening(listener: Fd) -> io::Result<()> {
 pub fn resume_listening(listener: Fd, backlog: i32) -> io::Result<()> {
     let socket = listener.borrow()?;
     sockopt::set_socket_linger(socket, None)?;
-    options::set_receive_lowat(listener, 1)?;
+    options::reset_receive_lowat(listener)?;
     Ok(rustix::net::listen(socket, backlog)?)
 }
 

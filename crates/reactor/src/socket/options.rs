@@ -186,26 +186,9 @@ pub fn set_receive_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd.borrow()?, bytes)?)
 }
 
-/// Makes a socket writable only while fewer than this many bytes are unsent.
-///
-/// # Errors
-/// The operating system's error.
-pub fn set_notsent_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
-    set_int(
-        fd,
-        libc::IPPROTO_TCP,
-        libc::TCP_NOTSENT_LOWAT,
-        clamped(bytes),
-    )
-}
-
-/// Makes a socket readable only once this many bytes (or the end) have arrived: for a record that is known to
-/// be incomplete.
-///
-/// # Errors
-/// The operating system's error.
-pub fn set_receive_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
-    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamped(bytes))
+/// Makes a socket readable from the first byte on, which is the kernel's default.
+pub(super) fn reset_receive_lowat(fd: Fd) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
 }
 
 /// Delays the choice of the port until connect: see [`super::ConnectOptions::source`].
@@ -257,10 +240,6 @@ fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
 fn u32_at(word: u64) -> u32 {
     let [a, b, c, d, ..] = word.to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])
-}
-
-fn clamped(value: u32) -> libc::c_int {
-    value.min(i32::MAX as u32) as libc::c_int
 }
 
 fn set_int(fd: Fd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -96,19 +96,7 @@ pub fn send_gathered(fd: Fd, buf: &[u8], ranges: &[Range<usize>]) -> io::Result<
 /// # Errors
 /// The operating system's error.
 pub fn shutdown_write(fd: Fd) -> io::Result<()> {
-    shutdown(fd, Shutdown::Write)
-}
-
-/// Ends the receiving direction.
-///
-/// # Errors
-/// The operating system's error.
-pub fn shutdown_read(fd: Fd) -> io::Result<()> {
-    shutdown(fd, Shutdown::Read)
-}
-
-fn shutdown(fd: Fd, how: Shutdown) -> io::Result<()> {
-    match rustix::net::shutdown(fd.borrow()?, how) {
+    match rustix::net::shutdown(fd.borrow()?, Shutdown::Write) {
         Ok(()) | Err(Errno::NOTCONN) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
