@@ -349,6 +349,7 @@ fn listeners_outlive_a_worker_that_stops_them() {
             ("SO_ATTACH_REUSEPORT_CBPF", libc::SOL_SOCKET, 51),
             ("SO_BINDTODEVICE", libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
             ("SO_MARK", libc::SOL_SOCKET, libc::SO_MARK),
+            ("SO_RCVLOWAT", libc::SOL_SOCKET, libc::SO_RCVLOWAT),
             (
                 "TCP_DEFER_ACCEPT",
                 libc::IPPROTO_TCP,
@@ -365,19 +366,10 @@ fn listeners_outlive_a_worker_that_stops_them() {
             let shut = intruder.call(libc::SYS_shutdown, &[fd, i64::from(how)]);
             assert!(is_refused(&shut), "shutdown({how}): {shut:?}");
         }
-        // An accepted connection would inherit both: a reset instead of a proper end, and no bytes before 1 GiB.
+        // An accepted connection would inherit it: a reset instead of a proper end.
         let linger = intruder.put(&[1, 0, 0, 0, 0, 0, 0, 0]);
-        let lowat = intruder.put(&(1_i32 << 30).to_le_bytes());
-        for (option, value, len) in [(libc::SO_LINGER, linger, 8), (libc::SO_RCVLOWAT, lowat, 4)] {
-            let arguments = [
-                fd,
-                i64::from(libc::SOL_SOCKET),
-                i64::from(option),
-                value,
-                len,
-            ];
-            let _ = intruder.call(libc::SYS_setsockopt, &arguments);
-        }
+        let [level, option] = [libc::SOL_SOCKET, libc::SO_LINGER].map(i64::from);
+        let _ = intruder.call(libc::SYS_setsockopt, &[fd, level, option, linger, 8]);
         // The kernel ends a listener that is "connected" to no address.
         let nowhere = intruder.put(&[0; 16]);
         if intruder.call(libc::SYS_connect, &[fd, nowhere, 16]).is_ok() {
