@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::process::Process;
 use crate::tools;
 
 /// System calls, and constants for their arguments.
@@ -57,6 +58,14 @@ impl Intruder {
     /// When that is not possible.
     pub fn enter(pid: u32) -> Self {
         Self::enter_thread(pid, Thread::Last)
+    }
+
+    /// Takes over the first worker.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub fn enter_first(terminator: &Process) -> Self {
+        Self::enter(terminator.named("worker-0").expect("a worker"))
     }
 
     /// Takes over this thread.
@@ -122,13 +131,10 @@ impl Intruder {
         }
     }
 
-    /// Makes a call that ends the process.
-    pub fn last_call(mut self, number: c_long, arguments: &[i64]) {
-        let words: Vec<String> = (0..6)
-            .map(|n| arguments.get(n).copied().unwrap_or(0).to_string())
-            .collect();
+    /// Ends the process with status 1, as a crash would.
+    pub fn crash(mut self) {
         let commands = self.commands.as_mut().expect("open until the end");
-        let _ = writeln!(commands, "call {number} {}", words.join(" "));
+        let _ = writeln!(commands, "call {} 1 0 0 0 0 0", libc::SYS_exit_group);
         let _ = self.tracer.wait();
     }
 

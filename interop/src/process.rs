@@ -138,6 +138,16 @@ impl Process {
         self.tree().into_iter().find(|&pid| name(pid) == wanted)
     }
 
+    /// Waits for the successor of the first worker.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn successor_of(&self, first: u32) -> u32 {
+        wait::until("the next worker", wait::PATIENCE, || {
+            self.named("worker-0").filter(|pid| *pid != first)
+        })
+    }
+
     /// The parent of a process.
     pub fn parent_of(&self, pid: u32) -> Option<u32> {
         stat_field(pid, 1)?.parse().ok()

@@ -6,7 +6,6 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::checks;
 use dormouse_interop::intruder::{Intruder, libc};
 use dormouse_interop::peer::Peer;
-use dormouse_interop::wait::{self, PATIENCE};
 
 use serde_json::Value;
 
@@ -30,16 +29,12 @@ fn scene() -> (Scene, Admin) {
     (scene, admin)
 }
 
-fn enter_first(scene: &Scene) -> Intruder {
-    Intruder::enter(scene.terminator.named("worker-0").expect("a worker"))
-}
-
 /// The results of health checks, and the places of backends: a worker can read them only.
 #[test]
 fn a_worker_cannot_forge_the_result_of_a_check() {
     requires!(can_run());
     let (scene, _admin) = scene();
-    let mut intruder = enter_first(&scene);
+    let mut intruder = Intruder::enter_first(&scene.terminator);
     let roster = intruder.descriptors("/memfd:dormouse-roster");
     assert!(!roster.is_empty(), "no table to attack");
     let writable = i64::from(libc::PROT_READ | libc::PROT_WRITE);
@@ -78,7 +73,7 @@ fn forged_marks_end_with_the_worker() {
     requires!(can_run());
     let (scene, admin) = scene();
     let mut held: Vec<Peer> = (0..6).map(|n| scene.connect(n + 1)).collect();
-    let mut intruder = enter_first(&scene);
+    let mut intruder = Intruder::enter_first(&scene.terminator);
     let first = intruder.pid();
     for fd in intruder.descriptors("/memfd:dormouse-backends") {
         let len = intruder.metadata(fd).len() as usize;
@@ -86,13 +81,8 @@ fn forged_marks_end_with_the_worker() {
             .overwrite(fd, 0, &vec![0xff; len])
             .expect("a table that workers write");
     }
-    intruder.last_call(libc::SYS_exit_group, &[1]);
-    wait::until("the next worker", PATIENCE, || {
-        scene
-            .terminator
-            .named("worker-0")
-            .filter(|pid| *pid != first)
-    });
+    intruder.crash();
+    scene.terminator.successor_of(first);
     held.extend((0..16).map(|n| scene.connect(n + 1)));
     // A worker writes its own counts again when it chooses a backend. The kernel decides which worker accepts.
     for n in 0..40 {

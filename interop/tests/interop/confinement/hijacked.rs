@@ -33,7 +33,7 @@ pub(super) fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intru
     });
     let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
-    let intruder = Intruder::enter(worker(&scene).expect("a worker"));
+    let intruder = Intruder::enter_first(&scene.terminator);
     (scene, probe, intruder)
 }
 
@@ -81,7 +81,7 @@ fn a_forged_handover_cannot_disable_the_sandbox() {
         intruder
             .call(libc::SYS_dup3, &[file, place, 0])
             .expect("its own table");
-        intruder.last_call(libc::SYS_exit_group, &[1]);
+        intruder.crash();
         let next = wait::until("another worker, or none", PATIENCE, || {
             let next = worker(&scene).filter(|pid| *pid != first);
             match next {

@@ -56,10 +56,10 @@ fn forged_sessions_end_in_a_full_handshake() {
     let connect = Originator::start(&settings);
     for (attack, change) in ATTACKS {
         assert!(echoes(&connect, 4) == 4, "before: {attack}");
-        let first = connect.process.named("worker-0").expect("a worker");
-        let mut intruder = Intruder::enter(first);
+        let mut intruder = Intruder::enter_first(&connect.process);
         let sessions = intruder.descriptors("/memfd:dormouse-sessions")[0];
-        let file = fs::read(format!("/proc/{first}/fd/{sessions}")).expect("its sessions");
+        let file = fs::read(format!("/proc/{}/fd/{sessions}", intruder.pid()));
+        let file = file.expect("its sessions");
         let mut bytes = file[..5 * PAGE].to_vec();
         change(&mut bytes);
         intruder

@@ -19,6 +19,10 @@ use rustls::HandshakeKind;
 
 use super::hijacked::{can_run, descriptors, is_refused};
 
+/// Offset of the first slot in the memory file of slots, and the length of one.
+const SLOTS_AT: usize = 16 * 4096;
+const SLOT: usize = 192;
+
 /// Two workers, of which a test hijacks the first.
 fn scene_of_two(change: impl FnOnce(&mut dormouse_interop::terminator::Settings)) -> Scene {
     Scene::with(|settings| {
@@ -29,10 +33,6 @@ fn scene_of_two(change: impl FnOnce(&mut dormouse_interop::terminator::Settings)
         Admin::in_folder(settings);
         change(settings);
     })
-}
-
-fn enter_first(scene: &Scene) -> Intruder {
-    Intruder::enter(scene.terminator.named("worker-0").expect("a worker"))
 }
 
 /// Connections of the other worker: opened while the first one is stopped.
@@ -83,7 +83,7 @@ fn a_worker_cannot_change_memory_files_of_others() {
     let scene = scene_of_two(|settings| {
         settings.option("connection_log", "stderr");
     });
-    let mut intruder = enter_first(&scene);
+    let mut intruder = Intruder::enter_first(&scene.terminator);
     let files = memory_files(&intruder);
     let names: BTreeSet<&str> = files.iter().map(|(_, name)| name.as_str()).collect();
     for expected in [
@@ -165,7 +165,7 @@ fn garbage_in_shared_tables_stops_no_other_process() {
     let mut probes = probes_of_the_other(&scene);
     let tree: BTreeSet<u32> = scene.terminator.tree().into_iter().collect();
     for pattern in ["ones", "random", "zeros"] {
-        let mut intruder = enter_first(&scene);
+        let mut intruder = Intruder::enter_first(&scene.terminator);
         let mut changed = 0;
         for (fd, name) in memory_files(&intruder) {
             let shared = ["counters", "clients", "backends", "traffic", "sessions"];
@@ -220,9 +220,6 @@ fn peer_of(scene: &Scene) -> Peer {
 /// serves new ones. Other workers notice nothing.
 #[test]
 fn garbage_in_its_slots_costs_only_its_own_connections() {
-    /// Offset of the first slot, and the length of one.
-    const SLOTS_AT: usize = 16 * 4096;
-    const SLOT: usize = 192;
     requires!(can_run());
     let mut scene = scene_of_two(|_| {});
     let mut probes = probes_of_the_other(&scene);
@@ -235,7 +232,7 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
         let _peers: Vec<Peer> = (0..12)
             .map(|_| Peer::connect(scene.address).expect("a peer"))
             .collect();
-        let mut intruder = enter_first(&scene);
+        let mut intruder = Intruder::enter_first(&scene.terminator);
         let first = intruder.pid();
         let slots = intruder.descriptors("/memfd:dormouse-slots")[0];
         let file = fs::read(format!("/proc/{first}/fd/{slots}")).expect("its slots");
@@ -253,13 +250,8 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
         intruder
             .overwrite(slots, SLOTS_AT, &content)
             .expect("its own slots");
-        intruder.last_call(libc::SYS_exit_group, &[1]);
-        wait::until("the next worker", PATIENCE, || {
-            scene
-                .terminator
-                .named("worker-0")
-                .filter(|pid| *pid != first)
-        });
+        intruder.crash();
+        scene.terminator.successor_of(first);
         assert_serves(&scene, &mut probes, &format!("round {round}"));
         // A keeper that executes itself after a crash has another name for a moment.
         wait::until_true("the same keepers", || {
@@ -275,16 +267,14 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
 /// The largest number as the descriptor of its connections: the next worker makes no room for all smaller ones.
 #[test]
 fn a_descriptor_number_in_a_slot_takes_no_memory() {
-    /// Offset of the first slot, the length of one, and the offset of its descriptor.
-    const SLOTS_AT: usize = 16 * 4096;
-    const SLOT: usize = 192;
+    /// Offset of the descriptor in a slot.
     const DESCRIPTOR_AT: usize = 128;
     requires!(can_run());
     let scene = scene_of_two(|settings| settings.workers = 1);
     let _peers: Vec<Peer> = (0..4)
         .map(|_| Peer::connect(scene.address).expect("a peer"))
         .collect();
-    let mut intruder = enter_first(&scene);
+    let mut intruder = Intruder::enter_first(&scene.terminator);
     let first = intruder.pid();
     let slots = intruder.descriptors("/memfd:dormouse-slots")[0];
     for n in 0..4 {
@@ -292,7 +282,7 @@ fn a_descriptor_number_in_a_slot_takes_no_memory() {
         let largest = (i32::MAX - n as i32).to_le_bytes();
         intruder.overwrite(slots, at, &largest).expect("its own");
     }
-    intruder.last_call(libc::SYS_exit_group, &[1]);
+    intruder.crash();
     let mut newcomer = scene.probe();
     newcomer.echo(100).expect("an echo for a newcomer");
     let next = scene.terminator.named("worker-0").expect("a worker");
@@ -310,13 +300,13 @@ fn garbage_in_the_header_of_its_slots_costs_only_its_pair() {
     for pattern in [vec![0xff; 4096], vec![0; 4096], random(4096)] {
         let mut scene = scene_of_two(|_| {});
         let mut probes = probes_of_the_other(&scene);
-        let mut intruder = enter_first(&scene);
+        let mut intruder = Intruder::enter_first(&scene.terminator);
         let first = intruder.pid();
         let slots = intruder.descriptors("/memfd:dormouse-slots")[0];
         intruder
             .overwrite(slots, 0, &pattern)
             .expect("its own slots");
-        intruder.last_call(libc::SYS_exit_group, &[1]);
+        intruder.crash();
         wait::until_true("the worker to end", || {
             scene.terminator.named("worker-0") != Some(first)
         });
@@ -337,7 +327,7 @@ fn listeners_outlive_a_worker_that_stops_them() {
     requires!(can_run());
     let scene = scene_of_two(|_| {});
     let mut probes = probes_of_the_other(&scene);
-    let mut intruder = enter_first(&scene);
+    let mut intruder = Intruder::enter_first(&scene.terminator);
     let first = intruder.pid();
     let listeners: Vec<i64> = intruder.descriptors("socket:");
     let mut stopped = 0;
@@ -380,13 +370,8 @@ fn listeners_outlive_a_worker_that_stops_them() {
         stopped > 0,
         "a listener can be stopped, which is what this test repairs"
     );
-    intruder.last_call(libc::SYS_exit_group, &[1]);
-    wait::until("the next worker", PATIENCE, || {
-        scene
-            .terminator
-            .named("worker-0")
-            .filter(|pid| *pid != first)
-    });
+    intruder.crash();
+    scene.terminator.successor_of(first);
     wait::until("the listener to accept again", PATIENCE, || {
         std::net::TcpStream::connect(scene.address).ok()
     });
@@ -414,7 +399,7 @@ fn the_connection_log_survives_a_hijacked_worker() {
         })
         .expect("the log's writer");
     let before = descriptors(writer);
-    let mut intruder = enter_first(&scene);
+    let mut intruder = Intruder::enter_first(&scene.terminator);
     let sockets = intruder.unix_streams();
     assert!(!sockets.is_empty(), "no socket to the writer");
     let endless = vec![b'x'; 20_000];
