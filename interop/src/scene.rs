@@ -69,15 +69,17 @@ impl Scene {
         }
     }
 
-    /// A new connection whose bytes come back.
+    /// A new connection, after its first echo. (A client finishes the handshake before the worker does.)
     ///
     /// # Panics
     /// When it fails.
     pub fn probe(&self) -> Probe {
-        self.probe_as(peer::config())
+        let mut probe = self.probe_as(peer::config());
+        probe.echo(100).expect("an echo");
+        probe
     }
 
-    /// The same by a client with this configuration.
+    /// A new connection, by a client with this configuration.
     ///
     /// # Panics
     /// When it fails.

@@ -132,8 +132,7 @@ fn keepers_and_workers_give_up_everything() {
 fn without_a_user_workers_run_as_nobody() {
     requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let scene = Scene::with(|settings| settings.target = Target::Echo);
-    let mut probe = scene.probe();
-    probe.echo(100).expect("an echo");
+    let _probe = scene.probe();
     for pid in processes(&scene) {
         is_closed(pid, NOBODY, NONE);
     }
@@ -155,8 +154,7 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
     let listen = SocketAddr::new(unused_host(), TLS_PORT);
     let settings = Settings::new(listen, Target::Unix(path));
     let scene = Scene::of(Terminator::Dormouse, backend, &settings);
-    let mut probe = scene.probe();
-    probe.echo(100).expect("an echo");
+    let _probe = scene.probe();
     for pid in processes(&scene) {
         is_closed(pid, "0", SOCKETS_OF_OTHERS);
     }
@@ -170,18 +168,13 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
 fn records_are_wiped_at_the_end() {
     requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let mut scene = Scene::with(|settings| settings.target = Target::Echo);
-    let open = || {
-        let mut probe = scene.probe();
-        probe.echo(100).expect("an echo");
-        probe
-    };
-    let first = open();
+    let first = scene.probe();
     let slots = processes(&scene).into_iter().find_map(Slots::of);
     let slots = slots.expect("the memory of a worker");
     assert!(slots.hold_anything(), "a record at rest");
     first.finish().expect("a clean end");
     wait::until_true("the record to be wiped", || !slots.hold_anything());
-    let _probes: Vec<Probe> = (0..50).map(|_| open()).collect();
+    let _probes: Vec<Probe> = (0..50).map(|_| scene.probe()).collect();
     assert!(slots.hold_anything(), "50 records at rest");
     signal(scene.terminator.pid(), Signal::TERM);
     scene.terminator.wait_for_end(PATIENCE);

@@ -480,8 +480,7 @@ fn browse(url: &str, folder: &Path, picture: &Path) -> String {
 fn top_shows_the_status_in_a_terminal() {
     requires!(Can::BeDormouse, "tmux");
     let (scene, admin) = scene();
-    let mut probe = scene.probe();
-    probe.echo(100).expect("an echo");
+    let _probe = scene.probe();
     let socket = scene.folder.path().join("tmux").display().to_string();
     let tmux = |arguments: &[&str]| -> String {
         let output = Command::new(tools::path("tmux"))

@@ -25,7 +25,6 @@ fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
     let installed = Installed::new();
     let scene = echo_scene(&installed, 1);
     let mut probe = scene.probe();
-    probe.echo(1000).expect("an echo");
     let (old, new) = stopped_before_the_commit(&scene, &installed, "crash:wait:0");
     wait::until_true("the new keeper to die", || {
         !scene.terminator.tree().contains(&new)
@@ -99,7 +98,6 @@ fn a_keeper_that_was_stopped_takes_nothing_back() {
     let installed = Installed::new();
     let scene = echo_scene(&installed, 1);
     let mut probe = scene.probe();
-    probe.echo(1000).expect("an echo");
     let (old, new) = stopped_before_the_commit(&scene, &installed, "");
     wait::until_true("the new binary", || {
         lines(&scene.terminator, "new binary running") > 0

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::probes;
+use super::{assert_echoes, probes};
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
@@ -69,13 +69,6 @@ fn kill_at_rest(worker: u32) {
         kill_when(worker, &slots, false, &mut Seed(1)),
         "a worker never rests"
     );
-}
-
-/// A connection that the worker has established, too: its client finishes the handshake first.
-fn established(scene: &Scene) -> Probe {
-    let mut probe = scene.probe();
-    probe.echo(1).expect("an echo");
-    probe
 }
 
 /// Minimum time between kills of one worker without a restart delay.
@@ -294,7 +287,6 @@ fn a_worker_that_hangs_is_replaced() {
         settings.option("hang_timeout", "2s");
     });
     let mut probe = scene.probe();
-    probe.echo(100).expect("an echo");
     let worker = workers(&scene, 1)[0];
     wait::until("rest", PATIENCE, || {
         signal(worker, Signal::STOP);
@@ -321,7 +313,7 @@ fn a_worker_that_hangs_is_replaced() {
 fn each_worker_has_a_new_layout_and_restarts_back_off() {
     requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| settings.target = Target::Echo);
-    let mut probe = established(&scene);
+    let mut probe = scene.probe();
     let mut addresses = Vec::new();
     let began = Instant::now();
     for _ in 0..6 {
@@ -349,16 +341,14 @@ fn deadly_input_costs_its_own_connection() {
         settings.target = Target::Echo;
         settings.trial("crash:record:3017");
     });
-    let mut others: Vec<Probe> = (0..30).map(|_| established(&scene)).collect();
+    let mut others: Vec<Probe> = (0..30).map(|_| scene.probe()).collect();
     for round in 0..3 {
         let mut attacker = scene.probe();
         attacker.echo(2999).expect("an echo");
         attacker
             .echo(3000)
             .expect_err("its own connection is reset");
-        for probe in &mut others {
-            probe.echo(200).expect("an echo on another connection");
-        }
+        assert_echoes(&mut others);
         let deaths = scene.terminator.lines_with("worker died");
         assert_eq!(deaths.len(), round + 1);
     }
@@ -374,7 +364,7 @@ fn a_starting_worker_closes_nothing_of_its_first_thread() {
         settings.workers = 1;
         settings.trial("hold:descriptor");
     });
-    let mut probe = established(&scene);
+    let mut probe = scene.probe();
     kill_at_rest(workers(&scene, 1)[0]);
     probe.echo(100).expect("an echo");
     let deaths = scene.terminator.lines_with("worker died");
@@ -391,7 +381,7 @@ fn workers_keep_serving_without_their_keepers() {
         settings.workers = 2;
         Admin::in_folder(settings);
     });
-    let mut probes: Vec<Probe> = (0..20).map(|_| established(&scene)).collect();
+    let mut probes: Vec<Probe> = (0..20).map(|_| scene.probe()).collect();
     for (dead, worker) in workers(&scene, 2).into_iter().enumerate() {
         let keeper = scene
             .terminator
@@ -401,11 +391,8 @@ fn workers_keep_serving_without_their_keepers() {
         wait::until_true("the keeper's death to be seen", || {
             scene.terminator.lines_with("keeper died").len() == dead + 1
         });
-        for probe in &mut probes {
-            probe.echo(100).expect("an echo");
-        }
-        let mut newcomer = scene.probe();
-        newcomer.echo(100).expect("an echo");
+        assert_echoes(&mut probes);
+        let _newcomer = scene.probe();
         let admin = Admin::of(&scene);
         admin.order("/reload").expect("a reload");
     }
@@ -448,9 +435,6 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     let backend = Backend::tcp(SocketAddr::new(settings.listen.ip(), PLAIN_PORT));
     let mut scene = Scene::of(Terminator::Dormouse, backend, &settings);
     let mut probes: Vec<Probe> = (0..8).map(|_| scene.probe()).collect();
-    for probe in &mut probes {
-        probe.echo(100).expect("an echo");
-    }
     let tree = scene.terminator.tree();
     // A worker without connections ends with main.
     let has_some = |&pid: &u32| Slots::of(pid).is_some_and(|slots| slots.hold_anything());
@@ -467,7 +451,6 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     // The same configuration in the same folder: address and admin socket.
     let next = scene::start(Terminator::Dormouse, &settings, scene.folder.path());
     let mut newcomer = scene.probe();
-    newcomer.echo(100).expect("an echo of the next start");
     let status = Admin::of(&scene).status();
     assert_eq!(status["main"]["pid"], next.pid(), "the next start answers");
 

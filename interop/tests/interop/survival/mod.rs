@@ -29,3 +29,11 @@ fn probes(scene: &Scene, count: usize) -> Vec<Probe> {
         })
         .collect()
 }
+
+/// Asserts that each connection still echoes, byte by byte.
+#[track_caller]
+fn assert_echoes(probes: &mut [Probe]) {
+    for probe in probes {
+        probe.echo(500).expect("an echo");
+    }
+}

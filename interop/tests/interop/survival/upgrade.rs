@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::probes;
+use super::{assert_echoes, probes};
 use dormouse_interop::admin::Admin;
 use dormouse_interop::probe::Load;
 use dormouse_interop::process::{Process, kill_asleep, signal, title};
@@ -140,14 +140,11 @@ fn connections_survive_an_upgrade() {
             let now = keepers(&scene);
             now.len() == 2 && now.iter().all(|pid| !before.contains(pid))
         });
-        let mut newcomer = scene.probe();
-        newcomer.echo(100).expect("an echo");
+        let _newcomer = scene.probe();
         // Crashes after the upgrade are repaired as usual.
         if round == 1 {
             scene.terminator.leaves().into_iter().for_each(kill_asleep);
-            for probe in &mut probes {
-                probe.echo(100).expect("an echo after a crash");
-            }
+            assert_echoes(&mut probes);
         }
     }
     for probe in probes {
@@ -186,13 +183,8 @@ fn a_failing_binary_changes_nothing() {
         let said = scene.terminator.lines_with("upgrade failed");
         let said = said.last().expect("a line");
         assert!(said.contains(why), "{trial}: {said}");
-        for probe in &mut probes {
-            probe
-                .echo(500)
-                .expect("an echo after an upgrade that failed");
-        }
-        let mut newcomer = scene.probe();
-        newcomer.echo(100).expect("an echo");
+        assert_echoes(&mut probes);
+        let _newcomer = scene.probe();
         // A keeper whose worker is just being replaced is not recognised as one.
         wait::until_true(&format!("{trial}: the old keepers"), || {
             keepers(&scene) == before
@@ -206,9 +198,7 @@ fn a_failing_binary_changes_nothing() {
     // A working binary at last.
     installed.put(tools::dormouse());
     upgrade(&scene.terminator, "new binary running");
-    for probe in &mut probes {
-        probe.echo(500).expect("an echo after an upgrade");
-    }
+    assert_echoes(&mut probes);
 }
 
 /// A new binary that dies after its report, in the fourth of five pairs, before or after main's commit. No
@@ -228,11 +218,8 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
     });
     println!("{end}");
     for round in 0..2 {
-        for probe in &mut probes {
-            probe.echo(500).expect("an echo");
-        }
-        let mut newcomer = scene.probe();
-        newcomer.echo(100).expect("an echo");
+        assert_echoes(&mut probes);
+        let _newcomer = scene.probe();
         if round == 0 {
             scene.terminator.kill_workers();
         }
@@ -284,9 +271,7 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
             lines == round + 1
         });
         all_helpers_run();
-        for probe in &mut probes {
-            probe.echo(500).expect("an echo");
-        }
+        assert_echoes(&mut probes);
         admin.order("/reload").expect("a reload");
         let status = admin.status();
         assert_eq!(status["phase"], "ready", "round {round}: {status}");
@@ -327,9 +312,7 @@ fn upgrades_exclude_other_changes() {
         let refused = admin.order(order).expect_err("an upgrade is in progress");
         println!("{order}: {refused}");
     }
-    for probe in &mut probes {
-        probe.echo(500).expect("an echo");
-    }
+    assert_echoes(&mut probes);
     wait::until_true("the upgrade to be given up", || {
         lines(&scene.terminator, "took longer than 10 s") > 0
     });
@@ -343,9 +326,7 @@ fn upgrades_exclude_other_changes() {
     admin.order("/reload").expect("a reload during a drain");
     admin.order("/drain/stop").expect("the end of the drain");
     admin.order("/upgrade").expect("an upgrade");
-    for probe in &mut probes {
-        probe.echo(500).expect("an echo");
-    }
+    assert_echoes(&mut probes);
 }
 
 /// The successor of a worker that dies while workers become quiet also becomes quiet, so the upgrade succeeds.
@@ -383,9 +364,7 @@ fn an_upgrade_continues_after_the_death_of_a_worker_that_becomes_quiet() {
     }
     let result = ordered.join().expect("the order");
     result.expect("an upgrade");
-    for probe in &mut probes {
-        probe.echo(500).expect("an echo");
-    }
+    assert_echoes(&mut probes);
     drop(silent);
 }
 
@@ -431,9 +410,7 @@ fn upgrades_follow_each_other_at_once() {
     let mut probes = probes(&scene, 4);
     for _ in 0..10 {
         admin.order("/upgrade").expect("an upgrade");
-        for probe in &mut probes {
-            probe.echo(500).expect("an echo");
-        }
+        assert_echoes(&mut probes);
     }
 }
 
@@ -456,9 +433,7 @@ fn an_upgrade_that_main_cannot_follow_is_answered() {
             "{failed}"
         );
         admin.order("/reload").expect("a reload");
-        for probe in &mut probes {
-            probe.echo(500).expect("an echo");
-        }
+        assert_echoes(&mut probes);
     }
 }
 
@@ -509,9 +484,7 @@ fn an_upgrade_whose_main_dies_is_answered() {
     assert!(failed.contains("the main process is gone"), "{failed}");
     let status = admin.status();
     assert_eq!(status["phase"], "orphaned", "{status}");
-    for probe in &mut probes {
-        probe.echo(500).expect("an echo");
-    }
+    assert_echoes(&mut probes);
 }
 
 /// A worker's death is reported once, also if an upgrade follows before its keeper has reaped it.
@@ -574,9 +547,7 @@ fn another_program_is_refused() {
     installed.put(Path::new("/bin/true"));
     upgrade(&scene.terminator, "upgrade failed");
     assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
-    for probe in &mut probes {
-        probe.echo(500).expect("an echo");
-    }
+    assert_echoes(&mut probes);
 }
 
 /// Requests an upgrade to a binary with this trial whose keeper begins slowly, and waits until this keeper has executed it.
