@@ -53,6 +53,12 @@ impl Site {
         self.settings.listen
     }
 
+    /// The file in which OpenSSL's client stores a session.
+    fn session(&self) -> String {
+        let file = self.folder.path().join("session.pem");
+        file.to_string_lossy().into_owned()
+    }
+
     /// Sends an order to the admin socket.
     fn ask(&self, what: &str) {
         let admin = Admin::at(&self.folder.path().join("admin.sock"));
@@ -206,36 +212,40 @@ fn every_capable_client_resumes_with_the_session_cache() {
     }
 }
 
-/// OpenSSL's client with a session in a file. Returns its output.
-fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::process::Stdio;
-    let mut child = Command::new("openssl")
-        .args(["s_client", "-connect", &address.to_string(), "-CAfile"])
-        .arg(authority().trust())
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("openssl");
-    // The answer must come before the close, and the tickets before the answer.
-    let mut input = child.stdin.take().expect("a pipe");
-    let _ = input.write_all(b"GET /bytes/10 HTTP/1.1\r\nHost: x\r\n\r\n");
-    let mut input = Some(input);
-    let mut said = String::new();
-    for line in BufReader::new(child.stdout.take().expect("a pipe")).split(b'\n') {
-        let line = String::from_utf8_lossy(&line.expect("its output")).into_owned();
-        if line.contains("HTTP/1.1 200")
-            && let Some(mut input) = input.take()
-        {
-            let _ = input.write_all(b"Q\n");
+impl Site {
+    /// A request by OpenSSL's client with these arguments. Returns its output.
+    fn s_client(&self, usual: &[&str], more: &[&str]) -> String {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::process::Stdio;
+        let address = self.address().to_string();
+        let mut child = Command::new("openssl")
+            .args(["s_client", "-connect", &address, "-CAfile"])
+            .arg(authority().trust())
+            .args(usual)
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("openssl");
+        // The answer must come before the close, and the tickets before the answer.
+        let mut input = child.stdin.take().expect("a pipe");
+        let _ = input.write_all(b"GET /bytes/10 HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut input = Some(input);
+        let mut said = String::new();
+        for line in BufReader::new(child.stdout.take().expect("a pipe")).split(b'\n') {
+            let line = String::from_utf8_lossy(&line.expect("its output")).into_owned();
+            if line.contains("HTTP/1.1 200")
+                && let Some(mut input) = input.take()
+            {
+                let _ = input.write_all(b"Q\n");
+            }
+            said.push_str(&line);
+            said.push('\n');
         }
-        said.push_str(&line);
-        said.push('\n');
+        let errors = child.wait_with_output().expect("its end").stderr;
+        said + &String::from_utf8_lossy(&errors)
     }
-    let errors = child.wait_with_output().expect("its end").stderr;
-    said + &String::from_utf8_lossy(&errors)
 }
 
 /// Asserts a full handshake without an alert, and its counter.
@@ -249,16 +259,6 @@ fn assert_full(site: &Site, said: &str, refused: &str, before: u64) {
     assert_eq!(site.counts.get(&name), before + 1, "{name}\n{said}");
 }
 
-struct Files {
-    folder: TempDir,
-}
-
-impl Files {
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_string_lossy().into_owned()
-    }
-}
-
 /// Each kind of session that must not be resumed, offered by OpenSSL.
 fn never_resumed(version: &str, cached: bool) {
     let site = Site::new(|settings, _| {
@@ -268,15 +268,10 @@ fn never_resumed(version: &str, cached: bool) {
             settings.option("session_cache", "1 MiB");
         }
     });
-    let files = Files {
-        folder: tempfile::tempdir().expect("a folder"),
-    };
-    let session = files.path("session.pem");
+    let session = site.session();
     let usual = [version, "-servername", "localhost", "-alpn", "http/1.1"];
-    let with =
-        |changed: &[&str], more: &[&str]| s_client(site.address(), &[changed, more].concat());
     let take = || {
-        let said = with(&usual, &["-sess_out", &session]);
+        let said = site.s_client(&usual, &["-sess_out", &session]);
         assert!(said.contains("New, TLSv1."), "{said}");
     };
     let count = |refused: &str| site.counts.get(&format!("resumption_refused_{refused}"));
@@ -284,17 +279,17 @@ fn never_resumed(version: &str, cached: bool) {
 
     // The valid case first; otherwise the failures below would prove nothing.
     take();
-    let said = with(&usual, &offer);
+    let said = site.s_client(&usual, &offer);
     assert!(said.contains("Reused, TLSv1."), "{said}");
 
     if cached && version == "-tls1_3" {
         let before = count("not_cached");
-        let said = with(&usual, &offer);
+        let said = site.s_client(&usual, &offer);
         assert_full(&site, &said, "not_cached", before);
     }
     take();
     let before = count("other_alpn");
-    let said = with(
+    let said = site.s_client(
         &[version, "-servername", "localhost", "-alpn", "h2"],
         &offer,
     );
@@ -302,7 +297,7 @@ fn never_resumed(version: &str, cached: bool) {
 
     take();
     let before = count("other_server_name");
-    let said = with(
+    let said = site.s_client(
         &[version, "-servername", "other.test", "-alpn", "http/1.1"],
         &offer,
     );
@@ -342,21 +337,10 @@ fn a_cached_session_is_valid_only_for_its_name_and_protocol_tls12() {
 fn a_resumed_handshake_exchanges_keys() {
     requires!(Can::BeDormouse);
     let site = Site::new(|_, _| {});
-    let folder = tempfile::tempdir().expect("a folder");
-    let session = folder
-        .path()
-        .join("session.pem")
-        .to_string_lossy()
-        .into_owned();
+    let session = site.session();
     let both = ["-tls1_3", "-servername", "localhost", "-allow_no_dhe_kex"];
-    s_client(
-        site.address(),
-        &[&both[..], &["-sess_out", &session]].concat(),
-    );
-    let said = s_client(
-        site.address(),
-        &[&both[..], &["-sess_in", &session]].concat(),
-    );
+    site.s_client(&both, &["-sess_out", &session]);
+    let said = site.s_client(&both, &["-sess_in", &session]);
     assert!(said.contains("Reused, TLSv1.3"), "{said}");
     assert!(said.contains("Server Temp Key: X25519"), "{said}");
 }
@@ -366,16 +350,9 @@ fn a_resumed_handshake_exchanges_keys() {
 fn no_ticket_offers_early_data() {
     requires!(Can::BeDormouse);
     let site = Site::new(|_, _| {});
-    let folder = tempfile::tempdir().expect("a folder");
-    let session = folder
-        .path()
-        .join("session.pem")
-        .to_string_lossy()
-        .into_owned();
-    s_client(
-        site.address(),
-        &["-tls1_3", "-servername", "localhost", "-sess_out", &session],
-    );
+    let session = site.session();
+    let name = ["-tls1_3", "-servername", "localhost"];
+    site.s_client(&name, &["-sess_out", &session]);
     let dump = Command::new("openssl")
         .args(["sess_id", "-noout", "-text", "-in", &session])
         .output()
@@ -401,19 +378,12 @@ fn tickets_survive_a_restart_only_with_their_keys() {
                 settings.option("ticket_secret_file", &secret.to_string_lossy());
             }
         });
-        let session = site.folder.path().join("session.pem");
-        let session = session.to_string_lossy().into_owned();
+        let session = site.session();
         for version in ["-tls1_3", "-tls1_2"] {
             let name = [version, "-servername", "localhost"];
-            s_client(
-                site.address(),
-                &[&name[..], &["-sess_out", &session]].concat(),
-            );
+            site.s_client(&name, &["-sess_out", &session]);
             site.restart();
-            let said = s_client(
-                site.address(),
-                &[&name[..], &["-sess_in", &session]].concat(),
-            );
+            let said = site.s_client(&name, &["-sess_in", &session]);
             let word = if kept {
                 "Reused, TLSv1."
             } else {
@@ -438,14 +408,10 @@ fn sessions_survive_reloads_upgrades_and_crashes() {
                 settings.option("session_cache", "1 MiB");
             }
         });
-        let session = site.folder.path().join("session.pem");
-        let session = session.to_string_lossy().into_owned();
-        let visit = |site: &Site, version: &str, more: &[&str]| {
-            let name = [version, "-servername", "localhost", "-sess_out", &session];
-            s_client(site.address(), &[&name[..], more].concat())
-        };
+        let session = site.session();
         for version in ["-tls1_3", "-tls1_2"] {
-            visit(&site, version, &[]);
+            let usual = [version, "-servername", "localhost", "-sess_out", &session];
+            site.s_client(&usual, &[]);
             for what in ["/reload", "/upgrade", "a crash"] {
                 if what == "a crash" {
                     let workers = site.process.leaves();
@@ -453,7 +419,7 @@ fn sessions_survive_reloads_upgrades_and_crashes() {
                 } else {
                     site.ask(what);
                 }
-                let said = visit(&site, version, &["-sess_in", &session]);
+                let said = site.s_client(&usual, &["-sess_in", &session]);
                 assert!(
                     said.contains("Reused, TLSv1."),
                     "cached: {cached}, after {what}:\n{said}"
@@ -479,23 +445,12 @@ fn log_handshakes_writes_a_line_for_every_handshake() {
         settings.option("log_handshakes", "true");
         settings.option("min_version", "1.3");
     });
-    let folder = tempfile::tempdir().expect("a folder");
-    let session = folder
-        .path()
-        .join("session.pem")
-        .to_string_lossy()
-        .into_owned();
+    let session = site.session();
     let name = ["-tls1_3", "-servername", "localhost"];
-    s_client(
-        site.address(),
-        &[&name[..], &["-sess_out", &session]].concat(),
-    );
-    s_client(
-        site.address(),
-        &[&name[..], &["-sess_in", &session]].concat(),
-    );
+    site.s_client(&name, &["-sess_out", &session]);
+    site.s_client(&name, &["-sess_in", &session]);
     for _ in 0..3 {
-        s_client(site.address(), &["-tls1_2"]);
+        site.s_client(&["-tls1_2"], &[]);
     }
     let done = wait::until("two lines", PATIENCE, || {
         let lines = site.process.lines_with("handshake done");
@@ -578,7 +533,7 @@ fn a_resumed_client_with_a_revoked_certificate_never_reaches_the_backend() {
         });
         let folder = site.folder.path().to_owned();
         let alice = authority().give_out("alice", Kind::EcdsaP256, 2034, &folder);
-        let session = folder.join("session.pem").to_string_lossy().into_owned();
+        let session = site.session();
         let (cert, key) = (alice.cert.to_string_lossy(), alice.key.to_string_lossy());
         let as_alice = [
             version,
@@ -589,16 +544,14 @@ fn a_resumed_client_with_a_revoked_certificate_never_reaches_the_backend() {
             "-key",
             &key,
         ];
-        let with =
-            |site: &Site, more: &[&str]| s_client(site.address(), &[&as_alice[..], more].concat());
-        let said = with(&site, &["-sess_out", &session]);
+        let said = site.s_client(&as_alice, &["-sess_out", &session]);
         assert!(said.contains("HTTP/1.1 200"), "{said}");
-        let said = with(&site, &["-sess_in", &session, "-sess_out", &session]);
+        let said = site.s_client(&as_alice, &["-sess_in", &session, "-sess_out", &session]);
         assert!(
             said.contains("Reused, TLSv1.") && said.contains("HTTP/1.1 200"),
             "{said}"
         );
-        let nobody = s_client(site.address(), &[version, "-servername", "localhost"]);
+        let nobody = site.s_client(&[version, "-servername", "localhost"], &[]);
         assert!(!nobody.contains("HTTP/1.1 200"), "{nobody}");
 
         let list = authority().revocation_list(&[serial(&alice.cert)]);
@@ -610,7 +563,7 @@ fn a_resumed_client_with_a_revoked_certificate_never_reaches_the_backend() {
         }
         let counts = ["client_certificates_refused", "plain_bytes_out"];
         let before = counts.map(|name| site.counts.get(name));
-        let said = with(&site, &["-sess_in", &session]);
+        let said = site.s_client(&as_alice, &["-sess_in", &session]);
         assert!(said.contains("alert certificate revoked"), "{said}");
         assert!(
             !said.contains("Reused") && !said.contains("HTTP/1.1 200"),
