@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 use rustix::process::Signal;
 
@@ -26,29 +27,40 @@ fn settings() -> (Settings, Backend) {
     )
 }
 
+/// A service manager, which receives notifications.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    /// Starts the program as a service, with these variables besides the socket for notifications.
+    fn start(settings: &mut Settings, folder: &Path, variables: &[&str]) -> (Self, Process) {
+        let path = folder.join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let notify = format!("NOTIFY_SOCKET={}", path.display());
+        let command = [&["env", &notify][..], variables].concat();
+        settings.wrapper = command.into_iter().map(str::to_owned).collect();
+        let service = scene::start(Terminator::Dormouse, settings, folder);
+        (Self(socket), service)
+    }
+
+    fn receive(&self) -> String {
+        let mut message = [0; 512];
+        let n = self.0.recv(&mut message).expect("a message in time");
+        String::from_utf8_lossy(&message[..n]).into_owned()
+    }
+}
+
 /// Ready when clients are served, watchdog messages in time, stopping when it stops.
 #[test]
 fn systemd_is_notified_of_start_and_stop() {
     requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&path).expect("a socket");
-    manager.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let hear = || {
-        let mut message = [0; 512];
-        let n = manager.recv(&mut message).expect("a message in time");
-        String::from_utf8_lossy(&message[..n]).into_owned()
-    };
     let (mut settings, _backend) = settings();
-    settings.wrapper = vec![
-        "env".to_owned(),
-        format!("NOTIFY_SOCKET={}", path.display()),
-        "WATCHDOG_USEC=400000".to_owned(),
-    ];
-    let mut terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
-    let mut first = hear();
+    let watchdog = ["WATCHDOG_USEC=400000"];
+    let (manager, mut terminator) = Manager::start(&mut settings, folder.path(), &watchdog);
+    let mut first = manager.receive();
     while first.starts_with("WATCHDOG=1") {
-        first = hear();
+        first = manager.receive();
     }
     assert!(first.starts_with("READY=1\n"), "{first}");
     assert!(
@@ -59,10 +71,12 @@ fn systemd_is_notified_of_start_and_stop() {
         .echo()
         .expect("an echo after `ready`");
     for _ in 0..3 {
-        assert_eq!(hear(), "WATCHDOG=1\n");
+        assert_eq!(manager.receive(), "WATCHDOG=1\n");
     }
     signal(terminator.pid(), Signal::TERM);
-    wait::until_true("STOPPING=1", || hear().starts_with("STOPPING=1\n"));
+    wait::until_true("STOPPING=1", || {
+        manager.receive().starts_with("STOPPING=1\n")
+    });
     assert!(terminator.wait_for_end(PATIENCE).success());
 }
 
@@ -71,21 +85,9 @@ fn systemd_is_notified_of_start_and_stop() {
 fn systemd_is_notified_of_reloads() {
     requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&path).expect("a socket");
-    manager.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let hear = || {
-        let mut message = [0; 512];
-        let n = manager.recv(&mut message).expect("a message in time");
-        String::from_utf8_lossy(&message[..n]).into_owned()
-    };
     let (mut settings, _backend) = settings();
-    settings.wrapper = vec![
-        "env".to_owned(),
-        format!("NOTIFY_SOCKET={}", path.display()),
-    ];
-    let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
-    assert!(hear().starts_with("READY=1\n"));
+    let (manager, terminator) = Manager::start(&mut settings, folder.path(), &[]);
+    assert!(manager.receive().starts_with("READY=1\n"));
     let file = folder.path().join("dormouse.toml");
     let good = std::fs::read_to_string(&file).expect("the configuration");
     let bad = format!("max_conections = 7\n{good}");
@@ -97,12 +99,12 @@ fn systemd_is_notified_of_reloads() {
         std::fs::write(&file, text).expect("the configuration written");
         let before_us = monotonic_us();
         signal(terminator.pid(), Signal::HUP);
-        let begins = hear();
+        let begins = manager.receive();
         let at_us = begins.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
         let at_us = at_us.and_then(|rest| rest.trim_end().parse().ok());
         let at_us: u64 = at_us.unwrap_or_else(|| panic!("{begins}"));
         assert!(before_us <= at_us && at_us <= monotonic_us(), "{begins}");
-        let ends = hear();
+        let ends = manager.receive();
         assert!(ends.starts_with(&format!("READY=1\n{status}")), "{ends}");
     }
 }
