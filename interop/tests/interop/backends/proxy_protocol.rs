@@ -398,18 +398,26 @@ listen l
     }
 }
 
+/// A terminator in front of a unix socket, which the test listens on.
+fn scene_of_listener(folder: &Path, change: impl FnOnce(&mut Settings)) -> (Scene, UnixListener) {
+    let path = folder.join("backend.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let listen = SocketAddr::new(unused_host(), TLS_PORT);
+    let mut settings = Settings::new(listen, Target::Unix(path));
+    change(&mut settings);
+    let idle = Backend::tcp(SocketAddr::new(listen.ip(), 0));
+    let scene = Scene::of(Terminator::Dormouse, idle, &settings);
+    (scene, listener)
+}
+
 /// A backend that accepts late, or dies: the header is sent first, and once.
 #[test]
 fn the_header_comes_first_on_every_connection() {
     requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("backend.sock");
-    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
-    let listen = SocketAddr::new(unused_host(), TLS_PORT);
-    let mut settings = Settings::new(listen, Target::Unix(path));
-    settings.option("proxy_protocol", "v1");
-    let idle = Backend::tcp(SocketAddr::new(listen.ip(), 0));
-    let scene = Scene::of(Terminator::Dormouse, idle, &settings);
+    let (scene, listener) = scene_of_listener(folder.path(), |settings| {
+        settings.option("proxy_protocol", "v1");
+    });
     for round in 0..20 {
         let tcp = connect_from(CLIENT, scene.address);
         let port = tcp.local_addr().expect("a socket").port();
@@ -420,7 +428,7 @@ fn the_header_comes_first_on_every_connection() {
         let (mut behind, _) = listener.accept().expect("a connection");
         let expected = format!(
             "PROXY TCP4 {CLIENT} {} {port} {TLS_PORT}\r\nfirst words",
-            listen.ip()
+            scene.address.ip()
         );
         let mut got = vec![0; expected.len()];
         behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -438,19 +446,13 @@ fn the_header_comes_first_on_every_connection() {
 fn version_2_reports_the_verified_certificate() {
     requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("backend.sock");
-    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
-    let listen = SocketAddr::new(unused_host(), TLS_PORT);
-    let mut settings = Settings::new(listen, Target::Unix(path));
-    settings.option("proxy_protocol", "v2");
-    settings.option("client_certificates", "optional");
-    settings.option("client_ca", &authority().trust().to_string_lossy());
-    let idle = Backend::tcp(SocketAddr::new(listen.ip(), 0));
-    let scene = Scene::of(Terminator::Dormouse, idle, &settings);
-
+    let (scene, listener) = scene_of_listener(folder.path(), |settings| {
+        settings.option("proxy_protocol", "v2");
+        settings.option("client_certificates", "optional");
+        settings.option("client_ca", &authority().trust().to_string_lossy());
+    });
     let told = |config| {
-        let tcp = connect_from(CLIENT, scene.address);
-        let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
+        let mut peer = tls_with(connect_from(CLIENT, scene.address), config);
         let (behind, _) = listener.accept().expect("a connection");
         behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         of_certificate(&header_body(behind, &mut peer)[12..])
