@@ -131,8 +131,7 @@ impl Originator {
 
     /// Stops the program and starts it again.
     pub fn restart(&mut self) {
-        crate::process::signal(self.process.pid(), rustix::process::Signal::TERM);
-        self.process.wait_for_end(PATIENCE);
+        self.process.terminate();
         self.process = started(&self.command, self.folder.path());
     }
 

@@ -89,6 +89,35 @@ impl Process {
         })
     }
 
+    /// Ends it by SIGTERM, and waits for its exit.
+    ///
+    /// # Panics
+    /// When it runs for longer than [`wait::PATIENCE`].
+    pub fn terminate(&mut self) -> ExitStatus {
+        signal(self.pid(), Signal::TERM);
+        self.wait_for_end(wait::PATIENCE)
+    }
+
+    /// Requests an upgrade, and waits until the new binary runs.
+    ///
+    /// # Panics
+    /// When the upgrade fails.
+    pub fn upgrade(&self) {
+        self.upgrade_until("new binary running");
+    }
+
+    /// Requests an upgrade, and waits for another line of the log with its result.
+    ///
+    /// # Panics
+    /// When the line does not come.
+    pub fn upgrade_until(&self, result: &str) {
+        let before = self.lines_with(result).len();
+        signal(self.pid(), Signal::USR2);
+        wait::until_true(&format!("a line with `{result}`"), || {
+            self.lines_with(result).len() > before
+        });
+    }
+
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

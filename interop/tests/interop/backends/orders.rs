@@ -10,12 +10,10 @@ use std::time::Instant;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::signal;
 use dormouse_interop::slow_disk::{DELAY, SlowDisk};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
-use rustix::process::Signal;
 use rustls::HandshakeKind;
 
 use super::balance::Scene;
@@ -59,7 +57,7 @@ fn shares(scene: &Scene, count: u8) -> Vec<u64> {
 #[test]
 fn a_backend_is_taken_out_and_put_in() {
     requires!(Can::BeDormouse);
-    let mut scene = Scene::new(&["", ""], |settings| {
+    let scene = Scene::new(&["", ""], |settings| {
         settings.workers = 1;
         Admin::in_folder(settings);
     });
@@ -89,10 +87,7 @@ fn a_backend_is_taken_out_and_put_in() {
 
     scene.terminator.kill_workers();
     assert_eq!(shares(&scene, 6), [0, 6], "after the death of the workers");
-    signal(scene.terminator.pid(), Signal::USR2);
-    scene
-        .terminator
-        .wait_for_line("new binary running", PATIENCE);
+    scene.terminator.upgrade();
     assert_eq!(shares(&scene, 6), [0, 6], "after an upgrade");
     for peer in &mut held {
         peer.echo().expect("an echo on an older connection");

@@ -7,10 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::signal;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
-use rustix::process::Signal;
 
 use super::site::{Site, can_run};
 
@@ -106,8 +104,7 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
 
     site.process.kill_workers();
     assert_eq!(site.shown("second.example", &[]), "new", "after a crash");
-    signal(site.process.pid(), Signal::USR2);
-    site.process.wait_for_line("new binary running", PATIENCE);
+    site.process.upgrade();
     assert_eq!(site.shown("second.example", &[]), "new", "after an upgrade");
 
     let renewed = give("renewed", Kind::EcdsaP256, "second.example", &folder);

@@ -7,13 +7,12 @@ use std::process::Command;
 
 use dormouse_interop::backend::Backend;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::{name, signal, status};
+use dormouse_interop::process::{name, status};
 use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
 use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
-use rustix::process::Signal;
 
 const NOBODY: &str = "65534";
 /// No capability.
@@ -92,7 +91,7 @@ fn processes(scene: &Scene) -> Vec<u32> {
 #[test]
 fn keepers_and_workers_give_up_everything() {
     requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
-    let mut scene = Scene::with(|settings| {
+    let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("user", NOBODY);
         // A file may give a number without quotes, but a user is a string.
@@ -107,10 +106,7 @@ fn keepers_and_workers_give_up_everything() {
                 scene.terminator.kill_workers();
             }
             "upgrade" => {
-                signal(scene.terminator.pid(), Signal::USR2);
-                scene
-                    .terminator
-                    .wait_for_line("new binary running", PATIENCE);
+                scene.terminator.upgrade();
             }
             _ => {}
         }
@@ -176,7 +172,6 @@ fn records_are_wiped_at_the_end() {
     wait::until_true("the record to be wiped", || !slots.hold_anything());
     let _probes: Vec<Probe> = (0..50).map(|_| scene.probe()).collect();
     assert!(slots.hold_anything(), "50 records at rest");
-    signal(scene.terminator.pid(), Signal::TERM);
-    scene.terminator.wait_for_end(PATIENCE);
+    scene.terminator.terminate();
     assert!(!slots.hold_anything(), "records are left behind");
 }

@@ -329,9 +329,7 @@ fn only_main_keeps_capabilities() {
             }
             "crash" => kill_worker(&scene),
             "upgrade" => {
-                signal(main, Signal::USR2);
-                let goes_on = "new binary running";
-                scene.terminator.wait_for_line(goes_on, PATIENCE);
+                scene.terminator.upgrade();
             }
             _ => {}
         }
@@ -352,7 +350,7 @@ fn only_main_keeps_capabilities() {
 #[test]
 fn the_kernel_kills_workers_first_and_dumps_nothing() {
     requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
-    let mut scene = Scene::with(|settings| {
+    let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.options.push(("user", format!("\"{NOBODY}\"")));
     });
@@ -369,10 +367,7 @@ fn the_kernel_kills_workers_first_and_dumps_nothing() {
                 kill_worker(&scene);
             }
             "upgrade" => {
-                signal(scene.terminator.pid(), Signal::USR2);
-                scene
-                    .terminator
-                    .wait_for_line("new binary running", PATIENCE);
+                scene.terminator.upgrade();
             }
             _ => {}
         }

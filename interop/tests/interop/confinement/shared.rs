@@ -195,8 +195,7 @@ fn garbage_in_shared_tables_stops_no_other_process() {
     let resumed = peer_of(&scene);
     assert_eq!(resumed.tls.handshake_kind(), Some(HandshakeKind::Resumed));
     drop((resumed, probes));
-    signal(scene.terminator.pid(), Signal::TERM);
-    let status = scene.terminator.wait_for_end(PATIENCE);
+    let status = scene.terminator.terminate();
     assert!(status.success(), "{status}");
 }
 
@@ -253,8 +252,7 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
             now == keepers
         });
     }
-    signal(scene.terminator.pid(), Signal::TERM);
-    let status = scene.terminator.wait_for_end(PATIENCE);
+    let status = scene.terminator.terminate();
     assert!(status.success(), "{status}");
 }
 
@@ -308,8 +306,7 @@ fn garbage_in_the_header_of_its_slots_costs_only_its_pair() {
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
         Admin::of(&scene).status();
-        signal(scene.terminator.pid(), Signal::TERM);
-        scene.terminator.wait_for_end(PATIENCE);
+        scene.terminator.terminate();
     }
 }
 

@@ -68,8 +68,7 @@ fn lost_files_of_unix_sockets_are_created_again() {
     is_refused();
     admin.order("/upgrade").expect("an upgrade");
     is_refused();
-    signal(connect.process.pid(), Signal::TERM);
-    connect.process.wait_for_end(PATIENCE);
+    connect.process.terminate();
     assert!(plain.exists() && !socket.exists());
     drop(theirs);
 }

@@ -11,12 +11,11 @@ use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::content::{Total, random};
 use dormouse_interop::originator::{Client, Originator, Settings};
-use dormouse_interop::process::{kill_asleep, signal};
+use dormouse_interop::process::kill_asleep;
 use dormouse_interop::scene::{self, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{self, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
-use rustix::process::Signal;
 
 /// A `dormouse serve` in front of an echo backend: the server of most tests here.
 pub(super) fn server() -> Scene {
@@ -145,8 +144,7 @@ fn bytes_and_closes_pass_in_both_directions() {
     unix.read_exact(&mut back).expect("an echo");
     assert_eq!(&back, b"hello");
 
-    signal(connect.process.pid(), Signal::TERM);
-    connect.process.wait_for_end(PATIENCE);
+    connect.process.terminate();
     assert!(!path.exists(), "the listener's file is left");
 }
 

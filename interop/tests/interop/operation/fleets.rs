@@ -69,13 +69,11 @@ fn a_reload_reads_new_included_files_but_not_variables() {
     process.wait_for_line("edition=2", PATIENCE);
     echoes(second);
 
-    signal(process.pid(), Signal::USR2);
-    process.wait_for_line("new binary running", PATIENCE);
+    process.upgrade();
     signal(process.pid(), Signal::HUP);
     process.wait_for_line("edition=3", PATIENCE);
     echoes(first);
-    signal(process.pid(), Signal::TERM);
-    assert!(process.wait_for_end(PATIENCE).success());
+    assert!(process.terminate().success());
 }
 
 /// `-` is standard input for `check` and `serve`. A reload explains that it cannot be read again; an upgrade works.
@@ -109,11 +107,9 @@ fn a_configuration_comes_from_standard_input() {
         "came from standard input or a pipe, which cannot be read again",
         PATIENCE,
     );
-    signal(process.pid(), Signal::USR2);
-    process.wait_for_line("new binary running", PATIENCE);
+    process.upgrade();
     echoes(listen);
-    signal(process.pid(), Signal::TERM);
-    assert!(process.wait_for_end(PATIENCE).success());
+    assert!(process.terminate().success());
 
     // A pipe, too, ends when it has been read: to read it again would wait forever.
     let mut process = shell(
@@ -132,8 +128,7 @@ fn a_configuration_comes_from_standard_input() {
         );
         echoes(listen);
     }
-    signal(process.pid(), Signal::TERM);
-    assert!(process.wait_for_end(PATIENCE).success());
+    assert!(process.terminate().success());
 }
 
 /// A validator such as editors use: the schema is valid, and accepts and rejects the right configurations.

@@ -66,8 +66,7 @@ impl Rsyslog {
 
     /// Stops rsyslogd and starts a new one.
     fn restart(&mut self) {
-        signal(self.process.pid(), Signal::TERM);
-        self.process.wait_for_end(PATIENCE);
+        self.process.terminate();
         let _ = fs::remove_file(&self.socket);
         self.process = launch(self.folder.path());
         wait_for(&self.socket);

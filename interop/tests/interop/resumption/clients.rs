@@ -68,8 +68,7 @@ impl Site {
 
     /// Ends the process and starts it again with the same settings.
     fn restart(&mut self) {
-        signal(self.process.pid(), Signal::TERM);
-        self.process.wait_for_end(PATIENCE);
+        self.process.terminate();
         self.process = scene::start(Terminator::Dormouse, &self.settings, self.folder.path());
     }
 }

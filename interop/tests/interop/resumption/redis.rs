@@ -141,8 +141,7 @@ impl Machine {
     }
 
     fn restart(&mut self) {
-        signal(self.process.pid(), Signal::TERM);
-        self.process.wait_for_end(PATIENCE);
+        self.process.terminate();
         self.process = scene::start(Terminator::Dormouse, &self.settings, self.folder.path());
     }
 

@@ -416,8 +416,7 @@ fn a_hung_worker_without_its_keeper_does_not_delay_a_stop_forever() {
     signal(keeper, Signal::KILL);
     scene.terminator.wait_for_line("keeper died", PATIENCE);
     signal(worker, Signal::STOP);
-    signal(scene.terminator.pid(), Signal::TERM);
-    assert!(scene.terminator.wait_for_end(PATIENCE).success());
+    assert!(scene.terminator.terminate().success());
     let killed = "worker without a keeper did not stop; killing it";
     assert_eq!(scene.terminator.lines_with(killed).len(), 1);
 }

@@ -55,7 +55,7 @@ fn working(scene: &Scene, workers: u32, dead: &[u32]) -> Vec<u32> {
 #[test]
 fn process_titles_are_correct() {
     requires!(Can::BeDormouse);
-    let mut scene = Scene::with(|settings| {
+    let scene = Scene::with(|settings| {
         settings.workers = 2;
         Admin::in_folder(settings);
     });
@@ -76,9 +76,7 @@ fn process_titles_are_correct() {
                 }
             }
             "upgrade" => {
-                signal(scene.terminator.pid(), Signal::USR2);
-                let line = "new binary running";
-                scene.terminator.wait_for_line(line, PATIENCE);
+                scene.terminator.upgrade();
             }
             _ => {}
         }

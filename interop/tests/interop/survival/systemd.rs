@@ -187,10 +187,8 @@ fn passed_listeners_are_used() {
     let lines = terminator.lines_with("inherited socket is unused");
     assert_eq!(lines.len(), 1, "{}", terminator.log());
     drop(TcpListener::bind(unwanted).expect("the address of the unused socket"));
-    signal(terminator.pid(), Signal::USR2);
-    terminator.wait_for_line("new binary running", PATIENCE);
-    signal(terminator.pid(), Signal::TERM);
-    assert!(terminator.wait_for_end(PATIENCE).success());
+    terminator.upgrade();
+    assert!(terminator.terminate().success());
     TcpStream::connect(settings.listen).expect("a new connection waits for the next program");
 }
 
@@ -206,7 +204,7 @@ fn a_passed_listener_is_used_again_after_a_reload_without_it() {
     let passed = ["python3", "-c", HANDING_IN, &listen, "127.0.0.1:0"];
     settings.wrapper = passed.map(str::to_owned).to_vec();
     Admin::in_folder(&mut settings);
-    let mut terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+    let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
     let admin = Admin::at(&folder.path().join("admin.sock"));
     let file = folder.path().join("dormouse.toml");
     let with = std::fs::read_to_string(&file).expect("the configuration");
@@ -216,8 +214,7 @@ fn a_passed_listener_is_used_again_after_a_reload_without_it() {
         admin.order("/reload").expect("another address");
         let waiting = TcpStream::connect(settings.listen).expect("a place in the queue");
         if round == 1 {
-            signal(terminator.pid(), Signal::USR2);
-            terminator.wait_for_line("new binary running", PATIENCE);
+            terminator.upgrade();
         }
         std::fs::write(&file, &with).expect("a configuration");
         admin

@@ -90,15 +90,6 @@ pub(super) fn lines(process: &Process, text: &str) -> usize {
     process.lines_with(text).len()
 }
 
-/// Requests an upgrade and waits for the log line with its result.
-fn upgrade(process: &Process, expected: &str) {
-    let before = lines(process, expected);
-    signal(process.pid(), Signal::USR2);
-    wait::until_true(&format!("a line with `{expected}`"), || {
-        lines(process, expected) > before
-    });
-}
-
 /// Process ids of the keepers: children of main.
 fn keepers(scene: &Scene) -> Vec<u32> {
     let tree = scene.terminator.tree();
@@ -131,7 +122,7 @@ fn connections_survive_an_upgrade() {
             probe.send(200).expect("sent");
         }
         installed.put(tools::dormouse());
-        upgrade(&scene.terminator, "new binary running");
+        scene.terminator.upgrade();
         for probe in &mut probes {
             probe.receive().expect("the echo of bytes in flight");
             probe.echo(5000).expect("an echo after an upgrade");
@@ -179,7 +170,7 @@ fn a_failing_binary_changes_nothing() {
     ];
     for (trial, why) in phases {
         installed.put_failing(trial);
-        upgrade(&scene.terminator, "upgrade failed");
+        scene.terminator.upgrade_until("upgrade failed");
         let said = scene.terminator.lines_with("upgrade failed");
         let said = said.last().expect("a line");
         assert!(said.contains(why), "{trial}: {said}");
@@ -194,10 +185,10 @@ fn a_failing_binary_changes_nothing() {
     let new = installed.folder.path().join("new");
     fs::write(&new, "no program").expect("a file");
     fs::rename(&new, installed.path()).expect("the replaced binary");
-    upgrade(&scene.terminator, "upgrade failed");
+    scene.terminator.upgrade_until("upgrade failed");
     // A working binary at last.
     installed.put(tools::dormouse());
-    upgrade(&scene.terminator, "new binary running");
+    scene.terminator.upgrade();
     assert_echoes(&mut probes);
 }
 
@@ -287,7 +278,7 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
         text.lines().count() == pages
     });
     installed.put(tools::dormouse());
-    upgrade(&scene.terminator, "new binary running");
+    scene.terminator.upgrade();
     admin.order("/reload").expect("a reload after the upgrade");
 }
 
@@ -525,7 +516,7 @@ fn ten_upgrades_between_two_layouts_under_load() {
         } else {
             tools::dormouse()
         });
-        upgrade(&scene.terminator, "new binary running");
+        scene.terminator.upgrade();
         let until = load.echoes() + 200;
         wait::until_true("200 more echoes", || load.echoes() >= until);
     }
@@ -545,7 +536,7 @@ fn another_program_is_refused() {
     let mut probes = probes(&scene, 4);
     let workers = scene.terminator.leaves();
     installed.put(Path::new("/bin/true"));
-    upgrade(&scene.terminator, "upgrade failed");
+    scene.terminator.upgrade_until("upgrade failed");
     assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
     assert_echoes(&mut probes);
 }
