@@ -1,16 +1,13 @@
 //! One test for each row of the table in `src/handshake/record_rules.rs`: unprotected records.
 
-use dormouse_engine::{
-    ClientContext, ClientSettings, FailureKind, Handshake, HandshakeLimits, Progress, Protocols,
-    ServerContext, ServerSettings,
-};
-use dormouse_testkit::{Authority, now};
+use dormouse_engine::{FailureKind, Handshake, Progress, Protocols};
+use dormouse_testkit::now;
 use rustls::Connection;
 
 use crate::forgery::{
     ALERT, CHANGE_CIPHER_SPEC, CLOSE_NOTIFY, DATA, HANDSHAKE, Scene, record, scenes_of,
 };
-use crate::stock::NAME;
+use crate::ours;
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const BAD_RECORD_MAC: u8 = 20;
@@ -43,25 +40,18 @@ fn every_row_has_its_test() {
 }
 
 fn server() -> Handshake {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let context = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
-    Handshake::server(&context, HandshakeLimits::default())
+    ours::server_handshake(&ours::server())
 }
 
 /// Returns a client that has sent its hello.
 fn client() -> Handshake {
-    let context = ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap();
-    let mut client = Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap();
-    client.handle_input(now(), &[]).unwrap();
+    let mut client = ours::client_with_hello(&ours::client());
     client.output_sent(client.output().len());
     client
 }
 
 fn hello() -> Vec<u8> {
-    let context = ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap();
-    let mut client = Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap();
-    client.handle_input(now(), &[]).unwrap();
-    client.output().to_vec()
+    ours::client_with_hello(&ours::client()).output().to_vec()
 }
 
 /// Asserts a refusal with this unprotected alert.

@@ -6,15 +6,13 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use dormouse_engine::{
-    Handshake, HandshakeFailure, HandshakeLimits, Progress, Protocols, ServerContext,
-    ServerSettings,
-};
+use dormouse_engine::{HandshakeFailure, Progress, Protocols};
 use dormouse_record as record;
 use dormouse_testkit::{Authority, Event, Resting, now};
 use rustls::server::ProducesTickets;
 use rustls::{ClientConfig, Connection, ServerConnection};
 
+use crate::ours;
 use crate::stock::{
     NAME, client, client_config, incoming, outgoing, provider, server_config, write,
 };
@@ -63,8 +61,6 @@ fn client_of_another_server() -> Arc<ClientConfig> {
 
 /// Connects to our server with this much early data. Returns both ends.
 fn connect(early_len: usize) -> Result<(Connection, Resting), HandshakeFailure> {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let context = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
     let mut client = client(&client_of_another_server());
     let Connection::Client(offering) = &mut client else {
         unreachable!("a client");
@@ -73,7 +69,7 @@ fn connect(early_len: usize) -> Result<(Connection, Resting), HandshakeFailure> 
     offering.set_buffer_limit(None);
     let mut early = offering.early_data().expect("the session permits it");
     early.write_all(&vec![7; early_len]).unwrap();
-    let mut server = Handshake::server(&context, HandshakeLimits::default());
+    let mut server = ours::server_handshake(&ours::server());
     while server.handle_input(now(), &outgoing(&mut client))? != Progress::Established {
         let answer = server.output().to_vec();
         server.output_sent(answer.len());

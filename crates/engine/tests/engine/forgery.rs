@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeFailure, HandshakeLimits, Progress,
-    Protocols, ServerContext, ServerSettings,
-};
+use dormouse_engine::{Handshake, HandshakeFailure, Progress, Protocols};
 use dormouse_testkit::{Authority, now};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::cipher::{
@@ -18,6 +15,7 @@ use rustls::{
     SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
 };
 
+use crate::ours::{self, client_with_hello, server_handshake};
 use crate::stock::{NAME, client, client_config, outgoing, provider, server_config};
 
 pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -60,9 +58,7 @@ impl Scene {
     }
 
     fn of_server(protocols: Protocols, provider: Arc<CryptoProvider>) -> Scene {
-        let identity = Authority::shared().ecdsa(&[NAME]).identity();
-        let context = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
-        let mut ours = Handshake::server(&context, HandshakeLimits::default());
+        let mut ours = server_handshake(&ours::server());
         let mut peer = client(&Arc::new(client_config(protocols, provider)));
         ours.handle_input(now(), &outgoing(&mut peer)).unwrap();
         let mut scene = Scene {
@@ -77,9 +73,7 @@ impl Scene {
     fn of_client(protocols: Protocols, provider: Arc<CryptoProvider>) -> Scene {
         let leaf = Authority::shared().ecdsa(&[NAME]);
         let config = Arc::new(server_config(&leaf, protocols, provider));
-        let context = ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap();
-        let mut ours = Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap();
-        ours.handle_input(now(), &[]).unwrap();
+        let ours = client_with_hello(&ours::client());
         let mut scene = Scene {
             ours,
             peer: ServerConnection::new(config).unwrap().into(),

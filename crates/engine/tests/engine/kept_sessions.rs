@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeInfo, HandshakeLimits, Protocols,
-    ResumptionSettings, Reuse, Roots, ServerContext, ServerSessions, ServerSettings, Session,
-    SessionStore, TicketSettings, TrustStore, UnixTime, Version,
+    ClientContext, ClientSettings, Handshake, HandshakeInfo, Protocols, ResumptionSettings, Reuse,
+    Roots, ServerContext, ServerSessions, ServerSettings, Session, SessionStore, TicketSettings,
+    TrustStore, UnixTime, Version,
 };
 use dormouse_testkit::{Authority, Cut, drive};
 
+use crate::ours::{client_handshake, complete, server_handshake, server_with};
 use crate::stock::NAME;
 
 /// Stores only bytes, like a file.
@@ -58,11 +59,10 @@ impl SessionStore for Shelf {
 }
 
 fn server(protocols: Protocols, tickets: bool) -> ServerContext {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let mut settings = ServerSettings::new(vec![identity]);
-    settings.protocols = protocols;
-    settings.tickets = tickets.then(TicketSettings::default);
-    ServerContext::new(settings).unwrap()
+    server_with(|settings| {
+        settings.protocols = protocols;
+        settings.tickets = tickets.then(TicketSettings::default);
+    })
 }
 
 fn client(uses_max: u32) -> ClientContext {
@@ -79,15 +79,15 @@ fn client(uses_max: u32) -> ClientContext {
     ClientContext::new(settings).unwrap()
 }
 
-fn visit(client: &ClientContext, server: &ServerContext, shelf: &Arc<Shelf>) -> HandshakeInfo {
-    let limits = HandshakeLimits::default();
-    let mut handshake = Handshake::client(client, NAME, limits).unwrap();
+/// Returns a client's handshake with the sessions of `shelf`.
+fn handshake(client: &ClientContext, shelf: &Arc<Shelf>) -> Handshake {
+    let mut handshake = client_handshake(client);
     handshake.keep_sessions(Arc::clone(shelf) as _);
-    let server = Handshake::server(server, limits);
-    let (mut client, server) = drive(handshake, server, Cut::Whole).unwrap();
-    assert!(client.open(&[]).is_empty());
-    assert_eq!(client.info.resumed, server.info.resumed);
-    server.info
+    handshake
+}
+
+fn visit(client: &ClientContext, server: &ServerContext, shelf: &Arc<Shelf>) -> HandshakeInfo {
+    complete(handshake(client, shelf), server)
 }
 
 #[test]
@@ -134,10 +134,8 @@ fn damaged_sessions_do_not_resume() {
     assert!(!visit(&client, &server, &shelf).resumed);
     // The binder of a wrong key does not verify (RFC 8446 §4.2.11): the server must abort.
     damaged(20);
-    let limits = HandshakeLimits::default();
-    let mut handshake = Handshake::client(&client, NAME, limits).unwrap();
-    handshake.keep_sessions(Arc::clone(&shelf) as _);
-    assert!(drive(handshake, Handshake::server(&server, limits), Cut::Whole).is_err());
+    let client = handshake(&client, &shelf);
+    assert!(drive(client, server_handshake(&server), Cut::Whole).is_err());
 }
 
 /// The same for TLS 1.2: other contexts resume with the bytes, for every kind of server certificate, with
@@ -208,11 +206,9 @@ fn damaged_tls12_sessions_do_not_resume() {
     );
     assert!(visit(&second, &server, &shelf).resumed);
     damage(20 + 10);
-    let limits = HandshakeLimits::default();
     let other = client(100);
-    let mut handshake = Handshake::client(&other, NAME, limits).unwrap();
-    handshake.keep_sessions(Arc::clone(&shelf) as _);
-    assert!(drive(handshake, Handshake::server(&server, limits), Cut::Whole).is_err());
+    let refused = handshake(&other, &shelf);
+    assert!(drive(refused, server_handshake(&server), Cut::Whole).is_err());
     assert!(!visit(&other, &server, &shelf).resumed);
     assert!(visit(&other, &server, &shelf).resumed);
 }

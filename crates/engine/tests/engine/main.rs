@@ -11,6 +11,7 @@ mod hello;
 mod identities;
 mod kept_sessions;
 mod ocsp;
+mod ours;
 mod refusals;
 mod resumption;
 mod sessions;

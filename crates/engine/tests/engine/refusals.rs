@@ -1,27 +1,22 @@
 //! Peers that do not use TLS, or not a TLS that we accept, and the alerts they get.
 
 use dormouse_engine::{
-    Blame, ClientContext, ClientSettings, FailureKind, Group, Handshake, HandshakeFailure,
-    HandshakeLimits, Progress, Protocols, ServerContext, ServerSettings, SettingsError, TicketKeys,
-    TicketSettings,
+    Blame, FailureKind, Group, Handshake, HandshakeFailure, HandshakeLimits, Progress, Protocols,
+    ServerContext, ServerSettings, SettingsError, TicketKeys, TicketSettings,
 };
 use dormouse_record as record;
 use dormouse_testkit::{Authority, Cut, Outcome, Pair, PairSettings, Side, drive_tampered, now};
 use proptest::prelude::*;
 
+use crate::ours;
 use crate::stock::NAME;
 
 fn server() -> Handshake {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let context = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
-    Handshake::server(&context, HandshakeLimits::default())
+    ours::server_handshake(&ours::server())
 }
 
 fn client() -> Handshake {
-    let context = ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap();
-    let mut client = Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap();
-    client.handle_input(now(), &[]).unwrap();
-    client
+    ours::client_with_hello(&ours::client())
 }
 
 #[test]
@@ -61,19 +56,13 @@ fn garbage_is_not_tls() {
 #[test]
 fn a_client_hello_byte_by_byte_costs_one_buffer() {
     let alpn: Vec<Vec<u8>> = (0..62_u8).map(|i| vec![b'a' + i % 26; 250]).collect();
-    let mut settings = ClientSettings::new(Authority::shared().roots());
-    settings.alpn = alpn.clone();
-    let context = ClientContext::new(settings).unwrap();
-    let mut client = Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap();
-    client.handle_input(now(), &[]).unwrap();
+    let client =
+        ours::client_with_hello(&ours::client_with(|settings| settings.alpn = alpn.clone()));
     let hello = client.output();
     assert!(hello.len() > 16_384);
 
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let mut settings = ServerSettings::new(vec![identity]);
-    settings.alpn = vec![alpn[5].clone()];
-    let context = ServerContext::new(settings).unwrap();
-    let mut server = Handshake::server(&context, HandshakeLimits::default());
+    let context = ours::server_with(|settings| settings.alpn = vec![alpn[5].clone()]);
+    let mut server = ours::server_handshake(&context);
     for byte in hello {
         assert!(server.output().is_empty());
         server.handle_input(now(), &[*byte]).unwrap();
@@ -114,7 +103,7 @@ fn more_bytes_than_allowed() {
 
     // With records of one byte the buffer is bounded too.
     let hello = [22, 3, 1, 0, 1, 1];
-    let mut server = Handshake::server(&pair.server, HandshakeLimits::default());
+    let mut server = ours::server_handshake(&pair.server);
     let failure = (0..100_000)
         .find_map(|_| server.handle_input(now(), &hello).err())
         .unwrap();
@@ -136,7 +125,7 @@ fn refused(settings: PairSettings, server: impl FnOnce(&mut ServerSettings)) -> 
     server(&mut its);
     let server = ServerContext::new(its).unwrap();
     let (client, _) = pair.handshakes();
-    let server = Handshake::server(&server, HandshakeLimits::default());
+    let server = ours::server_handshake(&server);
     match drive_tampered(client, server, Cut::Whole, None) {
         Outcome::Failed(Side::Server, failure) => failure,
         _ => panic!("the server should have refused"),
@@ -276,7 +265,7 @@ fn unusable_settings_are_refused() {
         TicketKeys::import(&[0; TicketKeys::EXPORT_LEN]),
         Err(SettingsError::BadTicketKeys)
     ));
-    let context = ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap();
+    let context = ours::client();
     let limits = HandshakeLimits::default();
     for name in ["", "a b", "a..b", "300.1.1.1:443"] {
         assert!(Handshake::client(&context, name, limits).is_err(), "{name}");
@@ -299,7 +288,7 @@ proptest! {
         let (mut client, mut server) = pair.handshakes();
         client.handle_input(now(), &[]).unwrap();
         let hello = client.output().to_vec();
-        let mut helper = Handshake::server(&pair.server, HandshakeLimits::default());
+        let mut helper = ours::server_handshake(&pair.server);
         helper.handle_input(now(), &hello).unwrap();
         let answer = helper.output().to_vec();
 

@@ -6,57 +6,43 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use dormouse_engine::{
-    CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind, Handshake,
-    HandshakeFailure, HandshakeInfo, HandshakeLimits, Protocols, ResumptionRefused,
-    ResumptionSettings, ServerContext, ServerSessions, ServerSettings, TicketKeys, TicketSettings,
+    CertificateProblem, ClientCertificates, ClientContext, FailureKind, HandshakeFailure,
+    HandshakeInfo, Protocols, ResumptionRefused, ResumptionSettings, ServerContext, ServerSessions,
+    ServerSettings, TicketKeys, TicketSettings,
 };
 use dormouse_testkit::{Authority, Cut, Leaf, Resting, drive, now};
 
-use crate::stock::NAME;
+use crate::ours::{
+    client_handshake, client_with, client_with_hello, server_handshake, server_with, visit,
+};
 
 const BOTH: [Protocols; 2] = [Protocols::TLS13, Protocols::TLS12];
 
 /// Returns a server with these keys; `change` sets what the test is about.
 fn server(keys: &TicketKeys, change: impl FnOnce(&mut ServerSettings)) -> ServerContext {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let mut settings = ServerSettings::new(vec![identity]);
-    settings.tickets = Some(TicketSettings {
-        keys: Some(TicketKeys::import(&keys.export()).unwrap()),
-        lifetime_s: 3_600,
-        ..TicketSettings::default()
-    });
-    change(&mut settings);
-    ServerContext::new(settings).unwrap()
+    server_with(|settings| {
+        settings.tickets = Some(TicketSettings {
+            keys: Some(TicketKeys::import(&keys.export()).unwrap()),
+            lifetime_s: 3_600,
+            ..TicketSettings::default()
+        });
+        change(settings);
+    })
 }
 
 fn keys() -> TicketKeys {
     TicketKeys::generate(now(), 3_600).unwrap()
 }
 
-fn client(change: impl FnOnce(&mut ClientSettings)) -> ClientContext {
-    let mut settings = ClientSettings::new(Authority::shared().roots());
-    change(&mut settings);
-    ClientContext::new(settings).unwrap()
-}
-
 fn meet(
     client: &ClientContext,
     server: &ServerContext,
 ) -> Result<(Resting, Resting), HandshakeFailure> {
-    let limits = HandshakeLimits::default();
     drive(
-        Handshake::client(client, NAME, limits).unwrap(),
-        Handshake::server(server, limits),
+        client_handshake(client),
+        server_handshake(server),
         Cut::Whole,
     )
-}
-
-/// Completes a handshake with its tickets, and returns the server's info.
-fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
-    let (mut client, server) = meet(client, server).unwrap();
-    assert!(client.open(&[]).is_empty());
-    assert_eq!(client.info.resumed, server.info.resumed);
-    server.info
 }
 
 /// Asserts that the session is not resumed for this reason, and that the next session is resumed.
@@ -86,7 +72,7 @@ fn asking(required: bool, crls: &[String]) -> Option<ClientCertificates> {
 }
 
 fn with_certificate(protocols: Protocols, leaf: &Leaf) -> ClientContext {
-    client(|settings| {
+    client_with(|settings| {
         settings.protocols = protocols;
         settings.identity = Some(leaf.identity());
     })
@@ -97,7 +83,7 @@ fn another_application_protocol_is_not_resumed() {
     for protocols in BOTH {
         let keys = keys();
         let speaks = |alpn: &[u8]| server(&keys, |settings| settings.alpn = vec![alpn.to_vec()]);
-        let client = client(|settings| {
+        let client = client_with(|settings| {
             settings.protocols = protocols;
             settings.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         });
@@ -186,7 +172,7 @@ fn a_missing_required_certificate_is_refused() {
         let server = server(&keys(), |settings| {
             settings.client_certificates = asking(true, &[]);
         });
-        let anonymous = client(|settings| settings.protocols = protocols);
+        let anonymous = client_with(|settings| settings.protocols = protocols);
         let failure = meet(&anonymous, &server).err().expect("refused");
         assert_eq!(
             failure.kind,
@@ -220,7 +206,7 @@ fn an_overlong_chain_gets_no_ticket() {
 #[test]
 fn foreign_tickets_lead_to_a_full_handshake() {
     for protocols in BOTH {
-        let client = client(|settings| settings.protocols = protocols);
+        let client = client_with(|settings| settings.protocols = protocols);
         let (ours, theirs) = (server(&keys(), |_| {}), server(&keys(), |_| {}));
         assert!(visit(&client, &ours).refused.is_none());
         assert_refused(&client, &theirs, ResumptionRefused::UnknownKey);
@@ -269,7 +255,7 @@ fn server_with_ids() -> (ServerContext, Arc<InMemory>) {
 #[test]
 fn a_connection_knows_its_stored_session() {
     let (server, store) = server_with_ids();
-    let client = client(|settings| settings.protocols = Protocols::TLS12);
+    let client = client_with(|settings| settings.protocols = Protocols::TLS12);
     for resumed in [false, true] {
         let (_, server) = meet(&client, &server).unwrap();
         assert_eq!(server.info.resumed, resumed);
@@ -280,20 +266,18 @@ fn a_connection_knows_its_stored_session() {
     let server = super::resumption::server(&keys(), |settings| {
         settings.sessions = Some(Arc::clone(&store) as _);
     });
-    let client = self::client(|_| {});
+    let client = client_with(|_| {});
     assert_eq!(meet(&client, &server).unwrap().1.state.session_mark(), 0);
 }
 
 #[test]
 fn a_failed_handshake_ends_the_session_that_it_resumes() {
     let (server, store) = server_with_ids();
-    let client = client(|settings| settings.protocols = Protocols::TLS12);
+    let client = client_with(|settings| settings.protocols = Protocols::TLS12);
     assert!(!visit(&client, &server).resumed);
     assert!(visit(&client, &server).resumed);
-    let limits = HandshakeLimits::default();
-    let mut client = Handshake::client(&client, NAME, limits).unwrap();
-    client.handle_input(now(), &[]).unwrap();
-    let mut server = Handshake::server(&server, limits);
+    let client = client_with_hello(&client);
+    let mut server = server_handshake(&server);
     server.handle_input(now(), client.output()).unwrap();
     assert!(!store.0.lock().unwrap().is_empty());
     let alert = [21, 3, 3, 0, 2, 2, 40];
@@ -308,7 +292,7 @@ fn stored_sessions_are_resumed_and_lost_or_damaged_ones_are_not() {
         let server = server(&keys(), |settings| {
             settings.sessions = Some(Arc::clone(&store) as _);
         });
-        let client = client(|settings| settings.protocols = protocols);
+        let client = client_with(|settings| settings.protocols = protocols);
         assert!(!visit(&client, &server).resumed);
         assert!(!store.0.lock().unwrap().is_empty());
         for _ in 0..5 {
@@ -338,7 +322,7 @@ fn a_resumed_handshake_replaces_the_used_ticket() {
                     settings.sessions = Some(Arc::new(InMemory::default()));
                 }
             });
-            let client = client(|settings| {
+            let client = client_with(|settings| {
                 settings.resumption = settings.resumption.map(|resumption| ResumptionSettings {
                     tickets_expected: count as u32,
                     ..resumption

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use dormouse_engine::{
-    ClientContext, ClientSettings, Group, Handshake, HandshakeInfo, HandshakeLimits, Protocols,
-    ServerContext, ServerSettings, TicketKeys, TicketSettings, UnixTime,
-};
+use dormouse_engine::{Group, Protocols, ServerContext, TicketKeys, TicketSettings, UnixTime};
 use dormouse_testkit::{Authority, Cut, NOW_S, Pair, PairSettings, drive, now};
 
+use crate::ours::{client, client_handshake, server_handshake, server_with, visit};
 use crate::stock::NAME;
 
 const LIFETIME_S: u32 = 3_600;
@@ -17,11 +15,10 @@ fn at(seconds: u64) -> UnixTime {
 }
 
 fn server(tickets: Option<TicketSettings>, protocols: Protocols) -> ServerContext {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let mut settings = ServerSettings::new(vec![identity]);
-    settings.protocols = protocols;
-    settings.tickets = tickets;
-    ServerContext::new(settings).unwrap()
+    server_with(|settings| {
+        settings.protocols = protocols;
+        settings.tickets = tickets;
+    })
 }
 
 fn shared(keys: &TicketKeys) -> Option<TicketSettings> {
@@ -30,21 +27,6 @@ fn shared(keys: &TicketKeys) -> Option<TicketSettings> {
         lifetime_s: LIFETIME_S,
         ..TicketSettings::default()
     })
-}
-
-fn client() -> ClientContext {
-    ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap()
-}
-
-/// Completes a handshake with its tickets, and returns the server's info.
-fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
-    let limits = HandshakeLimits::default();
-    let handshake = Handshake::client(client, NAME, limits).unwrap();
-    let server = Handshake::server(server, limits);
-    let (mut client, server) = drive(handshake, server, Cut::Whole).unwrap();
-    assert!(client.open(&[]).is_empty());
-    assert_eq!(client.info.resumed, server.info.resumed);
-    server.info
 }
 
 #[test]
@@ -143,10 +125,8 @@ fn the_configured_number_of_tickets_is_sent() {
             ..TicketSettings::default()
         };
         let server = server(Some(tickets), Protocols::TLS13);
-        let limits = HandshakeLimits::default();
-        let client = Handshake::client(&client(), NAME, limits).unwrap();
-        let server = Handshake::server(&server, limits);
-        let (mut client, _) = drive(client, server, Cut::Whole).unwrap();
+        let client = client_handshake(&client());
+        let (mut client, _) = drive(client, server_handshake(&server), Cut::Whole).unwrap();
         assert!(client.open(&[]).is_empty());
         let watch = client.tickets.unwrap();
         assert_eq!(watch.received() as usize, count);

@@ -3,22 +3,13 @@
 use std::sync::Arc;
 
 use dormouse_engine::stream::End;
-use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols, ServerContext,
-    ServerSettings, TicketSettings,
-};
+use dormouse_engine::{Handshake, Progress, Protocols, ServerContext, TicketSettings};
 use dormouse_record as record;
-use dormouse_testkit::{Authority, Event, Resting, now};
+use dormouse_testkit::{Event, Resting, now};
 use rustls::{ClientConfig, Connection, HandshakeKind};
 
-use crate::stock::{
-    NAME, SUITES, client, client_config, content, incoming, outgoing, provider, write,
-};
-
-fn server() -> ServerContext {
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    ServerContext::new(ServerSettings::new(vec![identity])).unwrap()
-}
+use crate::ours;
+use crate::stock::{SUITES, client, client_config, content, incoming, outgoing, provider, write};
 
 /// Brings the server to rest. `behind` is called before the client's last flight is taken, so that its data
 /// follows Finished in the same segment.
@@ -28,7 +19,7 @@ fn connect(
     behind: impl Fn(&mut Connection),
 ) -> (Connection, Resting) {
     let mut client = client(config);
-    let mut server = Handshake::server(context, HandshakeLimits::default());
+    let mut server = ours::server_handshake(context);
     loop {
         if !client.is_handshaking() {
             behind(&mut client);
@@ -50,7 +41,7 @@ fn connect(
 
 #[test]
 fn data_key_updates_and_closing_in_every_suite() {
-    let context = server();
+    let context = ours::server();
     for (protocols, suite) in SUITES {
         let config = Arc::new(client_config(protocols, provider(Some(suite))));
         let (mut client, mut server) = connect(&context, &config, |_| {});
@@ -95,7 +86,7 @@ fn exchange(client: &mut Connection, server: &mut Resting, len: usize) {
 
 #[test]
 fn data_right_after_finished_is_left_over() {
-    let context = server();
+    let context = ours::server();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let config = Arc::new(client_config(protocols, provider(None)));
         for resumed in [false, true] {
@@ -114,7 +105,7 @@ fn data_right_after_finished_is_left_over() {
 
 #[test]
 fn a_key_update_right_after_finished_is_left_over() {
-    let context = server();
+    let context = ours::server();
     let config = Arc::new(client_config(Protocols::TLS13, provider(None)));
     let (mut client, mut server) = connect(&context, &config, |client| {
         client.refresh_traffic_keys().unwrap();
@@ -131,7 +122,7 @@ fn a_key_update_right_after_finished_is_left_over() {
 
 #[test]
 fn sessions_resume_and_early_data_is_never_offered() {
-    let context = server();
+    let context = ours::server();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let mut config = client_config(protocols, provider(None));
         config.enable_early_data = true;
@@ -157,17 +148,14 @@ fn sessions_resume_and_early_data_is_never_offered() {
 #[test]
 fn nonces_of_tickets_are_short_and_differ() {
     const NEW_SESSION_TICKET: u8 = 4;
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let tickets = TicketSettings {
-        per_handshake: 5,
-        ..TicketSettings::default()
-    };
-    let mut settings = ServerSettings::new(vec![identity]);
-    settings.tickets = Some(tickets);
-    let context = ServerContext::new(settings).unwrap();
-    let mut client = dormouse_client();
-    let mut server = Handshake::server(&context, HandshakeLimits::default());
-    client.handle_input(now(), &[]).unwrap();
+    let context = ours::server_with(|settings| {
+        settings.tickets = Some(TicketSettings {
+            per_handshake: 5,
+            ..TicketSettings::default()
+        });
+    });
+    let mut client = ours::client_with_hello(&ours::client());
+    let mut server = ours::server_handshake(&context);
     for _ in 0..2 {
         pass(&mut client, &mut server);
         pass(&mut server, &mut client);
@@ -194,12 +182,6 @@ fn nonces_of_tickets_are_short_and_differ() {
     assert_eq!(nonces.len(), 5);
     nonces.dedup();
     assert_eq!(nonces.len(), 5, "all differ");
-}
-
-fn dormouse_client() -> Handshake {
-    let settings = ClientSettings::new(Authority::shared().roots());
-    let context = ClientContext::new(settings).unwrap();
-    Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap()
 }
 
 fn pass(from: &mut Handshake, to: &mut Handshake) {

@@ -3,23 +3,17 @@
 use std::sync::Arc;
 
 use dormouse_engine::stream::{self, End};
-use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols, ServerContext,
-    ServerSettings,
-};
+use dormouse_engine::{ClientContext, Progress, Protocols};
 use dormouse_record::{self as record, Reason};
 use dormouse_testkit::{Authority, Event, Resting, now};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{Connection, ServerConfig, ServerConnection};
 
+use crate::ours;
 use crate::stock::{
     NAME, SUITES, content, incoming, outgoing, provider, roots, server_config,
     server_config_asking, write,
 };
-
-fn client() -> ClientContext {
-    ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap()
-}
 
 /// Brings the client to rest. `behind` is called whenever the server is about to send.
 fn connect(
@@ -28,7 +22,7 @@ fn connect(
     behind: impl Fn(&mut Connection),
 ) -> (Resting, Connection) {
     let mut server: Connection = ServerConnection::new(Arc::clone(config)).unwrap().into();
-    let mut client = Handshake::client(context, NAME, HandshakeLimits::default()).unwrap();
+    let mut client = ours::client_handshake(context);
     let mut progress = client.handle_input(now(), &[]).unwrap();
     loop {
         let flight = client.output().to_vec();
@@ -50,7 +44,7 @@ fn connect(
 fn data_key_updates_and_closing_in_every_suite() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     for (protocols, suite) in SUITES {
-        let context = client();
+        let context = ours::client();
         let config = Arc::new(server_config(&leaf, protocols, provider(Some(suite))));
         let (mut client, mut server) = connect(&context, &config, |_| {});
         for len in [1, 5, 16_384, 16_385] {
@@ -91,7 +85,7 @@ fn half_rtt_data_comes_before_the_tickets() {
     let mut config = server_config(&leaf, Protocols::TLS13, provider(None));
     config.send_half_rtt_data = true;
     let config = Arc::new(config);
-    let context = client();
+    let context = ours::client();
     for round in 0..3 {
         let (mut client, mut server) = connect(&context, &config, |server| {
             if server.is_handshaking() {
@@ -115,7 +109,7 @@ fn half_rtt_data_comes_before_the_tickets() {
 fn fragmented_tickets_are_accepted() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     let config = Arc::new(server_config(&leaf, Protocols::TLS13, provider(None)));
-    let context = client();
+    let context = ours::client();
     for piece_len in [1, 3, 4, 5, 100] {
         let (mut client, mut server) = connect(&context, &config, |_| {});
         for piece in outgoing(&mut server).chunks(piece_len) {
@@ -131,7 +125,7 @@ fn fragmented_tickets_are_accepted() {
 fn a_ticket_watch_accepts_single_bytes_and_refuses_other_messages() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     let config = Arc::new(server_config(&leaf, Protocols::TLS13, provider(None)));
-    let context = client();
+    let context = ours::client();
     // lifetime, age_add, nonce (1 byte), ticket (2 bytes), no extensions: RFC 8446 §4.6.1.
     let mut ticket = vec![4, 0, 0, 16];
     ticket.extend([0, 0, 1, 0, 1, 2, 3, 4, 1, 9, 0, 2, b't', b't', 0, 0]);
@@ -152,14 +146,9 @@ fn a_ticket_watch_accepts_single_bytes_and_refuses_other_messages() {
 #[test]
 fn a_ticket_that_cannot_be_decoded_ends_the_connection() {
     const HANDSHAKE: u8 = 22;
-    let identity = Authority::shared().ecdsa(&[NAME]).identity();
-    let mut settings = ServerSettings::new(vec![identity]);
-    settings.tickets = None;
-    let server = ServerContext::new(settings).unwrap();
-    let limits = HandshakeLimits::default();
-    let mut ours = Handshake::client(&client(), NAME, limits).unwrap();
-    let mut peer = Handshake::server(&server, limits);
-    ours.handle_input(now(), &[]).unwrap();
+    let server = ours::server_with(|settings| settings.tickets = None);
+    let mut ours = ours::client_with_hello(&ours::client());
+    let mut peer = ours::server_handshake(&server);
     for _ in 0..2 {
         let flight = ours.output().to_vec();
         ours.output_sent(flight.len());
@@ -209,9 +198,7 @@ fn a_ticket_that_cannot_be_decoded_ends_the_connection() {
 fn a_client_presents_its_certificate_when_requested() {
     let authority = Authority::shared();
     let own = authority.ecdsa(&["client.test"]).identity();
-    let mut settings = ClientSettings::new(authority.roots());
-    settings.identity = Some(own.clone());
-    let context = ClientContext::new(settings).unwrap();
+    let context = ours::client_with(|settings| settings.identity = Some(own.clone()));
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let leaf = authority.ecdsa(&[NAME]);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots().into(), provider(None))
