@@ -22,6 +22,7 @@ use dormouse_routes::socket_options::SocketOptions;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::SystemTime;
 
@@ -397,6 +398,14 @@ pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
         }
     }
     true
+}
+
+/// The address of a socket's peer. `None`: a unix socket, or a closed connection.
+pub(crate) fn peer_address(io: &impl Io, fd: Fd) -> Option<SocketAddr> {
+    match io.peer(fd) {
+        Ok(Peer::Tcp(address)) => Some(address),
+        Ok(Peer::Unix) | Err(_) => None,
+    }
 }
 
 /// The address of a socket's peer for the log, looked up when the line is written.

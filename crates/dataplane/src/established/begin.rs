@@ -53,15 +53,9 @@ pub(crate) fn terminated<I: Io>(
     let header_len = first.len();
     first.extend_from_slice(&leftover);
     let pending = &mut cx.work.pending;
-    if !unsent.is_empty() && !backlog::store_sealed(slot, pending, &unsent) {
-        return Err(Fault::NoPendingMemory);
-    }
+    backlog::store_sealed(slot, pending, &unsent)?;
     let (header, rest) = (0..header_len, header_len..first.len());
-    if !first.is_empty()
-        && !backlog::store_opening(slot, pending, &first, from_ref(&header), rest, 0)
-    {
-        return Err(Fault::NoPendingMemory);
-    }
+    backlog::store_opening(slot, pending, &first, from_ref(&header), rest, 0)?;
     if header_len > 0 {
         slot.set(Flag::OpeningBlocked);
     }
@@ -87,9 +81,7 @@ pub(crate) fn passed_through<I: Io>(
     first.extend_from_slice(received);
     let (all, none) = (0..first.len(), first.len()..first.len());
     let pending = &mut cx.work.pending;
-    if !backlog::store_opening(slot, pending, &first, from_ref(&all), none, 0) {
-        return Err(Fault::NoPendingMemory);
-    }
+    backlog::store_opening(slot, pending, &first, from_ref(&all), none, 0)?;
     slot.set(Flag::OpeningBlocked);
     cx.work.bytes.tls_in += received.len() as u64;
     cx.work.bytes.plain_out += received.len() as u64;
@@ -140,14 +132,8 @@ pub(crate) fn originated<I: Io>(
         }
     }
     let pending = &mut cx.work.pending;
-    if !unsent.is_empty() && !backlog::store_sealed(slot, pending, &unsent) {
-        return Err(Fault::NoPendingMemory);
-    }
-    if !leftover.is_empty()
-        && !backlog::store_opening(slot, pending, &leftover, &[], 0..leftover.len(), 0)
-    {
-        return Err(Fault::NoPendingMemory);
-    }
+    backlog::store_sealed(slot, pending, &unsent)?;
+    backlog::store_opening(slot, pending, &leftover, &[], 0..leftover.len(), 0)?;
     opening::open_stored(slot, cx.work)
 }
 

@@ -12,7 +12,7 @@ use crate::established::context::Context;
 use crate::established::fault::Flow;
 use crate::established::flow;
 use crate::established::opening;
-use crate::io::Io;
+use crate::io::{Io, peer_address};
 use crate::memory::backlog;
 use crate::outbound::request::BackendRequest;
 use crate::traffic;
@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{Addr, Attempt, Connecting, Peer, Shortage};
+use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::HealthChange;
@@ -67,10 +67,7 @@ pub(crate) fn start<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: &Cl
 /// As [`start`], later: the client is known by its socket, unless a proxy named it.
 pub(crate) fn start_later<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     let client = cx.work.proxied_clients.of(slot.generation);
-    let client = client.or_else(|| match cx.work.io.peer(slot.tls_fd()) {
-        Ok(Peer::Tcp(address)) => Some(address.ip()),
-        Ok(Peer::Unix) | Err(_) => None,
-    });
+    let client = client.or_else(|| Some(peer_address(&cx.work.io, slot.tls_fd())?.ip()));
     start_with(slot, cx, client)
 }
 

@@ -1,5 +1,6 @@
 //! Faults that abort a connection.
 
+use crate::memory::backlog;
 use dormouse_record::{AlertDescription, Refusal};
 use std::fmt;
 use std::io;
@@ -27,6 +28,12 @@ pub(crate) enum Fault {
     NoPendingMemory,
     /// An epoll_ctl call failed. Without it the connection would spin, or get no more events.
     NotWatched(io::Error),
+}
+
+impl From<backlog::NoPendingMemory> for Fault {
+    fn from(_: backlog::NoPendingMemory) -> Fault {
+        Fault::NoPendingMemory
+    }
 }
 
 impl fmt::Display for Fault {

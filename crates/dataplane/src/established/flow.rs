@@ -39,18 +39,19 @@ pub(crate) fn send_alert(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: 
     let sealed = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record);
     work.keys.keep_seal(slot, key);
     let n = sealed.map_err(|_| Fault::KeyExhausted)?;
+    let mut record = &record[..n];
     if slot.tls.closed() && slot.sealing_pending.is_none() {
         // The sending direction is closed next: one segment carries the alert and the FIN.
-        return match work.io.send_before_more(slot.tls_fd(), &record[..n]) {
-            Ok(Attempt::Done(sent)) if sent == n => Ok(()),
-            Ok(Attempt::Done(sent)) => {
-                send_sealed(slot, &work.io, &mut work.pending, &record[sent..n])
-            }
-            Ok(Attempt::WouldBlock) => send_sealed(slot, &work.io, &mut work.pending, &record[..n]),
-            Err(e) => Err(Fault::TlsFailed(e)),
-        };
+        match work.io.send_before_more(slot.tls_fd(), record) {
+            Ok(Attempt::Done(sent)) => record = &record[sent..],
+            Ok(Attempt::WouldBlock) => {}
+            Err(e) => return Err(Fault::TlsFailed(e)),
+        }
+        if record.is_empty() {
+            return Ok(());
+        }
     }
-    send_sealed(slot, &work.io, &mut work.pending, &record[..n])
+    send_sealed(slot, &work.io, &mut work.pending, record)
 }
 
 /// Sends the key update that we owe, if no record is pending; otherwise it precedes the next data.
@@ -82,11 +83,8 @@ pub(crate) fn send_sealed(
             Err(e) => return Err(Fault::TlsFailed(e)),
         }
     }
-    if rest.is_empty() || backlog::store_sealed(slot, pending, rest) {
-        Ok(())
-    } else {
-        Err(Fault::NoPendingMemory)
-    }
+    backlog::store_sealed(slot, pending, rest)?;
+    Ok(())
 }
 
 /// Sends the records pending for the TLS side. Returns `true` if the socket took all of them.

@@ -4,14 +4,12 @@ use crate::connection_log::{Ending, code_of_suite};
 use crate::door::client::{Client, ConnectionId};
 use crate::established::close_reason::CloseReason;
 use crate::established::step::Event;
-use crate::io::Io;
+use crate::io::{Io, peer_address};
 use crate::workspace::Workspace;
 use dormouse_engine::{FirstFlight, HandshakeInfo};
 use dormouse_handover::log_entries::{LogEntries, LogEntry, Opened};
 use dormouse_handover::slot::Slot;
-use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::Peer;
 use dormouse_record::Role;
 use std::net::SocketAddr;
 
@@ -48,7 +46,7 @@ pub(crate) fn write_line<I: Io>(
         unix_ms: work.io.unix_ms(),
         id: ConnectionId::of(slot, work.id_seed),
         reason,
-        backend: address_of(backend, &work.io),
+        backend: peer_address(&work.io, backend),
         is_last_of_page: is_last_of_page(slots, index),
     };
     work.connection_log.end(index, slot, ending, &work.count);
@@ -92,11 +90,8 @@ fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
             took_ms,
         } => {
             let accepted_ms = now_ms.saturating_sub(*took_ms);
-            Some(LogEntry::new(&opened(
-                &rested.info,
-                accepted_ms,
-                address_of(client.fd, io),
-            )))
+            let opened = opened(&rested.info, accepted_ms, peer_address(io, client.fd));
+            Some(LogEntry::new(&opened))
         }
         Event::Originated {
             rested,
@@ -129,12 +124,4 @@ fn passed_through(received: &[u8], client: &Client, now_ms: u64) -> LogEntry {
         sni: sni.as_deref(),
         ..Opened::default()
     })
-}
-
-/// The peer's address. `None`: a unix socket, or a closed connection.
-pub(crate) fn address_of(fd: Fd, io: &impl Io) -> Option<SocketAddr> {
-    match io.peer(fd) {
-        Ok(Peer::Tcp(address)) => Some(address),
-        Ok(Peer::Unix) | Err(_) => None,
-    }
 }

@@ -26,7 +26,7 @@ pub(crate) mod warm;
 
 use crate::bursts::Subject;
 use crate::door::client::ConnectionId;
-use crate::io::{Io, PeerName};
+use crate::io::{Io, PeerName, peer_address};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::{SOON_MS, Starved};
 use crate::outbound::request::LocalClient;
@@ -255,7 +255,7 @@ impl Connections {
         let mut is_over = self.run(index, Event::Probe, settings, work);
         let is_usable = !is_over && self.is_warm(index, generation);
         if is_usable {
-            let address = logged::address_of(client.fd, &work.io);
+            let address = peer_address(&work.io, client.fd);
             work.connection_log.attach(index, address, work.now_ms);
             is_over = self.run(index, Event::Attach(client), settings, work);
         }

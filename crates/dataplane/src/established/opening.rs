@@ -307,9 +307,6 @@ fn keep(
     rest: Range<usize>,
     need: usize,
 ) -> Flow {
-    if unsent.is_empty() && rest.is_empty() {
-        return Ok(());
-    }
     let Workspace {
         scratch, pending, ..
     } = work;
@@ -318,11 +315,8 @@ fn keep(
     } else {
         need.min(RECORD_MAX)
     };
-    if backlog::store_opening(slot, pending, &scratch.opening, unsent, rest, record_len) {
-        Ok(())
-    } else {
-        Err(Fault::NoPendingMemory)
-    }
+    backlog::store_opening(slot, pending, &scratch.opening, unsent, rest, record_len)?;
+    Ok(())
 }
 
 /// Echoes the plaintext: copies it to the sealing buffer and seals it.

@@ -50,9 +50,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
         if sent < n {
             slot.set(Flag::OpeningBlocked);
             let rest = sent..n;
-            if !backlog::store_opening(slot, pending, received, from_ref(&rest), n..n, 0) {
-                return Err(Fault::NoPendingMemory);
-            }
+            backlog::store_opening(slot, pending, received, from_ref(&rest), n..n, 0)?;
         }
         moved += n;
         if n < most {

@@ -12,6 +12,9 @@ use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::pending::{Handle, Pending};
 use std::ops::Range;
 
+/// Pending memory has no room.
+pub(crate) struct NoPendingMemory;
+
 /// Plaintext pending for the plain side.
 pub(crate) fn opened<'a>(slot: &Slot, pending: &'a Pending) -> &'a [u8] {
     split(slot, pending).0
@@ -29,8 +32,7 @@ fn split<'a>(slot: &Slot, pending: &'a Pending) -> (&'a [u8], &'a [u8]) {
 }
 
 /// Stores plaintext (`pieces` of `from`) and the beginning of a record (`partial` of `from`), with room
-/// for the whole record (`record_len` bytes). The slot must have no opening chunk. Returns `false` if
-/// pending memory has no room.
+/// for the whole record (`record_len` bytes). The slot must have no opening chunk.
 pub(crate) fn store_opening(
     slot: &mut Slot,
     pending: &mut Pending,
@@ -38,24 +40,25 @@ pub(crate) fn store_opening(
     pieces: &[Range<usize>],
     partial: Range<usize>,
     record_len: usize,
-) -> bool {
+) -> Result<(), NoPendingMemory> {
     let plaintext: usize = pieces.iter().map(ExactSizeIterator::len).sum();
+    if plaintext + partial.len() == 0 {
+        return Ok(());
+    }
+    let partial_len = u16::try_from(partial.len()).map_err(|_| NoPendingMemory)?;
     let room = plaintext + partial.len().max(record_len);
-    let Ok(partial_len) = u16::try_from(partial.len()) else {
-        return false;
-    };
-    let Some(handle) = pending.alloc(room, slot.generation) else {
-        return false;
-    };
+    let handle = pending
+        .alloc(room, slot.generation)
+        .ok_or(NoPendingMemory)?;
     for piece in pieces.iter().cloned().chain([partial]) {
         if !pending.append(handle, &from[piece]) {
             pending.free(handle);
-            return false;
+            return Err(NoPendingMemory);
         }
     }
     slot.partial_len = partial_len;
     slot.opening_pending = handle;
-    true
+    Ok(())
 }
 
 /// Appends `more` to the beginning of a record, if its chunk has the room.
@@ -91,15 +94,17 @@ pub(crate) fn free_opening(slot: &mut Slot, pending: &mut Pending) {
     slot.partial_len = 0;
 }
 
-/// Appends sealed records to the pending ones. Returns `false` if pending memory has no room.
-pub(crate) fn store_sealed(slot: &mut Slot, pending: &mut Pending, records: &[u8]) -> bool {
-    match pending.store(slot.sealing_pending, slot.generation, records) {
-        Some(handle) => {
-            slot.sealing_pending = handle;
-            true
-        }
-        None => false,
+/// Appends sealed records to the pending ones.
+pub(crate) fn store_sealed(
+    slot: &mut Slot,
+    pending: &mut Pending,
+    records: &[u8],
+) -> Result<(), NoPendingMemory> {
+    if !records.is_empty() {
+        let stored = pending.store(slot.sealing_pending, slot.generation, records);
+        slot.sealing_pending = stored.ok_or(NoPendingMemory)?;
     }
+    Ok(())
 }
 
 /// Removes `n` sent bytes of sealed records.
