@@ -186,15 +186,7 @@ impl InFlight {
         };
         if let (HandshakeStep::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
             let output = handshake.output().to_vec();
-            self.stage = Stage::Lingering {
-                output,
-                shut: false,
-                reads: 0,
-            };
-            if let Stage::Lingering { output, shut, .. } = &mut self.stage {
-                // Sends the alert at once. The result does not matter: the deadline ends the entry.
-                linger(&work.io, self.fd, output, shut, &mut work.scratch.opening);
-            }
+            self.begin_to_linger(output, &work.io, &mut work.scratch.opening);
         }
         let continues = matches!(step, HandshakeStep::Continues | HandshakeStep::Failed(_));
         if continues && self.watch(&work.io, token).is_err() {
@@ -259,14 +251,20 @@ impl InFlight {
         token: u64,
         scratch: &mut [u8],
     ) -> io::Result<()> {
-        let (mut output, mut shut) = (alert.to_vec(), false);
+        self.begin_to_linger(alert.to_vec(), io, scratch);
+        self.watch(io, token)
+    }
+
+    /// Sends the last output, which has the alert, at once. The result does not matter: the deadline
+    /// ends the entry.
+    fn begin_to_linger(&mut self, mut output: Vec<u8>, io: &impl Io, scratch: &mut [u8]) {
+        let mut shut = false;
         linger(io, self.fd, &mut output, &mut shut, scratch);
         self.stage = Stage::Lingering {
             output,
             shut,
             reads: 0,
         };
-        self.watch(io, token)
     }
 
     /// Begins the handshake with the first bytes. A client that closed the connection while it was

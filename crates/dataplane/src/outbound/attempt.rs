@@ -52,6 +52,15 @@ impl AttemptStep {
 }
 
 impl Attempt {
+    /// Closes the connection to the current server.
+    pub(crate) fn disconnect(&mut self, io: &impl Io) {
+        self.stage = Stage::Connecting;
+        let fd = std::mem::replace(&mut self.fd, Fd::NONE);
+        if fd != Fd::NONE {
+            io.close(fd);
+        }
+    }
+
     /// Begins the handshake, once the TCP connection is established.
     pub(crate) fn shake_hands<I: Io>(
         &mut self,

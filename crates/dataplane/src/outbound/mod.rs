@@ -319,11 +319,7 @@ impl Outbound {
             // Sends the alert, if there is one. It may not arrive.
             let _ = flush(&cx.work.io, attempt.fd, handshake);
         }
-        attempt.stage = Stage::Connecting;
-        let fd = std::mem::replace(&mut attempt.fd, Fd::NONE);
-        if fd != Fd::NONE {
-            cx.work.io.close(fd);
-        }
+        attempt.disconnect(&cx.work.io);
         self.note_failure(id, failure, cx);
         self.try_next(id, cx);
     }
@@ -383,12 +379,10 @@ impl Outbound {
 
     /// Gives up an attempt, and resets the client's connection.
     fn abandon<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
-        let Some(attempt) = self.attempts.take(id) else {
+        let Some(mut attempt) = self.attempts.take(id) else {
             return;
         };
-        if attempt.fd != Fd::NONE {
-            work.io.close(attempt.fd);
-        }
+        attempt.disconnect(&work.io);
         match attempt.client {
             Some(client) => {
                 if !client.is_joined {
@@ -508,11 +502,7 @@ impl Outbound {
                 continue;
             };
             attempt.tried.clear();
-            attempt.stage = Stage::Connecting;
-            let fd = std::mem::replace(&mut attempt.fd, Fd::NONE);
-            if fd != Fd::NONE {
-                cx.work.io.close(fd);
-            }
+            attempt.disconnect(&cx.work.io);
             if attempt.client.is_some() {
                 self.try_next(id, cx);
             } else {
