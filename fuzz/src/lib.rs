@@ -70,7 +70,7 @@ impl Target {
     }
 
     /// The folder with its seeds.
-    pub fn seeds_folder(&self) -> PathBuf {
+    pub(crate) fn seeds_folder(&self) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("seeds")
             .join(self.name)

@@ -147,12 +147,6 @@ impl Backend {
         })
     }
 
-    /// Returns the report of a connection that has ended, if there is one.
-    pub fn has_report(&self) -> Option<Report> {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        reports.try_recv().ok()
-    }
-
     /// Releases the connections that wait at the gate.
     pub fn open_gate(&self) {
         *lock(&self.shared.gate) = true;

@@ -67,11 +67,6 @@ impl Requirement for Language {
 }
 
 impl Language {
-    /// Whether the client distinguishes close_notify from a bare FIN.
-    pub fn reports_truncation(self) -> bool {
-        self != Self::Node
-    }
-
     /// Whether the client may still send after the other side's close_notify. TLS 1.2 forbids it
     /// (RFC 5246 §7.2.1), and Java follows that.
     pub fn sends_after_end(self, version: Version) -> bool {

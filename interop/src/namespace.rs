@@ -101,7 +101,7 @@ impl Drop for Cable {
 }
 
 /// The command prefix that enters a namespace.
-pub fn entering(namespace: &str) -> Vec<String> {
+pub(crate) fn entering(namespace: &str) -> Vec<String> {
     let words = [&tools::path("ip"), "netns", "exec", namespace];
     words.map(str::to_owned).to_vec()
 }

@@ -91,17 +91,17 @@ kinds! {
 
 impl SoftwareKind {
     /// Whether its runtime collects garbage.
-    pub fn collects(self) -> bool {
+    pub(crate) fn collects(self) -> bool {
         self.traits().contains(&Trait::Collects)
     }
 
     /// Whether an interpreter or runtime accounts for much of its CPU time.
-    pub fn is_interpreted(self) -> bool {
+    pub(crate) fn is_interpreted(self) -> bool {
         self.traits().contains(&Trait::Interpreted)
     }
 
     /// Whether its runtime compiles code while it serves.
-    pub fn compiles(self) -> bool {
+    pub(crate) fn compiles(self) -> bool {
         self.traits().contains(&Trait::Compiles)
     }
 

@@ -309,7 +309,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// When its generator fails, or the server refuses a hundred connections in a row.
-    pub fn cycle_beside(&mut self, connections: u64, lanes: u32) -> Result<Tally, Error> {
+    pub(crate) fn cycle_beside(&mut self, connections: u64, lanes: u32) -> Result<Tally, Error> {
         let mut fleet = match self.beside.fleet.take() {
             Some(fleet) => fleet,
             None => self.start_beside(lanes)?,
@@ -396,7 +396,10 @@ impl<'a> Session<'a> {
     }
 
     /// Puts distributions into the run.
-    pub fn keep_latencies(&mut self, latencies: &std::collections::BTreeMap<String, Latencies>) {
+    pub(crate) fn keep_latencies(
+        &mut self,
+        latencies: &std::collections::BTreeMap<String, Latencies>,
+    ) {
         for (name, of) in latencies {
             if let Some(summary) = of.summary() {
                 self.run.latencies.insert(name.clone(), summary);

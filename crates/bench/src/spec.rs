@@ -139,7 +139,7 @@ impl Mode {
     }
 
     /// Returns the connections of the whole run; `None` if the server decides their number.
-    pub fn connections_in_all(&self, http: bool) -> Option<u64> {
+    pub(crate) fn connections_in_all(&self, http: bool) -> Option<u64> {
         match self {
             Self::Hold(hold) => Some(hold.connections),
             Self::Churn(churn) => {

@@ -76,7 +76,7 @@ impl Tool {
     }
 
     /// Runs the tool as the user of an audited process and hides this program's environment from that user.
-    pub fn run_for(
+    pub(crate) fn run_for(
         &self,
         pid: i32,
         words: &[&str],

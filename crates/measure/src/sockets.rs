@@ -75,7 +75,7 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
 }
 
 /// Whether this process may see the descriptors of another one.
-pub fn are_readable(pid: i32) -> bool {
+pub(crate) fn are_readable(pid: i32) -> bool {
     fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
 }
 

@@ -123,7 +123,7 @@ impl ProcessTree {
     }
 
     /// Returns children of the reaper that have exited and were not reaped.
-    pub fn zombies(&self) -> Vec<i32> {
+    pub(crate) fn zombies(&self) -> Vec<i32> {
         let of_reaper = |entry: &&ProcessStat| {
             Some(entry.parent) == self.reaper && !self.excluded.contains(&entry.pid)
         };

@@ -20,7 +20,7 @@ impl<T> Measured<T> {
     }
 
     /// Returns the figure, or the reason why it is missing.
-    pub fn or_why(figure: Option<T>, because: impl Into<String>) -> Self {
+    pub(crate) fn or_why(figure: Option<T>, because: impl Into<String>) -> Self {
         figure.map_or_else(|| Self::not(because), Self::Value)
     }
 
@@ -33,7 +33,7 @@ impl<T> Measured<T> {
     }
 
     /// Returns the reason why there is no figure.
-    pub fn why_not(&self) -> Option<&str> {
+    pub(crate) fn why_not(&self) -> Option<&str> {
         match self {
             Self::Value(_) => None,
             Self::NotMeasured(because) => Some(because),

@@ -192,19 +192,19 @@ impl MemoryFigures {
 
     /// Whether only the growth of resident memory is known: less than connections use if earlier ones left free memory, and
     /// more if it includes garbage.
-    pub fn is_growth_only(&self) -> bool {
+    pub(crate) fn is_growth_only(&self) -> bool {
         self.used_bytes.value().is_none() && !self.is_process_each()
     }
 
     /// Memory of the process that each connection has for itself, if there is one.
-    pub fn process_bytes(&self) -> Option<f64> {
+    pub(crate) fn process_bytes(&self) -> Option<f64> {
         let of_each = self.phases.iter().filter(|phase| phase.has_process_each());
         let most = of_each.max_by_key(|phase| phase.serving.processes)?.serving;
         Some(most.pss_bytes as f64 / most.processes.max(1) as f64)
     }
 
     /// Growth of resident memory per idle connection, at the latest measured point of its life.
-    pub fn resident_per_connection(&self) -> Measured<f64> {
+    pub(crate) fn resident_per_connection(&self) -> Measured<f64> {
         let moments = [
             &self.after_quiet_bytes,
             &self.after_exchange_bytes,
@@ -216,7 +216,7 @@ impl MemoryFigures {
 
     /// Bytes per connection right after the handshake that were ever touched; where those are not known,
     /// [`MemoryFigures::per_connection_bytes`].
-    pub fn touched_bytes(&self) -> f64 {
+    pub(crate) fn touched_bytes(&self) -> f64 {
         let known = [
             &self.touched_after_handshake_bytes,
             &self.used_after_handshake_bytes,
@@ -232,7 +232,7 @@ impl MemoryFigures {
     }
 
     /// Growth of resident memory right after the handshake, in a heap with little free memory before: so the lab measures.
-    pub fn resident_of_fresh_heap(&self) -> Option<f64> {
+    pub(crate) fn resident_of_fresh_heap(&self) -> Option<f64> {
         let opened = ["n", "2n", "4n"];
         let opened = self.phases.iter().filter(|at| opened.contains(&&*at.name));
         let connections = opened.map(|at| at.connections).max()?;
@@ -242,13 +242,13 @@ impl MemoryFigures {
     }
 
     /// Returns [`MemoryFigures::per_connection`], or 0 if it was not measured.
-    pub fn per_connection_bytes(&self) -> f64 {
+    pub(crate) fn per_connection_bytes(&self) -> f64 {
         self.per_connection().value().copied().unwrap_or(0.0)
     }
 
     /// Whether the server has a process for each connection: each process holds one, or the number of processes rises with
     /// that of connections.
-    pub fn is_process_each(&self) -> bool {
+    pub(crate) fn is_process_each(&self) -> bool {
         if self.phases.iter().any(MemoryPhase::has_process_each) {
             return true;
         }
@@ -261,7 +261,7 @@ impl MemoryFigures {
     }
 
     /// Processes that the server started while connections were held.
-    pub fn started_processes(&self) -> u64 {
+    pub(crate) fn started_processes(&self) -> u64 {
         let held = self.phases.iter().filter(|phase| phase.connections > 0);
         let most = held.map(|phase| phase.processes).max().unwrap_or(0);
         let before = self.processes_at("before").unwrap_or(most);
@@ -270,7 +270,7 @@ impl MemoryFigures {
 
     /// Whether processes stay for later connections: most of those that held connections were there before, or are still
     /// there after all have closed.
-    pub fn keeps_processes(&self) -> bool {
+    pub(crate) fn keeps_processes(&self) -> bool {
         let most = self.phases.iter().map(|phase| phase.processes).max();
         let ends = self
             .processes_at("before")
@@ -289,14 +289,14 @@ impl MemoryFigures {
     }
 
     /// Memory retained after all connections have closed, if the load got so far.
-    pub fn retained_bytes(&self) -> Measured<f64> {
+    pub(crate) fn retained_bytes(&self) -> Measured<f64> {
         let left = self.at("after_close").map(|_| self.left_bytes);
         Measured::or_why(left, "the connections were not held and closed")
     }
 
     /// Growth over rounds of full and of resumed handshakes: of bytes in use, or where those are not known, of
     /// resident memory.
-    pub fn judged_growth(&self) -> (Option<&Growth>, Option<&Growth>) {
+    pub(crate) fn judged_growth(&self) -> (Option<&Growth>, Option<&Growth>) {
         match self.growth_in_use.value() {
             Some(growth) => (Some(growth), self.growth_in_use_resumed.value()),
             None => (self.growth.value(), self.growth_resumed.value()),

@@ -87,7 +87,7 @@ impl Plan {
 ///
 /// # Errors
 /// If it takes more than [`FOREIGN_CONNECTIONS_MAX`] connections to another machine.
-pub fn refuse_foreign_load(in_all: Option<u64>, target: &Addr) -> Result<(), Error> {
+pub(crate) fn refuse_foreign_load(in_all: Option<u64>, target: &Addr) -> Result<(), Error> {
     let Addr::Tcp(address) = target else {
         return Ok(());
     };

@@ -17,8 +17,8 @@ mod starttls;
 mod wire;
 
 pub use fleet::{Fleet, FleetReport, Launcher};
-pub use limits::Plan;
-pub use limits::{is_this_machine, refuse_foreign_load};
+pub(crate) use limits::refuse_foreign_load;
+pub use limits::{Plan, is_this_machine};
 pub use orders::{
     Cycle, Expect, IdentityFiles, Messages, Order, OrderReport, Setup, Tally, Tls, TlsVersion,
     Traffic, Trust,
