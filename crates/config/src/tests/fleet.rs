@@ -30,13 +30,9 @@ fn load_as(
 ) -> Result<Loaded, Mistakes> {
     Loader {
         file: Some(file),
-        text,
-        section: Section::Route,
         flags,
-        machine: &machine(),
-        resolve: &resolve,
         environment,
-        examine: &|_| Vec::new(),
+        ..loader(text, &machine())
     }
     .load()
 }

@@ -329,16 +329,11 @@ fn a_failure_of_the_whole_is_reported_only_if_nothing_else_is_wrong() {
             }]
         };
         let loaded = Loader {
-            file: Some(Path::new("etc/dormouse.toml")),
-            text,
-            section: Section::Route,
-            flags: &[],
-            machine: &machine(),
-            resolve: &resolve,
-            environment: &|_| None,
             examine: &whole,
-        };
-        loaded.load().expect_err("a failure").list.len()
+            ..loader(text, &machine())
+        }
+        .load();
+        loaded.expect_err("a failure").list.len()
     };
     assert_eq!(load("[[route]]\nlisten = ':8443'\nto = 'echo:'\n"), 1);
     assert_eq!(load(ROUTE), 1);

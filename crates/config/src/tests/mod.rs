@@ -53,16 +53,24 @@ fn load_text(text: &str) -> Result<Loaded, Mistakes> {
 
 fn load_with(text: &str, flags: &[Flag], machine: &Machine) -> Result<Loaded, Mistakes> {
     Loader {
+        flags,
+        ..loader(text, machine)
+    }
+    .load()
+}
+
+/// A loader of a file without flags, to be changed by tests.
+fn loader<'a>(text: &'a str, machine: &'a Machine) -> Loader<'a> {
+    Loader {
         file: Some(Path::new("etc/dormouse.toml")),
         text,
         section: Section::Route,
-        flags,
+        flags: &[],
         machine,
         resolve: &resolve,
         environment: &|_| None,
         examine: &|_| Vec::new(),
     }
-    .load()
 }
 
 fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
@@ -72,13 +80,8 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
         .collect();
     Loader {
         file: None,
-        text: "",
-        section: Section::Route,
         flags: &flags,
-        machine: &machine(),
-        resolve: &resolve,
-        environment: &|_| None,
-        examine: &|_| Vec::new(),
+        ..loader("", &machine())
     }
     .load()
 }

@@ -69,13 +69,9 @@ fn flags_of_connect_make_an_origination() {
     ];
     let loaded = Loader {
         file: None,
-        text: "",
         section: Section::Originate,
         flags: &flags,
-        machine: &machine(),
-        resolve: &resolve,
-        environment: &|_| None,
-        examine: &|_| Vec::new(),
+        ..loader("", &machine())
     }
     .load()
     .expect("a valid configuration");
