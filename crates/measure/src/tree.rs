@@ -217,35 +217,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn descendants_belong_even_when_listed_before_their_parents() {
-        let tree = ProcessTree {
-            root: 50,
+    /// A tree whose root leads no process group.
+    fn tree(root: i32) -> ProcessTree {
+        ProcessTree {
+            root,
             reaper: None,
             excluded: BTreeSet::new(),
             root_leads: false,
-        };
+        }
+    }
+
+    #[test]
+    fn descendants_belong_even_when_listed_before_their_parents() {
         let all = [
             process(10, 20, 1, 1),
             process(20, 50, 1, 1),
             process(50, 1, 1, 1),
             process(60, 1, 1, 1),
         ];
-        assert_eq!(tree.members(&all), [10, 20, 50]);
+        assert_eq!(tree(50).members(&all), [10, 20, 50]);
     }
 
     #[test]
     fn a_shell_in_the_servers_group_does_not_belong() {
-        let tree = ProcessTree {
-            root: 50,
-            reaper: None,
-            excluded: BTreeSet::new(),
-            root_leads: false,
-        };
-        assert_eq!(
-            tree.members(&[process(40, 1, 40, 40), process(50, 40, 40, 40)]),
-            [50]
-        );
+        let all = [process(40, 1, 40, 40), process(50, 40, 40, 40)];
+        assert_eq!(tree(50).members(&all), [50]);
     }
 
     #[test]

@@ -91,16 +91,20 @@ impl<T: Slot> Slab<T> {
         let build = || -> io::Result<Slab<T>> {
             let header = Header::create(fd, layout, Self::SLOT_BYTES as u32, capacity)?;
             let slots = Mapping::window(fd, HEADER_LEN, Self::slots_len(capacity))?;
-            Ok(Slab {
-                header,
-                slots,
-                occupancy: Occupancy::new(capacity),
-                spare: Vec::with_capacity(SPARE_GROUPS + 1),
-                capacity,
-                slot: PhantomData,
-            })
+            Ok(Slab::of_free_slots(header, slots, capacity))
         };
         build().inspect_err(|_| fd.close())
+    }
+
+    fn of_free_slots(header: Header, slots: Mapping, capacity: u32) -> Slab<T> {
+        Slab {
+            header,
+            slots,
+            occupancy: Occupancy::new(capacity),
+            spare: Vec::with_capacity(SPARE_GROUPS + 1),
+            capacity,
+            slot: PhantomData,
+        }
     }
 
     /// Adopts the slab of a dead process. `is_live` decides whether a slot is in use; every other slot is
@@ -122,14 +126,7 @@ impl<T: Slot> Slab<T> {
         header.sign(Self::SLOT_BYTES as u32)?;
         let slots = Mapping::window(fd, HEADER_LEN, Self::slots_len(capacity))
             .map_err(AdoptError::system("map memory"))?;
-        let mut slab = Slab {
-            header,
-            slots,
-            occupancy: Occupancy::new(capacity),
-            spare: Vec::with_capacity(SPARE_GROUPS + 1),
-            capacity,
-            slot: PhantomData,
-        };
+        let mut slab = Slab::of_free_slots(header, slots, capacity);
         let moved = slab.finish_move();
         slab.survey(&mut is_live)
             .map_err(AdoptError::system("find used pages"))?;
