@@ -1,6 +1,8 @@
 //! Tests of `dormouse bench` against `dormouse serve` of the same binary: output, files, exit
 //! status.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -8,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+use common::{RunOutput, dormouse, run};
 use tempfile::TempDir;
 
 /// All tests run the same binary, and each process's share of its code (PSS) changes when another
@@ -18,24 +21,8 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     MEMORY.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct RunOutput {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
 fn bench(args: &[&str]) -> RunOutput {
-    let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
-        .arg("bench")
-        .args(args)
-        .output()
-        .expect("the binary runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    RunOutput {
-        code: output.status.code(),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+    run(dormouse().arg("bench").args(args))
 }
 
 fn free_address() -> String {
@@ -62,7 +49,7 @@ impl Echo {
         )
         .expect("a file");
         let address = free_address();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+        let mut child = dormouse()
             .args(["serve", "--listen", &address, "--to", "echo:"])
             .args(["--cert", "site.pem", "--key", "site.key", "--workers", "1"])
             .current_dir(files.path())
@@ -285,7 +272,7 @@ fn ctrl_c_ends_with_the_figures_so_far() {
     let out = server.file("run.json");
     let args = ["bench", "hold", &server.address, "-n", "100000"];
     let more = ["--rate", "100", "--settle", "50ms", "--insecure"];
-    let mut child = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+    let mut child = dormouse()
         .args(args)
         .args(more)
         .args(["--pid", &pid, "--json", &out])

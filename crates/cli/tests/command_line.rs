@@ -1,34 +1,19 @@
 //! Tests of the real binary from a user's side: its output and its exit status.
 
+mod common;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
 
+use common::{RunOutput, run};
 use tempfile::TempDir;
 
-/// The result of a run.
-struct RunOutput {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
 fn dormouse(directory: &Path, args: &[&str]) -> RunOutput {
-    let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
-        .args(args)
-        .current_dir(directory)
-        .output()
-        .expect("the binary runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    RunOutput {
-        code: output.status.code(),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+    run(common::dormouse().args(args).current_dir(directory))
 }
 
 /// Creates a directory with a certificate, its key, another key, and this configuration.
@@ -409,7 +394,7 @@ fn reference_prints_the_reference() {
 #[test]
 fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
     let run = |arguments: &str, stdout: std::process::Stdio| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        let mut command = common::dormouse();
         let output = command
             .args(arguments.split(' '))
             .stdout(stdout)

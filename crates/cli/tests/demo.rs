@@ -1,33 +1,24 @@
 //! Tests of `dormouse demo`: it succeeds, it can fail, and it leaves no process behind however it
 //! ends.
 
+mod common;
+
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The result of a run.
-struct RunOutput {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
+use common::RunOutput;
 
 fn demo() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    let mut command = common::dormouse();
     command.args(["demo", "--quick"]).stdin(Stdio::null());
     command
 }
 
 fn run(arguments: &[&str]) -> RunOutput {
-    let output = demo().args(arguments).output().expect("the binary runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    let ran = RunOutput {
-        code: output.status.code(),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    };
+    let ran = common::run(demo().args(arguments));
     assert_gone(serve_address(&ran.out));
     ran
 }
