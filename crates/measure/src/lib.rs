@@ -6,8 +6,9 @@
 //! connection are always taken from PSS.
 //!
 //! The crate knows neither TLS nor load. It is below `bench`, `audit` and `demo`, because all three
-//! must agree on what a byte per connection is, and none of them should depend on another. It also
-//! starts and stops programs, because a tree is found differently when this process is the parent.
+//! must agree on what a byte per connection is. It also starts and stops programs, because a tree is
+//! found differently when this process is the parent. Main uses it to name the process that holds an
+//! address.
 #![forbid(unsafe_code)]
 
 mod cpu;

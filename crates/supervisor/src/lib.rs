@@ -26,8 +26,8 @@
 //!
 //!   control       the process that answers requests       control_addresses  its listeners
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
-//!   certificate_watch   changes of files                systemd        notifications, inherited sockets
-//!   syslog        sockets to syslog                      helper_process start and end of a helper
+//!   certificate_watch   changes of files                  systemd        notifications, inherited sockets
+//!   syslog        sockets to syslog                       helper_process start and end of a helper
 //!   redirect      the process that answers plain HTTP     connection_log the process that writes the connection log
 //! ```
 #![forbid(unsafe_code)]
