@@ -5,6 +5,16 @@ mod processes {
     mod lifecycle;
     mod survival;
 
+    use dormouse_reactor::process::{self, Pid};
+
+    /// Starts a child that shares this process's file table, without a sandbox.
+    fn share_table(
+        name: &str,
+        work: impl FnOnce() -> i32 + Send + 'static,
+    ) -> std::io::Result<Pid> {
+        process::share_table(name, || Ok(()), |_| work())
+    }
+
     pub(crate) const TESTS: &[(&str, fn())] = &[
         (
             "the_end_of_a_child_is_reported",

@@ -55,7 +55,7 @@ pub(crate) fn keep(
     let Bounds { sandbox, unix } = part.bounds;
     let confine = move || child::confine(Role::WorkersFirstThread { unix }, sandbox);
     let work = move |first| begin::work(handover, board_fd, set_logs, first);
-    let child = match process::share_table_confined("worker", confine, work) {
+    let child = match process::share_table("worker", confine, work) {
         Ok(child) => child,
         Err(e) => return fail("start a worker", &e),
     };

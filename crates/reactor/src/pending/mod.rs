@@ -25,8 +25,6 @@ use spans::{CHUNK_MIN, CLASSES, ChunkPlace, SPAN, Spans, chunk_bytes};
 
 /// Length of a chunk's header.
 const HEADER: usize = size_of::<ChunkHeader>();
-/// Capacity of the smallest chunk.
-pub const SMALLEST: usize = CHUNK_MIN - HEADER;
 /// Capacity of the largest chunk.
 pub const LARGEST: usize = SPAN - HEADER;
 /// Maximum limit of a pool.

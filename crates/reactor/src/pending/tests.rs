@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 const KIB: usize = 1024;
 
+/// Capacity of the smallest chunk.
+const SMALLEST: usize = CHUNK_MIN - HEADER;
+
 fn pool(bytes_max: usize) -> Pending {
     Pending::create("pending test", bytes_max).unwrap()
 }

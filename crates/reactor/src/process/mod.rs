@@ -21,7 +21,7 @@ pub use oom::OomScore;
 pub use privileges::{KeptPrivileges, User, can_become, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile, open_program};
 pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
-pub use share::{FirstThread, share_table, share_table_confined};
+pub use share::{FirstThread, share_table};
 pub use status::{Ended, Life, Wait, has_children, peek, runs, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, group_id,

@@ -22,18 +22,12 @@ const EXIT_PANICKED: i32 = 101;
 /// - Only the calling thread exists in the child: a lock held by another thread would stay locked forever. The
 ///   caller must be single-threaded, which is checked.
 ///
-/// # Errors
-/// The operating system's error; EBUSY if this process has more than one thread.
-pub fn share_table(name: &str, work: impl FnOnce() -> i32 + Send + 'static) -> io::Result<Pid> {
-    share_table_confined(name, || Ok(()), |_| work())
-}
-
-/// Like [`share_table`], but the child's first thread runs `confine` and then waits. `work` gets the result
+/// The child's first thread runs `confine` and then waits. `work` gets the result
 /// ([`FirstThread::confined`]).
 ///
 /// # Errors
-/// See [`share_table`].
-pub fn share_table_confined(
+/// The operating system's error; EBUSY if this process has more than one thread.
+pub fn share_table(
     name: &str,
     confine: impl FnOnce() -> io::Result<()>,
     work: impl FnOnce(FirstThread) -> i32 + Send + 'static,

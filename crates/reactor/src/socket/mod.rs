@@ -23,9 +23,9 @@ pub use open::{
     pause_listening, resume_listening, try_listen,
 };
 pub use options::{
-    Keepalive, TcpBytes, cookie, peer_process, peer_user_id, received_unread, send_memory,
-    set_keepalive, set_keepalive_times, set_nodelay, set_receive_buffer, set_send_buffer,
-    set_user_timeout, take_error, takes_both_families, tcp_bytes, unsent,
+    Keepalive, cookie, peer_process, peer_user_id, received_unread, send_memory, set_keepalive,
+    set_keepalive_times, set_nodelay, set_receive_buffer, set_send_buffer, set_user_timeout,
+    take_error, takes_both_families, unsent,
 };
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_more, send_gathered,

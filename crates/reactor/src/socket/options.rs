@@ -21,21 +21,6 @@ pub struct Keepalive {
     pub count: u32,
 }
 
-/// Byte counts of a TCP connection, from the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TcpBytes {
-    /// Received, in order.
-    pub received: u64,
-    /// Sent and acknowledged by the peer. On the connecting side this includes the SYN.
-    pub acknowledged: u64,
-    /// Sent, including retransmissions.
-    pub sent: u64,
-    /// Retransmitted.
-    pub retransmitted: u64,
-    /// Written by us but not sent yet.
-    pub not_sent: u32,
-}
-
 /// Fetches and clears the socket's error, which is the result of a connection attempt.
 ///
 /// # Errors
@@ -195,51 +180,6 @@ pub(super) fn reset_receive_lowat(fd: Fd) -> io::Result<()> {
 pub(super) fn set_bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
     let fd = Fd(socket.as_fd().as_raw_fd());
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
-}
-
-/// Returns the byte counts of a TCP connection.
-///
-/// # Errors
-/// The operating system's error, for example if it is not a TCP socket.
-pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
-    // struct tcp_info of <linux/tcp.h>, which grows at its end; older kernels fill in less.
-    const ACKNOWLEDGED: usize = 120;
-    const RECEIVED: usize = 128;
-    const NOT_SENT: usize = 144;
-    const SENT: usize = 200;
-    const RETRANSMITTED: usize = 208;
-    let info = tcp_info(fd)?;
-    Ok(TcpBytes {
-        received: info[RECEIVED / 8],
-        acknowledged: info[ACKNOWLEDGED / 8],
-        sent: info[SENT / 8],
-        retransmitted: info[RETRANSMITTED / 8],
-        not_sent: u32_at(info[NOT_SENT / 8]),
-    })
-}
-
-/// Returns TCP_INFO as words.
-fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
-    let mut info = [0u64; 32];
-    let mut len = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into the array, and any bytes are a valid one.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.0,
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    os_result(result)?;
-    Ok(info)
-}
-
-/// Returns the first four of eight bytes, in memory order.
-fn u32_at(word: u64) -> u32 {
-    let [a, b, c, d, ..] = word.to_ne_bytes();
-    u32::from_ne_bytes([a, b, c, d])
 }
 
 fn set_int(fd: Fd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -10,9 +10,7 @@ use std::sync::atomic::Ordering;
 
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::poller::{Event, Events, Interest, Poller};
-use dormouse_reactor::process::{
-    self, Ended, Inherit, Pid, Wait, die_with_parent, share_table, wait,
-};
+use dormouse_reactor::process::{self, Ended, Inherit, Pid, Wait, die_with_parent, wait};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::{Header, Slab};
 use dormouse_reactor::socket::{self, Addr, Attempt, ListenOptions};
@@ -21,6 +19,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::lifecycle::role;
 use super::survival::header_of;
+
+use super::share_table;
 
 const LAYOUT: u32 = 1;
 const PENDING_BYTES_MAX: usize = 1 << 20;

@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 use dormouse_reactor::memory::Words;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{
-    self, Ended, Inherit, Life, Pid, Program, ProgramFile, Wait, share_table, wait,
+    self, Ended, Inherit, Life, Pid, Program, ProgramFile, Wait, wait,
 };
 use dormouse_reactor::signal::{Signal, Signals, block, receive_within, unblock_all};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
+
+use super::share_table;
 
 fn shell(script: &str) -> Program {
     Program {

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use dormouse_reactor::process::{self, Ended, Pid, Wait, share_table, wait};
+use dormouse_reactor::process::{self, Ended, Pid, Wait, wait};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::{Header, Slab};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::share_table;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
