@@ -1,5 +1,6 @@
 //! Waiting with a limit.
 
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Maximum time for anything that should happen at once. It is far more than a busy machine needs, so
@@ -27,6 +28,16 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T
 /// When that time has passed; `what` names the missing event.
 pub fn until_true(what: &str, mut is_so: impl FnMut() -> bool) {
     until(what, PATIENCE, || is_so().then_some(()));
+}
+
+/// Waits until a program listens at this address, for at most [`PATIENCE`].
+///
+/// # Panics
+/// When that time has passed; `program` names it.
+pub fn until_listening(program: &str, address: SocketAddr) {
+    until_true(&format!("{program} to listen"), || {
+        TcpStream::connect(address).is_ok()
+    });
 }
 
 /// Watches a number until it has not changed for a while, and returns it.

@@ -131,9 +131,7 @@ impl LabEcho {
             .spawn()
             .expect("lab/echo starts");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        wait::until("lab/echo to listen", PATIENCE, || {
-            std::net::TcpStream::connect(address).ok().map(drop)
-        });
+        wait::until_listening("lab/echo", address);
         Self(child)
     }
 }

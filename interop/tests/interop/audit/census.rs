@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::{tools, wait};
+use dormouse_interop::tools;
 
-use super::{PATIENCE, Started, audit, read, unused_port};
+use super::{Started, audit, read, until_listening, unused_port};
 use serde_json::Value;
 
 /// A user without any files here.
@@ -58,9 +58,7 @@ fn the_owner_of_a_process_needs_no_root() {
         .spawn()
         .expect("python starts");
     let target = format!("127.0.0.1:{port}");
-    wait::until("a listener", PATIENCE, || {
-        std::net::TcpStream::connect(&target).ok()
-    });
+    until_listening("the server", &target);
     let pid = echo.id().to_string();
     let output = as_nobody(&program.to_string_lossy())
         .args(["audit", "server", &target, "--pid", &pid])
@@ -127,9 +125,7 @@ fn a_server_at_its_limit_is_measured_within_it() {
     python.arg(&server).arg(port.to_string());
     let python = Started::new(python.arg(&files.cert).arg(&files.key));
     let target = format!("127.0.0.1:{port}");
-    wait::until("a listener", PATIENCE, || {
-        std::net::TcpStream::connect(&target).ok()
-    });
+    until_listening("the server", &target);
     let pid = python.0.id().to_string();
     let words = ["server", &target, "--pid", &pid, "--insecure", "--quick"];
     let (audit, _) = read(&audit(&[&words[..], &["--time", "3m", "-q"]].concat()));

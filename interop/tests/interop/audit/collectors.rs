@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::{tools, wait};
+use dormouse_interop::tools;
 use serde_json::Value;
 
 use super::offered::{NODE, key_store};
-use super::{PATIENCE, Started, audit, read, unused_port};
+use super::{Started, audit, read, until_listening, unused_port};
 
 /// Findings of growing memory, with their severity.
 const GROWING: [&str; 3] = [
@@ -31,9 +31,7 @@ fn look(server: impl Fn(u16) -> Command) -> Value {
     let port = unused_port();
     let server = Started::new(&mut server(port));
     let target = format!("127.0.0.1:{port}");
-    wait::until("a listener", PATIENCE, || {
-        std::net::TcpStream::connect(&target).ok()
-    });
+    until_listening("the server", &target);
     let pid = server.0.id().to_string();
     let words = [
         "server",

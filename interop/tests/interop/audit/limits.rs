@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::scene::Scene;
+use dormouse_interop::tools;
 use dormouse_interop::web::Web;
-use dormouse_interop::{tools, wait};
 
 use super::offered::NODE;
-use super::{PATIENCE, Started, unused_port};
+use super::{Started, until_listening, unused_port};
 
 /// Asserts this exit status, and output on standard error. Returns that output.
 fn ends(expected: i32, words: &[&str]) -> String {
@@ -106,9 +106,7 @@ fn bytes_per_connection() {
         .arg(&files.cert)
         .arg(&files.key);
     let node = Started::new(&mut node);
-    wait::until("a listener", PATIENCE, || {
-        std::net::TcpStream::connect(&target).ok()
-    });
+    until_listening("the server", &target);
     let pid = node.0.id().to_string();
     let words = [
         "--insecure",

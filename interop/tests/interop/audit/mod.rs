@@ -13,12 +13,12 @@ mod results;
 mod resumption;
 mod starttls;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use dormouse_interop::tools;
+use dormouse_interop::{tools, wait};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +53,13 @@ fn read(output: &Output) -> (Value, Option<i32>) {
 fn unused_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("its address").port()
+}
+
+/// Waits until the program to be audited listens at this address. A runtime may take long to start.
+fn until_listening(program: &str, address: &str) {
+    wait::until(&format!("{program} to listen"), PATIENCE, || {
+        TcpStream::connect(address).ok()
+    });
 }
 
 /// A program that ends with the test.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::{tools, wait};
+use dormouse_interop::tools;
 use serde_json::Value;
 
-use super::{PATIENCE, Started, audit, finds, read, unused_port};
+use super::{Started, audit, finds, read, until_listening, unused_port};
 
 /// A server that requires a client certificate: with one the flights are known; without one the audit says
 /// that it could not find out, not that the server does not resume.
@@ -43,9 +43,7 @@ fn a_server_that_asks_for_a_client_certificate() {
         .spawn()
         .expect("openssl starts");
     let target = format!("127.0.0.1:{port}");
-    wait::until("a listener", PATIENCE, || {
-        std::net::TcpStream::connect(&target).ok()
-    });
+    until_listening("the server", &target);
     let (cert, key) = (own.cert.to_string_lossy(), own.key.to_string_lossy());
     let plain = ["server", &target, "--insecure", "-q", "--quick"];
     let with = read(&audit(
@@ -224,9 +222,7 @@ fn look(server: impl Fn(u16) -> Command) -> Value {
     let port = unused_port();
     let _server = Started::new(&mut server(port));
     let target = format!("127.0.0.1:{port}");
-    wait::until("a listener", PATIENCE, || {
-        std::net::TcpStream::connect(&target).ok()
-    });
+    until_listening("the server", &target);
     let (audit, status) = read(&audit(&["server", &target, "--insecure", "--quick", "-q"]));
     assert_eq!(status, Some(0), "{audit:#}");
     audit

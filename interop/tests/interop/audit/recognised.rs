@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use dormouse_interop::{tools, wait};
+use dormouse_interop::tools;
 
-use super::{PATIENCE, Started, audit, is_here, read, unused_port};
+use super::{Started, audit, is_here, read, until_listening, unused_port};
 
 /// Peers of the lab, with their expected names.
 const PEERS: [(&str, &str); 15] = [
@@ -202,9 +202,7 @@ impl Server {
     /// A short audit, with the least possible load.
     fn audit(&self, port: u16, peer: &str) -> (serde_json::Value, Option<i32>) {
         let (target, pid) = (format!("127.0.0.1:{port}"), self.0.0.id().to_string());
-        wait::until(peer, PATIENCE, || {
-            std::net::TcpStream::connect(&target).ok()
-        });
+        until_listening(peer, &target);
         let words = [
             "server",
             &target,

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::wait;
 use serde_json::Value;
 
-use super::{PATIENCE, Started, audit, finds, read, unused_port};
+use super::{Started, audit, finds, read, until_listening, unused_port};
 
 /// Two servers behind one name, with shared ticket keys and with separate ones; and an address without a
 /// server, of which only that is reported.
@@ -78,9 +77,7 @@ fn audit_pair(
             .arg("-c")
             .arg(&path);
         servers.push(Started::new(&mut command));
-        wait::until("nginx", PATIENCE, || {
-            std::net::TcpStream::connect(&address).ok()
-        });
+        until_listening("nginx", &address);
     }
     let (target, resolve) = (
         format!("localhost:{port}"),

@@ -1,7 +1,7 @@
 //! Health checks over TLS: nginx and OpenSSL's server, healthy and with various faults.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use dormouse_interop::admin::Admin;
@@ -28,9 +28,7 @@ fn encrypt_again(settings: &mut Settings) {
 
 fn serving(name: &str, command: &[String], address: SocketAddr, folder: &Path) -> Process {
     let process = Process::start(name, command, folder);
-    wait::until(&format!("{name} to listen"), PATIENCE, || {
-        TcpStream::connect(address).ok()
-    });
+    wait::until_listening(name, address);
     process
 }
 

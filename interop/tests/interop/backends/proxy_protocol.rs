@@ -100,9 +100,7 @@ CustomLog {log} who
         command.extend(arguments.iter().map(ToString::to_string));
         command.push(file.to_string_lossy().into_owned());
         let process = Process::start(self.program(), &command, folder);
-        wait::until(&format!("{self:?} to listen"), PATIENCE, || {
-            TcpStream::connect(listen).ok()
-        });
+        wait::until_listening(self.program(), listen);
         process
     }
 
@@ -387,9 +385,7 @@ listen l
             file.to_string_lossy().into_owned(),
         ];
         let proxy = Process::start("front", &command, scene.folder.path());
-        wait::until("HAProxy to listen", PATIENCE, || {
-            TcpStream::connect(front).ok()
-        });
+        wait::until_listening("HAProxy", front);
         let mut peer = tls(connect_from(CLIENT, front)).expect("a handshake through both programs");
         request(&mut peer).expect("an answer");
         scene.assert_logged(&format!("{CLIENT} "));

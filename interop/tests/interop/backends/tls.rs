@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use dormouse_interop::admin::Admin;
@@ -15,7 +15,7 @@ use dormouse_interop::process::{Process, kill_asleep, signal};
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait;
 use rustix::process::Signal;
 
 /// Uses TLS to the backend, and trusts the CA of this test program.
@@ -283,8 +283,6 @@ http {{
     fs::write(&file, text).expect("written");
     let command = tools::nginx(&file);
     let process = Process::start("nginx", &command, folder);
-    wait::until("nginx to listen", PATIENCE, || {
-        TcpStream::connect(listen).ok()
-    });
+    wait::until_listening("nginx", listen);
     process
 }

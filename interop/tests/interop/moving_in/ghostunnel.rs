@@ -2,7 +2,7 @@
 //! ends, Dormouse with the example replaces ghostunnel, and the clients get the same answers.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -130,7 +130,7 @@ impl Scene {
 
     fn wait_for(&self, port: u16) {
         let at = self.at(port);
-        wait::until("a listener", PATIENCE, || TcpStream::connect(at).ok());
+        wait::until_listening("the program", at);
     }
 }
 

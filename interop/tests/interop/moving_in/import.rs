@@ -105,7 +105,7 @@ fn start(old: &FormerProgram<'_>, file: &str, at: SocketAddr, folder: &Path) -> 
     let mut command: Vec<String> = words.collect();
     command[0] = tools::path(&command[0]);
     let process = Process::start(old.kind, &command, folder);
-    wait::until("it to listen", PATIENCE, || TcpStream::connect(at).ok());
+    wait::until_listening(old.kind, at);
     process
 }
 

@@ -102,9 +102,7 @@ fn mosquitto() {
         file.display().to_string(),
     ];
     let _server = Process::start("mosquitto", &command, folder.path());
-    wait::until("mosquitto to listen", PATIENCE, || {
-        TcpStream::connect(plain).ok()
-    });
+    wait::until_listening("mosquitto", plain);
     let (_terminator, listen) = serve(Target::Tcp(plain), folder.path());
     let (host, port) = (listen.ip().to_string(), listen.port().to_string());
     let ca = authority().trust().display().to_string();
@@ -170,9 +168,7 @@ VirtualHost 'localhost'
     let command = ["-F", "--root", "--config", &file].map(str::to_owned);
     let command = [vec![tools::path("prosody")], command.to_vec()].concat();
     let _server = Process::start("prosody", &command, folder.path());
-    wait::until("prosody to listen", PATIENCE, || {
-        TcpStream::connect(plain).ok()
-    });
+    wait::until_listening("prosody", plain);
     let (_terminator, listen) = serve(Target::Tcp(plain), folder.path());
     let mut peer = Peer::connect(listen).expect("a handshake");
     let mut say = |words: &str, until: &str| {

@@ -89,9 +89,7 @@ fn prometheus_reads_the_metrics() {
         "--log.level=warn".to_owned(),
     ];
     let _prometheus = Process::start("prometheus", &command, scene.folder.path());
-    wait::until("prometheus to listen", PATIENCE, || {
-        std::net::TcpStream::connect(own).ok()
-    });
+    wait::until_listening("prometheus", own);
     // PromQL expressions that dashboards use.
     for (query, expected) in [
         ("dormouse_connections{state=\"at_rest\"}", 4.0),

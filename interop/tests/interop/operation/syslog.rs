@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::peer::Peer;
 use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::Can;
@@ -119,7 +119,7 @@ fn serve(folder: &Path, options: &str) -> (Process, SocketAddr) {
         file.display().to_string(),
     ];
     let process = Process::start("dormouse", &command, folder);
-    wait::until("a listener", PATIENCE, || peer::connect_tcp(address).ok());
+    wait::until_listening("dormouse", address);
     (process, address)
 }
 
