@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{TLS_PORT, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
@@ -222,11 +222,7 @@ impl NamedMistake {
 }
 
 impl Site {
-    /// `None`: another terminator is tested.
-    fn new() -> Option<Site> {
-        if !applies(Can::BeDormouse) {
-            return None;
-        }
+    fn new() -> Site {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let at = |name: &str| folder.path().join(name);
         authority().give_out("site", Kind::EcdsaP256, 2035, folder.path());
@@ -244,10 +240,10 @@ impl Site {
             fs::write(at(name), text).expect("a file");
             fs::set_permissions(at(name), Permissions::from_mode(mode)).expect("a mode");
         }
-        Some(Site {
+        Site {
             listen: SocketAddr::new(unused_host(), TLS_PORT),
             folder,
-        })
+        }
     }
 
     /// A valid route, except for these lines.
@@ -273,6 +269,13 @@ impl Site {
     fn write(&self, program: &str, route: &str) {
         let text = format!("{program}\n{}", self.route(route));
         fs::write(self.folder.path().join("dormouse.toml"), text).expect("a file");
+    }
+
+    /// The command that serves the file, from any folder.
+    fn serve(&self) -> [String; 4] {
+        let file = self.folder.path().join("dormouse.toml");
+        let [program, file] = [tools::dormouse(), &file].map(|path| path.display().to_string());
+        [program, "serve".to_owned(), "-c".to_owned(), file]
     }
 
     /// Runs a command with the file. The command must exit on its own.
@@ -327,9 +330,8 @@ fn run(folder: &Path, command: &str) -> Output {
 
 #[test]
 fn check_and_serve_reject_the_same_files() {
-    let Some(site) = Site::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let site = Site::new();
     for wrong in ALL {
         site.write(wrong.program, wrong.route);
         let said = site.refused(wrong.status);
@@ -356,9 +358,8 @@ fn check_and_serve_reject_the_same_files() {
 /// Mistakes in options and in files are all reported at once, each with its line.
 #[test]
 fn all_mistakes_are_reported_at_once() {
-    let Some(site) = Site::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let site = Site::new();
     let program = "wokers = 2\nticket_secret_file = 'missing.secret'\nticket_keys = 'file:own.keys'\nadmin = 'nowhere/x.sock'";
     let route = "certificates = 'missing.pem'\nbackend_tls = true\nbackend_ca = 'garbage.pem'\ntruncation = 'maybe'";
     site.write(program, route);
@@ -376,9 +377,8 @@ fn all_mistakes_are_reported_at_once() {
 /// Only the start can find out whether a process reads from a pipe: `check` would end that process's input. So it warns.
 #[test]
 fn a_pipe_as_connection_log_needs_a_reader() {
-    let Some(site) = Site::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let site = Site::new();
     site.write("connection_log = 'pipe'", "");
     let expected = [
         ("check", 0, "pipe: is a pipe"),
@@ -396,9 +396,8 @@ fn a_pipe_as_connection_log_needs_a_reader() {
 /// allowed to use it.
 #[test]
 fn an_address_in_use_is_found_before_the_start() {
-    let Some(site) = Site::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let site = Site::new();
     site.write("admin = 'admin.sock'", "");
     let taken = TcpListener::bind(site.listen).expect("an unused address");
     let said = site.refused(3);
@@ -408,15 +407,7 @@ fn an_address_in_use_is_found_before_the_start() {
     }
     drop(taken);
 
-    let program = tools::dormouse().display().to_string();
-    let file = site
-        .folder
-        .path()
-        .join("dormouse.toml")
-        .display()
-        .to_string();
-    let command = [program, "serve".to_owned(), "-c".to_owned(), file];
-    let mut served = Process::start("dormouse", &command, site.folder.path());
+    let mut served = Process::start("dormouse", &site.serve(), site.folder.path());
     served.wait_for_line("ready", PATIENCE);
     let checked = site.run("check");
     let said = String::from_utf8_lossy(&checked.stderr);
@@ -430,10 +421,8 @@ fn an_address_in_use_is_found_before_the_start() {
 /// A version 1 certificate, as old commands make it, is reported as such.
 #[test]
 fn a_version_1_certificate_is_rejected_with_a_reason() {
-    let Some(site) = Site::new() else {
-        return;
-    };
-    requires!("openssl");
+    requires!(Can::BeDormouse, "openssl");
+    let site = Site::new();
     let made = Command::new("sh")
         .arg("-c")
         .arg(
@@ -453,21 +442,11 @@ fn a_version_1_certificate_is_rejected_with_a_reason() {
 /// A descriptor limit that leaves little room is reported at the start, with what it allows.
 #[test]
 fn a_low_descriptor_limit_is_reported() {
-    let Some(site) = Site::new() else {
-        return;
-    };
-    requires!("prlimit");
+    requires!(Can::BeDormouse, "prlimit");
+    let site = Site::new();
     site.write("workers = 1\nadmin = 'none'", "");
-    let file = site
-        .folder
-        .path()
-        .join("dormouse.toml")
-        .display()
-        .to_string();
     let prlimit = [tools::path("prlimit"), "--nofile=1000".to_owned()];
-    let program = tools::dormouse().display().to_string();
-    let serve = [program, "serve".to_owned(), "-c".to_owned(), file];
-    let command = [prlimit.as_slice(), serve.as_slice()].concat();
+    let command = [prlimit.as_slice(), &site.serve()].concat();
     let mut served = Process::start("dormouse", &command, site.folder.path());
     let ready = served.wait_for_line("ready", PATIENCE);
     assert!(ready.contains(&site.listen.to_string()), "{ready}");
@@ -485,9 +464,8 @@ fn a_low_descriptor_limit_is_reported() {
 /// `check` starts nothing, and leaves nothing behind.
 #[test]
 fn check_starts_nothing() {
-    let Some(site) = Site::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let site = Site::new();
     site.write("workers = 2\nadmin = 'admin.sock'", "");
     let checked = site.run("check");
     let page = String::from_utf8_lossy(&checked.stdout);
@@ -500,9 +478,8 @@ fn check_starts_nothing() {
 /// The output of `check` has what a reviewer looks for.
 #[test]
 fn check_shows_what_a_reviewer_looks_for() {
-    let Some(site) = Site::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let site = Site::new();
     site.write(
         "",
         "name = 'shop'\nserver_names = ['shop.example', '*.shop.example']\n\

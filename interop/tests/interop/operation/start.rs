@@ -11,7 +11,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{TLS_PORT, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
@@ -30,15 +30,15 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Without a mistake yet. `None`: another terminator is tested.
-    fn new() -> Option<Self> {
-        applies(Can::BeDormouse).then(|| Self {
+    /// Without a mistake yet.
+    fn new() -> Self {
+        Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             files: authority().certificate(Kind::EcdsaP256).clone(),
             listen: SocketAddr::new(unused_host(), TLS_PORT),
             to: "echo:".to_owned(),
             wrapper: Vec::new(),
-        })
+        }
     }
 
     /// Starts it after this shell command, in a mount namespace of its own. Returns false if that is not possible here.
@@ -108,16 +108,9 @@ impl Attempt {
 
     /// Expects `serve` to reject these files.
     fn files_refused(&self, cert: &Path, key: &Path, says: &[&str]) {
-        let mut wrong = Files::clone(&self.files);
-        wrong.cert = cert.to_owned();
-        wrong.key = key.to_owned();
-        let attempt = Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
-            files: wrong,
-            listen: self.listen,
-            to: "echo:".to_owned(),
-            wrapper: Vec::new(),
-        };
+        let mut attempt = Self::new();
+        attempt.files.cert = cert.to_owned();
+        attempt.files.key = key.to_owned();
         let file = attempt.write("dormouse.toml", attempt.toml(""));
         attempt.refused(
             &["check", "-c", &file.to_string_lossy()],
@@ -167,9 +160,8 @@ impl Attempt {
 /// The main task, from flags.
 #[test]
 fn serves_from_flags() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     let backend = Backend::tcp(SocketAddr::new(unused_host(), 0));
     attempt.to = backend.address().to_string();
     for kind in [Kind::EcdsaP256, Kind::Rsa2048] {
@@ -185,9 +177,8 @@ fn serves_from_flags() {
 /// A file with certificate and key needs only one flag.
 #[test]
 fn serves_a_certificate_that_has_its_key_in_the_same_file() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let read = |file: &Path| std::fs::read_to_string(file).expect("a PEM file");
     let both = attempt.write(
         "both.pem",
@@ -211,9 +202,8 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
 /// `serve FILE` works like `check FILE` and `serve -c FILE`, but not with both forms.
 #[test]
 fn serves_a_file_named_like_any_other() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let listen = attempt.listen.to_string();
     let text = format!("[[route]]\nlisten = \"{listen}\"\nto = \"echo:\"\nself_signed = \"x\"\n");
     let file = attempt.write("dormouse.toml", text).display().to_string();
@@ -226,10 +216,8 @@ fn serves_a_file_named_like_any_other() {
 /// For tests: a self-signed certificate, generated at the start.
 #[test]
 fn serves_self_signed() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
-    requires!("openssl");
+    requires!(Can::BeDormouse, "openssl");
+    let attempt = Attempt::new();
     let listen = attempt.listen.to_string();
     let name = "sleepy.example";
     let flags = [
@@ -262,9 +250,8 @@ fn serves_self_signed() {
 
 #[test]
 fn a_missing_file() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let missing = Path::new("/nowhere/at/all.pem");
     attempt.files_refused(
         missing,
@@ -281,9 +268,8 @@ fn a_missing_file() {
 /// An unreadable file, for a process without the privilege to read it anyway.
 #[test]
 fn an_unreadable_file() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     if rustix::process::geteuid().is_root() {
         requires!("setpriv");
         let drop = "--bounding-set=-dac_override,-dac_read_search";
@@ -298,9 +284,8 @@ fn an_unreadable_file() {
 
 #[test]
 fn a_folder_instead_of_a_file() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let folder = attempt.folder.path();
     let name = folder.to_string_lossy();
     attempt.files_refused(folder, &attempt.files.key, &[&name, "directory"]);
@@ -309,9 +294,8 @@ fn a_folder_instead_of_a_file() {
 
 #[test]
 fn files_that_are_not_pem() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let wrong = attempt.write("wrong.pem", [0x30, 0x82, 0x01, 0x0a, 0xff, 0x00]);
     attempt.files_refused(&wrong, &attempt.files.key, &["wrong.pem", "PEM"]);
     attempt.files_refused(&attempt.files.cert, &wrong, &["wrong.pem", "PEM"]);
@@ -321,19 +305,16 @@ fn files_that_are_not_pem() {
 
 #[test]
 fn swapped_files() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let Files { cert, key, .. } = &attempt.files;
     attempt.files_refused(key, cert, &["swapped", &key.to_string_lossy()]);
 }
 
 #[test]
 fn an_encrypted_key() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
-    requires!("openssl");
+    requires!(Can::BeDormouse, "openssl");
+    let attempt = Attempt::new();
     let encrypted = attempt.folder.path().join("encrypted.key");
     let made = Command::new("openssl")
         .args([
@@ -360,9 +341,8 @@ fn an_encrypted_key() {
 
 #[test]
 fn a_key_of_another_certificate() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let other = authority().give_out("other", Kind::EcdsaP256, 2035, attempt.folder.path());
     let cert = attempt.files.cert.to_string_lossy();
     attempt.files_refused(
@@ -377,9 +357,8 @@ fn a_key_of_another_certificate() {
 /// An expired certificate causes a warning, but does not prevent the start.
 #[test]
 fn an_expired_certificate() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     attempt.files = authority().give_out("old", Kind::EcdsaP256, 2021, attempt.folder.path());
     let mut process = attempt.serve();
     let warning = process.wait_for_line("expired", PATIENCE);
@@ -399,9 +378,8 @@ fn an_expired_certificate() {
 
 #[test]
 fn misspelt_keys() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let toml = attempt.toml("# a comment\nhandshake_timout = \"5s\"");
     attempt.toml_refused(
         &toml,
@@ -414,9 +392,8 @@ fn misspelt_keys() {
 /// All mistakes are reported at once.
 #[test]
 fn several_mistakes() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let toml = attempt.toml("workers = 0\nidle_timeout = \"soon\"\nbacklogg = 5");
     let all = [
         "wrong.toml:1",
@@ -433,9 +410,8 @@ fn several_mistakes() {
 
 #[test]
 fn an_address_in_use() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let _taken = TcpListener::bind(attempt.listen).expect("an unused address");
     let address = attempt.listen.to_string();
     attempt.serve_refused(REFUSED_BY_SYSTEM, &[&address, "in use"]);
@@ -444,9 +420,8 @@ fn an_address_in_use() {
 /// `check` finds what prevents a unix listener, too.
 #[test]
 fn a_path_without_room_for_a_unix_listener() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     attempt.write("not-a-socket", "");
     let wrongs = [
         ("missing/plain.sock", MISCONFIGURED, "no such directory"),
@@ -467,9 +442,8 @@ fn a_path_without_room_for_a_unix_listener() {
 
 #[test]
 fn an_address_of_another_machine() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     // TEST-NET-1 (RFC 5737), which no machine has.
     attempt.listen = "192.0.2.1:8443".parse().expect("an address");
     attempt.serve_refused(REFUSED_BY_SYSTEM, &["192.0.2.1:8443"]);
@@ -477,9 +451,8 @@ fn an_address_of_another_machine() {
 
 #[test]
 fn a_source_address_of_another_machine() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     attempt.to = "127.0.0.1:80".to_owned();
     let mut flags = attempt.serve_flags();
     flags.extend(["--source-addresses", "192.0.2.1"].map(str::to_owned));
@@ -491,9 +464,8 @@ fn a_source_address_of_another_machine() {
 /// Limits beyond the memory budget are rejected with a table of what each limit costs.
 #[test]
 fn limits_beyond_the_memory_budget() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let mut flags = attempt.serve_flags();
     let limits = ["--memory", "64 MiB", "--max-connections", "30000"];
     flags.extend(limits.map(str::to_owned));
@@ -509,9 +481,8 @@ fn limits_beyond_the_memory_budget() {
 
 #[test]
 fn a_privileged_port() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     let first_free = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     if first_free.is_ok_and(|port| port.trim().parse().unwrap_or(1024) <= 443) {
         tools::unavailable("this machine lets everybody listen on port 443");
@@ -543,9 +514,8 @@ fn a_privileged_port() {
 
 #[test]
 fn contradictory_flags() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let attempt = Attempt::new();
     let listen = attempt.listen.to_string();
     attempt.refused(&["serve"], MISCONFIGURED, &["listen"]);
     attempt.refused(&["serve", "--listen", &listen], MISCONFIGURED, &["to"]);
@@ -572,9 +542,8 @@ fn contradictory_flags() {
 
 #[test]
 fn a_machine_without_proc() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     if !attempt.run_after("mount -t tmpfs none /proc") {
         return;
     }
@@ -588,9 +557,8 @@ fn a_machine_without_proc() {
 /// The program serves with keys that it cannot save.
 #[test]
 fn a_full_disk_under_the_ticket_keys() {
-    let Some(mut attempt) = Attempt::new() else {
-        return;
-    };
+    requires!(Can::BeDormouse);
+    let mut attempt = Attempt::new();
     let full = attempt.folder.path().join("full");
     std::fs::create_dir(&full).expect("a directory");
     let secret = attempt.write("secret", [b's'; 32]);
