@@ -168,6 +168,17 @@ impl Peer {
         peer
     }
 
+    /// Connects, and gets an echo: everything up to the backend is connected.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[track_caller]
+    pub fn echoing(address: SocketAddr) -> Self {
+        let mut peer = Self::saying(address, "echo");
+        peer.echo().expect("an echo");
+        peer
+    }
+
     /// The stream of plaintext.
     pub fn stream(&mut self) -> Stream<'_, ClientConnection, TcpStream> {
         Stream::new(&mut self.tls, &mut self.tcp)

@@ -113,8 +113,7 @@ fn peer_of(worker: u32, workers: &[u32], scene: &Scene) -> Peer {
         signal(other, Signal::STOP);
         wait::until_true("a worker to stop", || slots::is_stopped(other));
     }
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo");
+    let peer = Peer::echoing(scene.address);
     others().for_each(|other| signal(other, Signal::CONT));
     peer
 }

@@ -63,8 +63,7 @@ fn a_message_costs_few_system_calls() {
     let _alone = crate::alone();
     requires!(Can::BeDormouse, "strace");
     let scene = Scene::new();
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo");
+    let mut peer = Peer::echoing(scene.address);
     let (each, by_name) = calls_for_each(&scene, WORDS, || {
         for _ in 0..WORDS {
             let mut back = [0; 6];
@@ -82,8 +81,7 @@ fn a_message_costs_few_system_calls() {
 /// A number of connections, each with one exchange.
 fn exchanges(scene: &Scene) {
     for _ in 0..CONNECTIONS {
-        let mut peer = Peer::saying(scene.address, "echo");
-        peer.echo().expect("an echo");
+        let mut peer = Peer::echoing(scene.address);
         peer.end_sending().expect("close_notify");
         peer.receive_all().expect("the other end");
     }

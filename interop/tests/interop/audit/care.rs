@@ -100,8 +100,7 @@ fn a_server_on_another_machine_is_spared() {
 #[test]
 fn an_interrupted_audit_leaves_the_server_as_it_was() {
     let scene = Scene::new();
-    let mut bystander = Peer::saying(scene.address, "echo");
-    bystander.echo().expect("an echo");
+    let mut bystander = Peer::echoing(scene.address);
     let (tree, before) = (scene.terminator.tree(), scene.backend.accepted());
     let (target, pid) = (
         scene.address.to_string(),
@@ -148,9 +147,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         assert!(!status.contains("State:\tT"), "{status}");
     }
     bystander.echo().expect("an echo on an older connection");
-    Peer::saying(scene.address, "echo")
-        .echo()
-        .expect("an echo on a new connection");
+    Peer::echoing(scene.address);
 }
 
 /// A server that does not answer as `--send` and `--expect` promise is refused in one line, before each connection of the

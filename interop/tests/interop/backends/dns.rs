@@ -151,9 +151,7 @@ impl Scene {
     }
 
     fn echoes(&self) -> Peer {
-        let mut peer = Peer::saying(self.listen, "echo");
-        peer.echo().expect("an echo");
-        peer
+        Peer::echoing(self.listen)
     }
 
     /// The file that the program reads.

@@ -46,8 +46,7 @@ fn down_and_up_again() {
         );
     }
     let _backend = Backend::tcp(behind);
-    let mut peer = Peer::saying(settings.listen, "echo");
-    peer.echo().expect("an echo once the backend listens");
+    Peer::echoing(settings.listen);
 }
 
 /// The reports of curl and `openssl s_client` for each value of `backend_down`: only `close` looks like an
@@ -127,8 +126,7 @@ fn run_s_client(address: SocketAddr, version: &str) -> String {
 #[test]
 fn accepts_and_closes() {
     let scene = Scene::new();
-    let mut bystander = Peer::saying(scene.address, "echo");
-    bystander.echo().expect("an echo");
+    let mut bystander = Peer::echoing(scene.address);
     scene.backend.close_at_once(true);
     for round in 0..50 {
         let mut peer = Peer::connect(scene.address)
@@ -142,8 +140,7 @@ fn accepts_and_closes() {
     }
     scene.backend.close_at_once(false);
     bystander.echo().expect("an echo after all failures");
-    let mut next = Peer::saying(scene.address, "echo");
-    next.echo().expect("an echo on a new connection");
+    Peer::echoing(scene.address);
 }
 
 /// A backend that disappears during connections, and comes back.
@@ -166,8 +163,7 @@ fn restarts_under_connections() {
     }
     backend.stop();
     let backend = Backend::tcp(behind);
-    let mut new = Peer::saying(scene.address, "echo");
-    new.echo().expect("an echo from the new backend");
+    let _new = Peer::echoing(scene.address);
     for peer in &mut old {
         peer.echo()
             .expect("an echo from the old process of the backend");

@@ -165,8 +165,7 @@ fn checks_find_a_dead_backend_before_any_client() {
     second.stop();
     checks::until(&admin, 1, "unhealthy");
     for _ in 0..6 {
-        let mut peer = Peer::saying(settings.listen, "echo");
-        peer.echo().expect("an echo");
+        Peer::echoing(settings.listen);
     }
     let counts = admin.status()["counts"].clone();
     assert_eq!(

@@ -103,8 +103,7 @@ fn truncation_is_visible_at_the_far_end() {
         answer.assert_unclean_end();
     }
     // The server's process dies: its kernel sends FIN without close_notify.
-    let mut peer = Peer::saying(chain.scene.address, "echo");
-    peer.echo().expect("an echo");
+    let mut peer = Peer::echoing(chain.scene.address);
     for pid in chain.inner.tree() {
         signal(pid, Signal::KILL);
     }
@@ -136,11 +135,7 @@ fn connections_survive_the_worker() {
     requires!(Can::BeDormouse);
     let chain = Chain::new(|settings| settings.workers = 2);
     let mut peers: Vec<Peer> = (0..40)
-        .map(|_| {
-            let mut peer = Peer::saying(chain.scene.address, "echo");
-            peer.echo().expect("an echo");
-            peer
-        })
+        .map(|_| Peer::echoing(chain.scene.address))
         .collect();
     let admin = Admin::of(&chain.scene);
     for round in 0..3 {
@@ -159,8 +154,7 @@ fn connections_survive_the_worker() {
         peer.end_sending().expect("an end");
         peer.receive_all().expect("a clean end");
     }
-    let mut new = Peer::saying(chain.scene.address, "echo");
-    new.echo().expect("an echo on a new connection");
+    Peer::echoing(chain.scene.address);
 }
 
 /// A backend with a certificate for another name gets no data of the client. A valid backend is used
@@ -202,8 +196,7 @@ fn a_backend_with_a_wrong_certificate_gets_no_data() {
         }
     };
     for _ in 0..10 {
-        let mut peer = Peer::saying(chain.scene.address, "echo");
-        peer.echo().expect("an echo");
+        Peer::echoing(chain.scene.address);
     }
     assert_eq!(wrong.accepted(), 0, "no client data at the wrong backend");
     let terminator = &chain.scene.terminator;

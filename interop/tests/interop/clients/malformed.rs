@@ -36,9 +36,7 @@ fn answer_and_end(mut stranger: &TcpStream, who: &str) -> Vec<u8> {
 
 /// A well-behaved connection, which must not suffer.
 fn bystander(scene: &Scene) -> Peer {
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo before the test's events");
-    peer
+    Peer::echoing(scene.address)
 }
 
 fn assert_unharmed(mut bystander: Peer, scene: &Scene) {

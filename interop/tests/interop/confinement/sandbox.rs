@@ -243,8 +243,7 @@ fn a_reload_still_reaches_what_only_root_may() {
         let shown = peer.tls.peer_certificates().map(<[_]>::to_vec);
         shown.expect("a certificate").remove(0)
     };
-    let mut old = Peer::saying(scene.address, "echo");
-    old.echo().expect("an echo");
+    let mut old = Peer::echoing(scene.address);
     let first = shown(scene.address);
     assert_eq!(status(named(&scene, "worker-0"), "Seccomp:"), "2");
 
@@ -268,9 +267,7 @@ fn a_reload_still_reaches_what_only_root_may() {
 
     old.echo().expect("an echo on an older connection");
     assert_ne!(shown(scene.address), first, "the renewed certificate");
-    Peer::saying(privileged, "echo")
-        .echo()
-        .expect("an echo on the privileged port");
+    Peer::echoing(privileged);
     assert!(other.accepted() >= 1, "the new backend is used");
     let worker = named(&scene, "worker-0");
     let owner = fs::read_to_string(format!("/proc/{worker}/status")).expect("the worker");
@@ -279,9 +276,7 @@ fn a_reload_still_reaches_what_only_root_may() {
         "{owner}"
     );
     kill_worker(&scene);
-    Peer::saying(privileged, "echo")
-        .echo()
-        .expect("an echo after a crash");
+    Peer::echoing(privileged);
 }
 
 /// As with the unit file: the user nobody, with capabilities from the service manager. Main uses them to read

@@ -65,8 +65,7 @@ fn few_descriptors_at_the_start() {
 fn descriptors_run_out() {
     requires!(Can::BeDormouse, "prlimit", "setpriv");
     let scene = Scene::new();
-    let mut bystander = Peer::saying(scene.address, "echo");
-    bystander.echo().expect("an echo");
+    let mut bystander = Peer::echoing(scene.address);
     for pid in scene.terminator.tree() {
         lower_descriptors(pid);
     }
@@ -224,8 +223,7 @@ fn idle_connections() {
         settings.option("idle_timeout", "1s");
     });
     let mut busy = Peer::saying(scene.address, "echo");
-    let mut idle = Peer::saying(scene.address, "echo");
-    idle.echo().expect("an echo");
+    let mut idle = Peer::echoing(scene.address);
     for _ in 0..15 {
         busy.echo().expect("an echo on a busy connection");
         std::thread::sleep(Duration::from_millis(200));
@@ -252,8 +250,7 @@ fn old_connections() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(echoes >= 10, "not before a second: {echoes} echoes");
-    let mut next = Peer::saying(scene.address, "echo");
-    next.echo().expect("an echo on a new connection");
+    Peer::echoing(scene.address);
 }
 
 /// Many silent clients do not keep out one that does its handshake.
@@ -265,14 +262,12 @@ fn handshakes_in_flight() {
             .option("max_handshakes", "10")
             .option("handshake_timeout", "500ms");
     });
-    let mut bystander = Peer::saying(scene.address, "echo");
-    bystander.echo().expect("an echo");
+    let mut bystander = Peer::echoing(scene.address);
     let _silent: Vec<_> = (0..100)
         .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
         .collect();
     bystander.echo().expect("an echo beside silent clients");
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo after a hundred silent clients");
+    Peer::echoing(scene.address);
 }
 
 const READERS: usize = 200;
@@ -302,8 +297,7 @@ fn readers_that_stop_exhaust_the_pending_memory() {
 fn stopped_readers(scene: &Scene, pending_max: u64) {
     /// For everything else that grows with the first connections.
     const SLACK: u64 = 12 << 20;
-    let mut bystander = Peer::saying(scene.address, "echo");
-    bystander.echo().expect("an echo");
+    let mut bystander = Peer::echoing(scene.address);
     let before = scene.terminator.memory();
     let mut readers: Vec<_> = (0..READERS)
         .map(|_| Peer::saying(scene.address, "flood"))

@@ -184,7 +184,7 @@ fn metrics_have_a_tcp_address_and_orders_the_socket() {
     });
     asks(&admin);
     assert_eq!(admin.status()["configuration"]["edition"], 3);
-    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    Peer::echoing(scene.address);
 }
 
 /// Metrics clients cannot keep orders out, however many they are.
@@ -216,7 +216,7 @@ fn a_tcp_admin_address_answers_queries_and_refuses_orders() {
     assert!(say(&address, "GET", "/status").contains("\"phase\": \"ready\""));
     assert!(say(&address, "POST", "/drain").starts_with("HTTP/1.1 403 "));
     assert_eq!(scene.terminator.lines_with("`admin` takes a path").len(), 1);
-    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    Peer::echoing(scene.address);
 }
 
 fn say(address: &str, method: &str, path: &str) -> String {
@@ -233,8 +233,7 @@ fn say(address: &str, method: &str, path: &str) -> String {
 fn control_dies() {
     requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo");
+    let mut peer = Peer::echoing(scene.address);
     for round in 1..=3 {
         let control = pid(&admin.status()["control"]);
         signal(control, Signal::KILL);
@@ -379,8 +378,7 @@ fn a_stopped_worker_does_not_lift_the_limit_of_connections() {
 fn main_dies() {
     requires!(Can::BeDormouse);
     let (mut scene, admin) = scene(1);
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo");
+    let mut peer = Peer::echoing(scene.address);
     let before = admin.status();
     signal(scene.terminator.pid(), Signal::KILL);
     scene.terminator.wait_for_end(PATIENCE);

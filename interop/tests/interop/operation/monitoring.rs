@@ -28,6 +28,7 @@ fn scene() -> (Scene, SocketAddr) {
     (scene, admin.expect("an address"))
 }
 
+/// Peers that echo when all are connected: none has a session to resume.
 fn peers(scene: &Scene, count: usize) -> Vec<Peer> {
     let mut peers: Vec<Peer> = (0..count)
         .map(|_| Peer::saying(scene.address, "echo"))

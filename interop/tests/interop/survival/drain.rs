@@ -187,8 +187,7 @@ fn a_drain_can_be_stopped_and_survives_a_worker() {
         closed(&admin.status()) >= before + 2
     });
     admin.order("/drain/stop").expect("an end of the drain");
-    let mut new = Peer::saying(scene.address, "echo");
-    new.echo().expect("an echo: new connections are accepted");
+    let new = Peer::echoing(scene.address);
     let status = admin.status();
     assert_eq!(status["phase"], "ready");
     assert_eq!(status["drain"], Value::Null);

@@ -103,8 +103,7 @@ fn new_clients_wait_for_the_next_worker() {
         signal(pid, Signal::KILL);
     }
     for _ in 0..20 {
-        let mut peer = Peer::saying(scene.address, "echo");
-        peer.echo().expect("an echo from the next worker");
+        Peer::echoing(scene.address);
     }
 }
 
@@ -154,8 +153,7 @@ fn sigint_ends_all() {
 fn ends_with(how: Signal) {
     requires!(Can::ReplaceWorkers);
     let mut scene = Scene::with(|settings| settings.workers = 2);
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo");
+    let _peer = Peer::echoing(scene.address);
     let tree = scene.terminator.tree();
     if applies(Can::BeDormouse) {
         assert!(

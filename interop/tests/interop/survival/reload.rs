@@ -92,8 +92,7 @@ fn reload_often(times: u64) {
     let status = admin.status();
     assert_eq!(status["configuration"]["edition"], 1 + WARM_UP + times);
     assert_eq!(status["counts"]["accepted"], 50);
-    let mut new = Peer::saying(scene.address, "echo");
-    new.echo().expect("an echo on a new connection");
+    Peer::echoing(scene.address);
 }
 
 /// `workers` needs a restart: the connection limit stays the same, so that an alert at nine tenths of it can
@@ -176,8 +175,7 @@ fn a_mistake_rejects_the_whole_configuration() {
         assert_eq!(configuration["edition"], 1);
         assert_eq!(configuration["last_reload"]["done"], false);
         peer.echo().expect("an echo");
-        let mut new = Peer::saying(scene.address, "echo");
-        new.echo().expect("the running configuration stays");
+        Peer::echoing(scene.address);
     }
     edit(&scene, |_| good.clone());
     signal(scene.terminator.pid(), Signal::HUP);
@@ -195,8 +193,7 @@ fn routes_come_and_go_and_connections_stay() {
     let host = unused_host();
     let second = SocketAddr::new(host, 8444);
     let other = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
-    let mut of_first = Peer::saying(scene.address, "echo");
-    of_first.echo().expect("an echo");
+    let mut of_first = Peer::echoing(scene.address);
 
     // A second route before the first one, with another backend.
     let added = |text: &str| {
@@ -212,8 +209,7 @@ fn routes_come_and_go_and_connections_stay() {
     let first_only = fs::read_to_string(scene.folder.path().join("dormouse.toml")).expect("text");
     edit(&scene, |text| added(&text));
     admin.order("/reload").expect("a reload");
-    let mut of_second = Peer::saying(second, "echo");
-    of_second.echo().expect("an echo on the new listener");
+    let mut of_second = Peer::echoing(second);
     of_first.echo().expect("an echo");
 
     // All workers die: the next ones begin with both routes.
@@ -229,7 +225,7 @@ fn routes_come_and_go_and_connections_stay() {
     of_first.echo().expect("an echo after the crash");
     of_second.echo().expect("an echo after the crash");
     for address in [scene.address, second] {
-        Peer::saying(address, "echo").echo().expect("an echo");
+        Peer::echoing(address);
     }
 
     // The first route is removed: its connection stays, its address is free.
@@ -245,12 +241,12 @@ fn routes_come_and_go_and_connections_stay() {
         TcpStream::connect(scene.address).is_err(),
         "the old listener is still open"
     );
-    Peer::saying(second, "echo").echo().expect("an echo");
+    Peer::echoing(second);
 
     // It comes back as a new route.
     edit(&scene, |_| first_only);
     admin.order("/reload").expect("a reload");
-    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    Peer::echoing(scene.address);
     assert!(
         TcpStream::connect(second).is_err(),
         "the old listener is still open"
@@ -277,7 +273,7 @@ fn options_that_need_a_restart_are_named() {
     let waits = &admin.status()["configuration"]["waits_for_restart"];
     assert_eq!(*waits, serde_json::json!(["workers", "pending_memory"]));
     assert_eq!(scene.terminator.lines_with("handshake done").len(), 0);
-    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    Peer::echoing(scene.address);
     wait::until_true("the new log level", || {
         !scene.terminator.lines_with("handshake done").is_empty()
     });
@@ -365,8 +361,7 @@ fn a_reload_that_needs_another_sandbox_refuses_no_client() {
     peer.echo().expect("an echo of the former backend");
     assert_eq!((scene.backend.accepted(), next.accepted()), (1, 0));
     reload.join().expect("the order").expect("a reload");
-    let mut new = Peer::saying(scene.address, "echo");
-    new.echo().expect("an echo of the new backend");
+    let _new = Peer::echoing(scene.address);
     peer.echo().expect("an echo of the former backend");
     assert_eq!((scene.backend.accepted(), next.accepted()), (1, 1));
 }
@@ -385,8 +380,7 @@ fn the_sandbox_of_a_new_worker_may_be_narrower_than_its_predecessors() {
     let switch = |from: &str, to: &str| {
         edit(&scene, |text| text.replace(from, to));
         admin.order("/reload").expect("a reload");
-        let mut peer = Peer::saying(scene.address, "echo");
-        peer.echo().expect("an echo");
+        Peer::echoing(scene.address);
     };
     switch(&tcp, &unix);
     switch(&unix, &tcp);
@@ -396,8 +390,7 @@ fn the_sandbox_of_a_new_worker_may_be_narrower_than_its_predecessors() {
         let status = admin.status();
         status["workers"][0]["alive"] == true && status["workers"][0]["pid"] != worker
     });
-    let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo");
+    let _peer = Peer::echoing(scene.address);
     switch(&tcp, &unix);
     assert_eq!((scene.backend.accepted(), other.accepted()), (2, 2));
 }
@@ -421,7 +414,7 @@ fn a_reload_does_not_mislead_keepers() {
     assert_eq!(names[..3], ["user", "hang_timeout", "memory"], "{words}");
     scene.terminator.kill_workers();
     peer.echo().expect("an echo after a crash after the reload");
-    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    Peer::echoing(scene.address);
 }
 
 /// The certificate that a new connection gets.
@@ -467,8 +460,7 @@ fn changed_certificates_are_used() {
         settings.option("reload_certificates", "100ms");
         Admin::in_folder(settings);
     });
-    let mut old = Peer::saying(scene.address, "echo");
-    old.echo().expect("an echo");
+    let mut old = Peer::echoing(scene.address);
     let seen = shown(&scene);
 
     let temporary = folder.path().join("..new");
