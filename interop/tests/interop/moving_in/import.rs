@@ -62,26 +62,41 @@ pub(super) fn dormouse(arguments: &[&str]) -> Output {
 }
 
 /// A program with a configuration, at an address.
-pub(super) struct FormerProgram<'a> {
-    /// Name of the program for `dormouse import`.
-    pub(super) kind: &'a str,
-    /// Its command; `@` stands for its file.
-    pub(super) command: &'a [&'a str],
+pub(super) struct FormerProgram {
+    /// Name of the program, also for `dormouse import`.
+    pub(super) kind: &'static str,
     pub(super) text: String,
     pub(super) at: SocketAddr,
 }
 
+impl FormerProgram {
+    /// Starts it with this file, and waits until it listens at `at`.
+    fn start(&self, file: &str, at: SocketAddr, folder: &Path) -> Process {
+        let words: &[&str] = match self.kind {
+            "haproxy" => &["-db", "-f", file],
+            "nginx" => &["-e", "stderr", "-c", file],
+            "hitch" => &["--config", file],
+            _ => &[file],
+        };
+        let mut command = vec![tools::path(self.kind)];
+        command.extend(words.iter().map(ToString::to_string));
+        let process = Process::start(self.kind, &command, folder);
+        wait::until_listening(self.kind, at);
+        process
+    }
+}
+
 /// Asks the program, migrates, and asks again.
-fn moves(old: &FormerProgram<'_>, want: [&str; 3], folder: &Path) {
+fn moves(old: &FormerProgram, want: [&str; 3], folder: &Path) {
     migrates_with(old, &|| assert_eq!(answers(old.at), want), folder);
 }
 
 /// The same with another question, which panics on a wrong answer. Returns the process that has taken the program's
 /// place.
-pub(super) fn migrates_with(old: &FormerProgram<'_>, ask: &dyn Fn(), folder: &Path) -> Process {
+pub(super) fn migrates_with(old: &FormerProgram, ask: &dyn Fn(), folder: &Path) -> Process {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
-    let process = start(old, &file, old.at, folder);
+    let process = old.start(&file, old.at, folder);
     ask();
     drop(process);
 
@@ -96,16 +111,6 @@ pub(super) fn migrates_with(old: &FormerProgram<'_>, ask: &dyn Fn(), folder: &Pa
     assert!(checked.status.success(), "{said}\n{page}");
     let process = serve(ours, folder);
     ask();
-    process
-}
-
-/// Starts a program with its file, and waits until it listens.
-fn start(old: &FormerProgram<'_>, file: &str, at: SocketAddr, folder: &Path) -> Process {
-    let words = old.command.iter().map(|word| word.replace('@', file));
-    let mut command: Vec<String> = words.collect();
-    command[0] = tools::path(&command[0]);
-    let process = Process::start(old.kind, &command, folder);
-    wait::until_listening(old.kind, at);
     process
 }
 
@@ -168,7 +173,6 @@ backend c
     );
     let old = FormerProgram {
         kind: "haproxy",
-        command: &["haproxy", "-db", "-f", "@"],
         text,
         at,
     };
@@ -216,7 +220,6 @@ stream {{
     );
     let old = FormerProgram {
         kind: "nginx",
-        command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
         at,
     };
@@ -251,7 +254,6 @@ pem-file = \"{pem}\"
     );
     let old = FormerProgram {
         kind: "hitch",
-        command: &["hitch", "--config=@"],
         text,
         at,
     };
@@ -284,7 +286,6 @@ connect = {a}
     );
     let old = FormerProgram {
         kind: "stunnel",
-        command: &["stunnel", "@"],
         text,
         at,
     };
@@ -326,7 +327,6 @@ stream {{
     );
     let old = FormerProgram {
         kind: "nginx",
-        command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
         at,
     };
@@ -356,7 +356,6 @@ listen l
     );
     let old = FormerProgram {
         kind: "haproxy",
-        command: &["haproxy", "-db", "-f", "@"],
         text,
         at,
     };
@@ -404,7 +403,6 @@ sni = localhost
     );
     let old = FormerProgram {
         kind: "stunnel",
-        command: &["stunnel", "@"],
         text,
         at,
     };
@@ -421,7 +419,7 @@ sni = localhost
 /// A program that processes HTTP requests stays behind dormouse, as the result says: it still knows the
 /// client's address, the port, and with HAProxy HTTP/2.
 fn stays_behind(
-    old: &FormerProgram<'_>,
+    old: &FormerProgram,
     behind: impl Fn(SocketAddr) -> String,
     folder: &Path,
 ) -> String {
@@ -436,7 +434,7 @@ fn stays_behind(
     let at = SocketAddr::new(unused_host(), PLAIN_PORT);
     let page = page.replace("127.0.0.1:8080", &at.to_string());
     std::fs::write(&file, behind(at)).expect("written");
-    let _behind = start(old, &file, at, folder);
+    let _behind = old.start(&file, at, folder);
     let _process = serve(ours(&page, folder), folder);
     let ca = authority().trust().display().to_string();
     let to = format!("a.example:443:{}", old.at);
@@ -484,7 +482,6 @@ frontend f
     let text = with(format!("{at} ssl crt {pem} alpn h2,http/1.1"));
     let old = FormerProgram {
         kind: "haproxy",
-        command: &["haproxy", "-db", "-f", "@"],
         text,
         at,
     };
@@ -517,7 +514,6 @@ http {{
     ));
     let old = FormerProgram {
         kind: "nginx",
-        command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
         at,
     };

@@ -118,7 +118,6 @@ http {{
     );
     let old = FormerProgram {
         kind: "nginx",
-        command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
         at: site.https(),
     };
@@ -162,7 +161,6 @@ backend app
     );
     let old = FormerProgram {
         kind: "haproxy",
-        command: &["haproxy", "-db", "-f", "@"],
         text,
         at: site.https(),
     };
@@ -193,7 +191,6 @@ pem-file = \"{pem}\"
     );
     let old = FormerProgram {
         kind: "hitch",
-        command: &["hitch", "--config=@"],
         text,
         at: site.https(),
     };
@@ -220,7 +217,6 @@ TIMEOUTclose = 0
     );
     let old = FormerProgram {
         kind: "stunnel",
-        command: &["stunnel", "@"],
         text,
         at: site.https(),
     };
