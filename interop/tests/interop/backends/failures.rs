@@ -155,12 +155,7 @@ fn restarts_under_connections() {
         Backend::tcp(SocketAddr::new(host, 0)),
         &settings,
     );
-    let mut old: Vec<_> = (0..20)
-        .map(|_| Peer::saying(scene.address, "echo"))
-        .collect();
-    for peer in &mut old {
-        peer.echo().expect("an echo");
-    }
+    let mut old: Vec<_> = (0..20).map(|_| Peer::echoing(scene.address)).collect();
     backend.stop();
     let backend = Backend::tcp(behind);
     let _new = Peer::echoing(scene.address);

@@ -38,12 +38,7 @@ fn until_status(admin: &Admin, what: &str, is: impl Fn(&Value) -> bool) -> Value
 fn status_shows_processes_and_their_state() {
     requires!(Can::BeDormouse);
     let (scene, admin) = scene(2);
-    let mut peers: Vec<Peer> = (0..5)
-        .map(|_| Peer::saying(scene.address, "echo"))
-        .collect();
-    for peer in &mut peers {
-        peer.echo().expect("an echo");
-    }
+    let _peers: Vec<Peer> = (0..5).map(|_| Peer::echoing(scene.address)).collect();
     let status = until_status(&admin, "five connections at rest", |status| {
         status["connections"]["at_rest"] == 5
     });

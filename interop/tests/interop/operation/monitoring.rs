@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::Scene;
-use dormouse_interop::terminator::Can;
+use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
@@ -16,16 +16,19 @@ use serde_json::Value;
 
 const ADMIN_PORT: u16 = 9901;
 
-/// A scene with a metrics address.
+/// A scene of two workers with a metrics address.
 fn scene() -> (Scene, SocketAddr) {
-    let mut admin = None;
+    scene_with(|settings| settings.workers = 2)
+}
+
+fn scene_with(change: impl FnOnce(&mut Settings)) -> (Scene, SocketAddr) {
+    let admin = |host| SocketAddr::new(host, ADMIN_PORT);
     let scene = Scene::with(|settings| {
-        let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
-        settings.option("metrics", &address.to_string());
-        settings.workers = 2;
-        admin = Some(address);
+        settings.option("metrics", &admin(settings.listen.ip()).to_string());
+        change(settings);
     });
-    (scene, admin.expect("an address"))
+    let address = admin(scene.address.ip());
+    (scene, address)
 }
 
 /// Peers that echo when all are connected: none has a session to resume.
@@ -224,15 +227,10 @@ fn counters_match_what_has_happened() {
 
 /// A scene with a route named `shop`, and its metrics address.
 fn shop() -> (Scene, String) {
-    let mut admin = None;
-    let scene = Scene::with(|settings| {
-        let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
-        settings.option("metrics", &address.to_string());
+    let (scene, admin) = scene_with(|settings| {
         settings.option("name", "shop");
-        admin = Some(address);
     });
-    let url = format!("http://{}/metrics", admin.expect("an address"));
-    (scene, url)
+    (scene, format!("http://{admin}/metrics"))
 }
 
 /// Traffic is counted for the route, by its name, and for the backend.
@@ -365,15 +363,10 @@ fn the_dashboard_uses_existing_metrics() {
 #[test]
 fn a_browser_shows_the_status_page() {
     requires!(Can::BeDormouse, "chromium", "curl");
-    let mut admin = None;
-    let scene = Scene::with(|settings| {
-        let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
-        settings.option("metrics", &address.to_string());
+    let (scene, admin) = scene_with(|settings| {
         settings.option("name", "shop");
         settings.workers = 2;
-        admin = Some(address);
     });
-    let admin = admin.expect("an address");
     let _peers = peers(&scene, 7);
     let url = format!("http://{admin}/");
     wait::until_true("seven connections at rest", || {
