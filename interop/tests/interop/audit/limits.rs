@@ -1,8 +1,7 @@
 //! The exit status of an audit, by its findings and thresholds.
 
-use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::scene::Scene;
@@ -12,12 +11,18 @@ use dormouse_interop::web::Web;
 use super::offered::NODE;
 use super::{Started, until_listening, unused_port};
 
-/// Asserts this exit status, and output on standard error. Returns that output.
+/// Asserts this exit status of an audit of a server. Returns its output on standard error.
 fn ends(expected: i32, words: &[&str]) -> String {
+    audit_ends(
+        expected,
+        &[&["server", "-q", "--quick"][..], words].concat(),
+    )
+}
+
+fn audit_ends(expected: i32, words: &[&str]) -> String {
     let output = Command::new(tools::dormouse())
-        .args(["audit", "server"])
+        .arg("audit")
         .args(words)
-        .args(["-q", "--quick"])
         .output()
         .expect("the audit starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -137,14 +142,9 @@ fn bytes_per_connection() {
 fn a_client_that_must_resume() {
     requires!("curl");
     let run = |expected: i32, least: &str, script: &str| {
-        let output = Command::new(tools::dormouse())
-            .args(["audit", "client", "-q", "--fail-on", "never"])
-            .args(["--min-resumed", least, "--", "sh", "-c", script])
-            .output()
-            .expect("the audit starts");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(expected), "{script}: {said}");
-        said
+        let usual = ["client", "-q", "--fail-on", "never"];
+        let client = ["--min-resumed", least, "--", "sh", "-c", script];
+        audit_ends(expected, &[&usual[..], &client].concat())
     };
     let anew = "curl -sS $DORMOUSE_URL $DORMOUSE_URL; curl -sS $DORMOUSE_URL";
     run(0, "0", anew);
@@ -159,26 +159,13 @@ fn a_client_that_must_resume() {
 fn results_and_messages_are_separate() {
     let scene = Scene::new();
     let target = scene.address.to_string();
-    let mut child = Command::new(tools::dormouse())
+    let output = Command::new(tools::dormouse())
         .args(["audit", "server", &target, "--insecure", "--quick"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+        .output()
         .expect("the audit starts");
-    let (mut out, mut err) = (String::new(), String::new());
-    child
-        .stdout
-        .take()
-        .expect("a pipe")
-        .read_to_string(&mut out)
-        .expect("text");
-    child
-        .stderr
-        .take()
-        .expect("a pipe")
-        .read_to_string(&mut err)
-        .expect("text");
-    assert_eq!(child.wait().expect("an end").code(), Some(0), "{err}");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(out.starts_with("audit of a server"), "{out}");
     assert!(!out.contains("resuming ..."), "{out}");
     assert!(!err.contains("audit of a server"), "{err}");
