@@ -131,20 +131,7 @@ impl<'a> Session<'a> {
             console.note(note);
             run.note(note);
         }
-        // From now on Ctrl-C is handled, and does not end the process.
-        let interrupts = Interrupts::open();
-        let now = Instant::now();
-        let mut watch = RunMonitor {
-            console,
-            interrupts,
-            interrupted: false,
-            deadline: None,
-            late: false,
-            began: now,
-            next_sample: now,
-            samples: Vec::new(),
-            server_died: None,
-        };
+        let mut watch = RunMonitor::begin(console);
         watch.console.stage("starting", None);
         let mut server = Server::open(&spec.server, &target, &mut || !watch.check_interrupt())?;
         let setup = Setup {
@@ -445,6 +432,22 @@ fn few_descriptors(most: u64, processes: &[i32], connections: u64) -> String {
 }
 
 impl RunMonitor<'_> {
+    /// From now on Ctrl-C is handled, and does not end the process.
+    fn begin(console: &mut dyn Console) -> RunMonitor<'_> {
+        let now = Instant::now();
+        RunMonitor {
+            console,
+            interrupts: Interrupts::open(),
+            interrupted: false,
+            deadline: None,
+            late: false,
+            began: now,
+            next_sample: now,
+            samples: Vec::new(),
+            server_died: None,
+        }
+    }
+
     fn tick(
         &mut self,
         server: Option<&Server>,

@@ -54,47 +54,8 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
             rows.push(row(title, list(names)));
         }
     }
-    let yes_no = [
-        ("compression (DEFLATE, TLS 1.2)", offer.compression),
-        ("secure renegotiation (TLS 1.2)", offer.secure_renegotiation),
-        ("tickets (TLS 1.2)", offer.tickets_12),
-        (
-            "session ids (TLS 1.2, without tickets)",
-            offer.session_ids_12,
-        ),
-        (
-            "asks for a client certificate (TLS 1.2)",
-            offer.client_certificate_asked,
-        ),
-    ];
-    rows.extend(
-        yes_no
-            .into_iter()
-            .filter_map(|(title, answer)| Some(row(title, if answer? { "yes" } else { "no" }))),
-    );
-    if let Some(accepted) = offer.client_renegotiation {
-        let did = if accepted { "accepted" } else { "refused" };
-        let answer = offer.client_renegotiation_answer.as_deref();
-        rows.push(row(
-            "renegotiation begun by the client (TLS 1.2)",
-            format!("{did} ({})", answer.unwrap_or("no details")),
-        ));
-    }
-    let numbers = [
-        ("tickets after a handshake (TLS 1.3)", offer.tickets_13, ""),
-        (
-            "tickets after a resumed one (TLS 1.3)",
-            offer.tickets_13_resumed,
-            "",
-        ),
-        ("lifetime of tickets", offer.ticket_lifetime_s, " s"),
-        ("0-RTT data", offer.early_data_max_bytes, " bytes"),
-    ];
-    rows.extend(
-        numbers
-            .into_iter()
-            .filter_map(|(title, number, unit)| Some(row(title, format!("{}{unit}", number?)))),
-    );
+    rows.extend(yes_or_no(offer));
+    rows.extend(numbers(offer));
     for certificate in &offer.chain {
         let days = certificate.left_s() / 86_400;
         let text = format!(
@@ -110,6 +71,52 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
             .map(|(what, why)| missing(what.replace('_', " "), why)),
     );
     rows
+}
+
+fn yes_or_no(offer: &Offer) -> Vec<Row> {
+    let answers = [
+        ("compression (DEFLATE, TLS 1.2)", offer.compression),
+        ("secure renegotiation (TLS 1.2)", offer.secure_renegotiation),
+        ("tickets (TLS 1.2)", offer.tickets_12),
+        (
+            "session ids (TLS 1.2, without tickets)",
+            offer.session_ids_12,
+        ),
+        (
+            "asks for a client certificate (TLS 1.2)",
+            offer.client_certificate_asked,
+        ),
+    ];
+    let row_of = |(title, answer): (&str, Option<bool>)| {
+        Some(row(title, if answer? { "yes" } else { "no" }))
+    };
+    let mut rows: Vec<Row> = answers.into_iter().filter_map(row_of).collect();
+    if let Some(accepted) = offer.client_renegotiation {
+        let did = if accepted { "accepted" } else { "refused" };
+        let answer = offer.client_renegotiation_answer.as_deref();
+        rows.push(row(
+            "renegotiation begun by the client (TLS 1.2)",
+            format!("{did} ({})", answer.unwrap_or("no details")),
+        ));
+    }
+    rows
+}
+
+fn numbers(offer: &Offer) -> Vec<Row> {
+    let numbers = [
+        ("tickets after a handshake (TLS 1.3)", offer.tickets_13, ""),
+        (
+            "tickets after a resumed one (TLS 1.3)",
+            offer.tickets_13_resumed,
+            "",
+        ),
+        ("lifetime of tickets", offer.ticket_lifetime_s, " s"),
+        ("0-RTT data", offer.early_data_max_bytes, " bytes"),
+    ];
+    let rows = numbers
+        .into_iter()
+        .filter_map(|(title, number, unit)| Some(row(title, format!("{}{unit}", number?))));
+    rows.collect()
 }
 
 fn flights(server: &ServerFigures) -> Vec<Row> {

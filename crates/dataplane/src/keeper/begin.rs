@@ -20,7 +20,7 @@ use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
-use dormouse_routes::route;
+use dormouse_routes::route::{self, Route};
 use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
@@ -96,10 +96,7 @@ pub(crate) fn begin<I: Io>(
         .map_err(io::Error::other)?;
     let traffic = descriptors.traffic.unwrap_or_default();
     let traffic = Traffic::adopt(Fd(traffic), share.workers, handover.worker);
-    let mut routes = route::without_contexts(&handover.config, &backends);
-    let origins = origin::of_worker(&handover)?;
-    routes.extend(route::originations(&handover.config, origins));
-    let mut routes = route::by_number(routes, &handover.numbers, &handover.config);
+    let mut routes = without_contexts(&handover, &backends)?;
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions.clone());
@@ -140,6 +137,18 @@ pub(crate) fn begin<I: Io>(
     };
     let worker = Worker::adopt(inheritance, io)?;
     Ok((worker, bounds))
+}
+
+/// Creates the routes, by number. Their TLS contexts follow.
+fn without_contexts(handover: &Handover, backends: &Backends) -> io::Result<Vec<Route>> {
+    let origins = origin::of_worker(handover)?;
+    let mut routes = route::without_contexts(&handover.config, backends);
+    routes.extend(route::originations(&handover.config, origins));
+    Ok(route::by_number(
+        routes,
+        &handover.numbers,
+        &handover.config,
+    ))
 }
 
 /// Opens the connection log. Log entries of a binary with another layout are not used: then there is no

@@ -48,18 +48,11 @@ pub(crate) fn keep(
         while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
         std::thread::sleep(delay);
     }
-    let (handover, board_fd) = (args.handover.fd(), args.board.fd());
     let born_ms = process::monotonic_ms();
-    // The child inherits the worker's name; then this process takes its own.
-    name_process("worker", part.worker);
-    let Bounds { sandbox, unix } = part.bounds;
-    let confine = move || child::confine(Role::WorkersFirstThread { unix }, sandbox);
-    let work = move |first| begin::work(handover, board_fd, set_logs, first);
-    let child = match process::share_table("worker", confine, work) {
+    let child = match start_worker(&args, part, set_logs) {
         Ok(child) => child,
         Err(e) => return fail("start a worker", &e),
     };
-    name_process("keeper", part.worker);
     let mut orphaned = Orphaned::new(board, part, args.ends_ms);
     let ended = match watch(
         child,
@@ -121,6 +114,18 @@ fn prepare(part: &KeeperPart) -> io::Result<Header> {
     // This signal only wakes the process. A change of user resets the setting, so it comes afterwards.
     process::signal_with_parent(Signal::User2)?;
     Header::open(Fd(part.slots)).map_err(io::Error::other)
+}
+
+fn start_worker(args: &KeeperArgs, part: &KeeperPart, set_logs: fn(&Log)) -> io::Result<Pid> {
+    let (handover, board) = (args.handover.fd(), args.board.fd());
+    // The child inherits the worker's name; then this process takes its own.
+    name_process("worker", part.worker);
+    let Bounds { sandbox, unix } = part.bounds;
+    let confine = move || child::confine(Role::WorkersFirstThread { unix }, sandbox);
+    let work = move |first| begin::work(handover, board, set_logs, first);
+    let child = process::share_table("worker", confine, work)?;
+    name_process("keeper", part.worker);
+    Ok(child)
 }
 
 /// Waits for the worker's end, and kills the worker if it hangs. The worker is not reaped here, but

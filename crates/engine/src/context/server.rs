@@ -104,6 +104,20 @@ impl ServerSettings {
     }
 }
 
+/// Sets what is the same for all servers. Without tickets, no session is stored.
+fn set_fixed(config: &mut ServerConfig) {
+    config.enable_secret_extraction = true;
+    // No data structure of rustls grows with the number of sessions.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    // Both features stay off. 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would
+    // make the sequence number at rest depend on the backend.
+    config.max_early_data_size = 0;
+    config.send_half_rtt_data = false;
+    config.cert_compressors = Vec::new();
+    config.cert_decompressors = Vec::new();
+}
+
 /// State shared by all connections of a server. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ServerContext {
@@ -156,17 +170,7 @@ impl ServerContext {
             log: settings.secret_log,
         });
         config.require_ems |= settings.exporter;
-        config.enable_secret_extraction = true;
-        // No data structure of rustls grows with the number of sessions.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        // Both features stay off. 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would
-        // make the sequence number at rest depend on the backend.
-        config.max_early_data_size = 0;
-        config.send_half_rtt_data = false;
-        config.cert_compressors = Vec::new();
-        config.cert_decompressors = Vec::new();
-
+        set_fixed(&mut config);
         let ticketer = match settings.tickets {
             None => None,
             Some(tickets) => {
