@@ -5,7 +5,7 @@
 //! previous one has written its last lines, so no line is split between two files.
 
 use crate::error::{ServeError, system};
-use crate::helper_process::HelperProcess;
+use crate::helper_process::{HelperProcess, start_due};
 use crate::syslog::SyslogSocket;
 use crate::tokens;
 use dormouse_config::{Config, LogTarget};
@@ -161,16 +161,8 @@ impl LogWriter {
         let Some(file) = self.file.as_ref().filter(|_| !sources.is_empty()) else {
             return;
         };
-        match start(file, sources, config, poller) {
-            Ok(process) => {
-                self.process = Some(process);
-                self.restart.started();
-            }
-            Err(error) => {
-                tracing::error!(process = "log-writer", %error, "helper process start failed");
-                self.restart.failed();
-            }
-        }
+        let start = || start(file, sources, config, poller);
+        self.process = start_due("log-writer", &mut self.restart, start);
     }
 
     /// Processes a report of lost lines.

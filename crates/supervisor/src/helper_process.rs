@@ -1,7 +1,7 @@
 //! Main's side of a helper process: its start, its channel, its end.
 
 use dormouse_handover::message;
-use dormouse_helpers::helper::{self, Privileges};
+use dormouse_helpers::helper::{self, Privileges, RestartTimer};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::signal::Signal;
@@ -9,6 +9,25 @@ use dormouse_reactor::{Fd, OnExec, socket};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+
+/// Starts a helper that is due to start. `None`: it could not be started; `restart` has the time of the next attempt.
+pub(crate) fn start_due(
+    name: &str,
+    restart: &mut RestartTimer,
+    start: impl FnOnce() -> io::Result<HelperProcess>,
+) -> Option<HelperProcess> {
+    match start() {
+        Ok(process) => {
+            restart.started();
+            Some(process)
+        }
+        Err(error) => {
+            tracing::error!(process = name, %error, "helper process start failed");
+            restart.failed();
+            None
+        }
+    }
+}
 
 /// A running helper process, and main's end of its channel.
 pub(crate) struct HelperProcess {

@@ -3,7 +3,7 @@
 //!
 //! A changed configuration starts another process. The previous one serves its remaining clients.
 
-use crate::helper_process::HelperProcess;
+use crate::helper_process::{HelperProcess, start_due};
 use crate::serving::Serving;
 use crate::tokens;
 use dormouse_config::Config;
@@ -72,17 +72,9 @@ impl RedirectProcess {
             && self.process.is_none()
             && let Some(task) = &self.task
         {
-            match start(task, &serving.edition.config, poller) {
-                Ok(process) => {
-                    self.process = Some(process);
-                    self.restart.started();
-                    self.sent = 0;
-                }
-                Err(error) => {
-                    tracing::error!(process = "redirect", %error, "helper process start failed");
-                    self.restart.failed();
-                }
-            }
+            let start = || start(task, &serving.edition.config, poller);
+            self.process = start_due("redirect", &mut self.restart, start);
+            self.sent = 0;
         }
         None
     }

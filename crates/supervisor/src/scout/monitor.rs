@@ -7,7 +7,7 @@
 use super::process::start;
 use super::task::task;
 use crate::edition::{Edition, addresses};
-use crate::helper_process::HelperProcess;
+use crate::helper_process::{HelperProcess, start_due};
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config as config;
@@ -67,16 +67,8 @@ impl BackendMonitor {
         if !self.restart.take_due() || self.scout.is_some() || self.task.is_empty() {
             return;
         }
-        match start(&self.task, &edition.config, poller, tokens::MONITOR) {
-            Ok(scout) => {
-                self.scout = Some(scout);
-                self.restart.started();
-            }
-            Err(error) => {
-                tracing::error!(process = "scout", %error, "helper process start failed");
-                self.restart.failed();
-            }
-        }
+        let start = || start(&self.task, &edition.config, poller, tokens::MONITOR);
+        self.scout = start_due("scout", &mut self.restart, start);
     }
 
     /// Takes over another edition, or changed addresses. Returns the previous scout if it was ended.
