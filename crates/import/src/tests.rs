@@ -27,6 +27,11 @@ fn import(program: Program, text: &str) -> Result<ImportedConfig, ImportError> {
     Ok(draft.finish("there.conf"))
 }
 
+/// Returns the result of a valid file.
+fn converted(program: Program, text: &str) -> String {
+    import(program, text).expect("a valid configuration").text
+}
+
 /// Returns the number of errors that `dormouse check` would report.
 fn errors(page: &str) -> usize {
     config::judge(page, Path::new("dormouse.toml"), &Machine::read()).errors()
@@ -67,11 +72,11 @@ fn quotes_cannot_end_their_comment() {
         let text = format!(
             "listen l\n  bind 127.0.0.1:{hostile}4 ssl crt a.pem\n  server s 127.0.0.1:1\n  what{hostile} ever\n"
         );
-        let page = import(Program::Haproxy, &text).expect("a valid configuration");
-        assert!(page.text.contains("127.0.0.1:\\"), "{}", page.text);
-        assert!(!page.text.contains(hostile), "{:?}", page.text);
-        let said = config::judge(&page.text, Path::new("dormouse.toml"), &Machine::read());
-        assert!(!said.render(false).contains("TOML"), "{}", page.text);
+        let page = converted(Program::Haproxy, &text);
+        assert!(page.contains("127.0.0.1:\\"), "{page}");
+        assert!(!page.contains(hostile), "{page:?}");
+        let said = config::judge(&page, Path::new("dormouse.toml"), &Machine::read());
+        assert!(!said.render(false).contains("TOML"), "{page}");
     }
 }
 
@@ -214,9 +219,7 @@ fn converts_included_files() {
 #[test]
 fn quoted_text_stays_quoted() {
     let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
-    let page = import(Program::Hitch, text)
-        .expect("a valid configuration")
-        .text;
+    let page = converted(Program::Hitch, text);
     assert!(
         page.contains(r#"certificates = "/a\\b\u0001.pem""#),
         "{page}"
@@ -253,7 +256,7 @@ backend b
  source 10.0.0.9
  server a 10.0.0.1:1883
 ";
-    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    let page = converted(Program::Haproxy, text);
     let reported = [
         "line 2: frobnicate on",
         "line 5: option frobnicate",
@@ -261,7 +264,7 @@ backend b
         "line 10: stick on src",
         "line 12: source",
     ];
-    assert_reported(&page.text, &reported, &["(line 6)", "(line 11)"]);
+    assert_reported(&page, &reported, &["(line 6)", "(line 11)"]);
 }
 
 /// A route has one setting for all its backends. HAProxy's servers may differ, and then some would not understand Dormouse.
@@ -269,8 +272,7 @@ backend b
 fn servers_of_haproxy_that_differ_are_things_to_do() {
     let of_servers = |servers: &str| {
         let text = format!("listen l\n bind :8883 ssl crt a.pem\n{servers}");
-        let page = import(Program::Haproxy, &text).expect("a valid configuration");
-        page.text
+        converted(Program::Haproxy, &text)
     };
     for (second, differs_in) in [
         ("ssl verify required", Some("differ in ssl, verify,")),
@@ -310,9 +312,9 @@ fn tls_to_servers_of_a_passed_through_frontend_is_reported() {
  use-server a if { req.ssl_sni a.example }
  server a 10.0.0.1:443 ssl verify none
 ";
-    let page = import(Program::Haproxy, text).expect("a valid configuration");
-    assert!(page.text.contains("pass_through"), "{}", page.text);
-    assert_reported(&page.text, &["line 6: server a with ssl"], &[]);
+    let page = converted(Program::Haproxy, text);
+    assert!(page.contains("pass_through"), "{page}");
+    assert_reported(&page, &["line 6: server a with ssl"], &[]);
 }
 
 /// Linux sends IPv4 clients to a listener of `::`, unless it is for IPv6 only or another has the IPv4 address.
@@ -346,7 +348,7 @@ fn listeners_of_both_families_stay_so() {
         (stunnel(":::443"), &[":443"]),
         (stunnel("443"), &["0.0.0.0:443"]),
     ] {
-        let page = import(program, &text).expect("a valid configuration").text;
+        let page = converted(program, &text);
         let found = page
             .lines()
             .filter_map(|line| line.strip_prefix("listen = "));
@@ -376,21 +378,20 @@ CAfile = pinned.pem
 fn a_client_of_stunnel_that_takes_servers_in_turn_is_reported() {
     let text = "[s]\nclient = yes\naccept = 127.0.0.1:80\nconnect = a.example:443\nconnect = b.example:443\n\
                 verifyChain = yes\nfailover = rr\n";
-    let page = import(Program::Stunnel, text).expect("a valid configuration");
-    assert_reported(&page.text, &["line 7: failover = rr"], &[]);
-    let page =
-        import(Program::Stunnel, &text.replace("rr", "prio")).expect("a valid configuration");
-    assert!(!page.text.contains("failover"), "{}", page.text);
+    let page = converted(Program::Stunnel, text);
+    assert_reported(&page, &["line 7: failover = rr"], &[]);
+    let page = converted(Program::Stunnel, &text.replace("rr", "prio"));
+    assert!(!page.contains("failover"), "{page}");
 }
 
 #[test]
 fn a_certificate_that_stunnel_requires_without_verifying_it_is_reported() {
     let text = "[s]\naccept = 443\nconnect = 80\ncert = a.pem\nrequireCert = yes\n";
-    let page = import(Program::Stunnel, text).expect("a valid configuration");
-    assert_reported(&page.text, &["line 5: requireCert = yes"], &[]);
+    let page = converted(Program::Stunnel, text);
+    assert_reported(&page, &["line 5: requireCert = yes"], &[]);
     let verified = format!("{text}verifyChain = yes\nCAfile = ca.pem\n");
-    let page = import(Program::Stunnel, &verified).expect("a valid configuration");
-    assert!(!page.text.contains("requireCert"), "{}", page.text);
+    let page = converted(Program::Stunnel, &verified);
+    assert!(!page.contains("requireCert"), "{page}");
 }
 
 #[test]
@@ -414,7 +415,7 @@ http {
  }
 }
 ";
-    let page = import(Program::Nginx, text).expect("a valid configuration");
+    let page = converted(Program::Nginx, text);
     let reported = [
         "line 1: frobnicate",
         "line 3: proxy_upload_rate",
@@ -423,7 +424,7 @@ http {
         "line 15: listen 443 quic",
     ];
     let to_do = ["(line 5)", "(line 9)", "(line 11)"];
-    assert_reported(&page.text, &reported, &to_do);
+    assert_reported(&page, &reported, &to_do);
 }
 
 #[test]
@@ -437,9 +438,9 @@ fn half_close_of_nginx_is_converted() {
         ("proxy_half_close on;", false),
         ("proxy_half_close off; proxy_ssl on;", false),
     ] {
-        let page = import(Program::Nginx, &text(lines)).expect("a valid configuration");
-        assert_eq!(page.text.contains(off), is_off, "{}", page.text);
-        assert!(!page.text.contains("no equivalent"), "{}", page.text);
+        let page = converted(Program::Nginx, &text(lines));
+        assert_eq!(page.contains(off), is_off, "{page}");
+        assert!(!page.contains("no equivalent"), "{page}");
     }
 }
 
@@ -449,16 +450,14 @@ fn rules_that_accept_before_others_refuse_are_not_lost() {
     let haproxy = |rules: &str| {
         let text =
             format!("listen l\n bind :8883 ssl crt a.pem\n{rules}\n server a 10.0.0.1:1883\n");
-        let page = import(Program::Haproxy, &text).expect("a valid configuration");
-        page.text
+        converted(Program::Haproxy, &text)
     };
     let nginx = |rules: &str| {
         let text = format!(
             "stream {{ server {{ listen 8883 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
              proxy_pass 10.0.0.1:1883; {rules} }} }}"
         );
-        let page = import(Program::Nginx, &text).expect("a valid configuration");
-        page.text
+        converted(Program::Nginx, &text)
     };
     let accept = " tcp-request connection accept if { src 10.0.0.1 }\n tcp-request connection";
     for (page, is_to_do) in [
@@ -493,16 +492,16 @@ fn other_choices_of_a_backend_are_things_to_do() {
     let text = "frontend f\n bind :443\n tcp-request inspect-delay 5s
  use_backend mail if { req.ssl_sni -m reg ^mail[0-9]+ }\n default_backend web
 backend mail\n server a 10.0.0.1:443\nbackend web\n server b 10.0.0.2:443\n";
-    let page = import(Program::Haproxy, text).expect("a valid configuration");
-    assert_reported(&page.text, &[], &["(line 4)"]);
+    let page = converted(Program::Haproxy, text);
+    assert_reported(&page, &[], &["(line 4)"]);
     let text = "stream {
  server { listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.1:1; }
  server { listen 443 ssl; server_name ~^x; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.2:1; }
  server { listen 443 ssl; server_name a.example ~^y; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.3:1; }
 }
 ";
-    let page = import(Program::Nginx, text).expect("a valid configuration");
-    assert_reported(&page.text, &[], &["(line 3)", "(line 4)"]);
+    let page = converted(Program::Nginx, text);
+    assert_reported(&page, &[], &["(line 3)", "(line 4)"]);
 }
 
 #[test]
@@ -514,15 +513,11 @@ frontend = {
 }
 frobnicate = on
 ";
-    let page = import(Program::Hitch, text).expect("a valid configuration");
+    let page = converted(Program::Hitch, text);
     let reported = ["line 4: frobnicate", "line 6: frobnicate"];
-    assert_reported(&page.text, &reported, &[]);
+    assert_reported(&page, &reported, &[]);
     // The backend is hitch's default.
-    assert!(
-        page.text.contains("to = \"127.0.0.1:8000\""),
-        "{}",
-        page.text
-    );
+    assert!(page.contains("to = \"127.0.0.1:8000\""), "{page}");
 }
 
 /// A list with keywords cannot be converted; the list for the other version is.
@@ -533,9 +528,9 @@ frontend = \"[*]:8443\"
 ciphers = \"EECDH+AESGCM\"
 ciphersuites = \"TLS_AES_256_GCM_SHA384\"
 ";
-    let page = import(Program::Hitch, text).expect("a valid configuration");
-    assert_reported(&page.text, &["line 3: ciphers"], &[]);
-    let suites = page.text.lines().find(|line| line.starts_with("suites"));
+    let page = converted(Program::Hitch, text);
+    assert_reported(&page, &["line 3: ciphers"], &[]);
+    let suites = page.lines().find(|line| line.starts_with("suites"));
     let suites = suites.expect("the suites of TLS 1.3 are set");
     assert!(suites.contains("TLS_AES_256") && !suites.contains("TLS_AES_128"));
     assert!(suites.contains("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
@@ -553,20 +548,12 @@ TIMEOUTidle = 600
 accept = 1002
 connect = 2002
 ";
-    let page = import(Program::Stunnel, text).expect("a valid configuration");
-    assert!(
-        page.text.contains("idle_timeout = \"12h\""),
-        "{}",
-        page.text
-    );
-    assert_reported(&page.text, &["line 5: TIMEOUTidle"], &[]);
+    let page = converted(Program::Stunnel, text);
+    assert!(page.contains("idle_timeout = \"12h\""), "{page}");
+    assert_reported(&page, &["line 5: TIMEOUTidle"], &[]);
     let (one, _) = text.split_once("[long]").expect("two services");
-    let page = import(Program::Stunnel, one).expect("a valid configuration");
-    assert!(
-        page.text.contains("idle_timeout = \"10m\""),
-        "{}",
-        page.text
-    );
+    let page = converted(Program::Stunnel, one);
+    assert!(page.contains("idle_timeout = \"10m\""), "{page}");
 }
 
 /// Without a route of its own, a refused name would reach the server for all other names.
@@ -599,12 +586,9 @@ fn the_end_of_a_name_matches_the_whole_name_too_unless_it_begins_with_a_dot() {
              use_backend b if {{ {condition} }}\n default_backend c\n\
              backend b\n server s 10.0.0.1:443\nbackend c\n server s 10.0.0.2:443\n"
         );
-        let page = import(Program::Haproxy, &text).expect("a valid configuration");
-        assert_reported(&page.text, &["line 5: *.a.test"], &[]);
-        let names = page
-            .text
-            .lines()
-            .find(|line| line.starts_with("server_names"));
+        let page = converted(Program::Haproxy, &text);
+        assert_reported(&page, &["line 5: *.a.test"], &[]);
+        let names = page.lines().find(|line| line.starts_with("server_names"));
         names.expect("names").to_owned()
     };
     let both = "server_names = [\"a.test\", \"*.a.test\"]";

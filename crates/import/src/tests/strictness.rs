@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn parts_that_stay_behind_have_addresses_of_their_own() {
     let addresses = |program, text: &str| {
-        let page = import(program, text).expect("a valid configuration").text;
+        let page = converted(program, text);
         let found = page.lines().filter_map(|line| line.strip_prefix("to = "));
         found.map(str::to_owned).collect::<Vec<_>>()
     };
@@ -47,9 +47,7 @@ fn names_of_the_default_server_are_not_left_to_a_wildcard() {
  server { listen 443 ssl; server_name *.a.test; proxy_pass 10.0.0.2:1; }
 }
 ";
-    let page = import(Program::Nginx, text)
-        .expect("a valid configuration")
-        .text;
+    let page = converted(Program::Nginx, text);
     let (before, _) = page
         .split_once("server_names = [\"*.a.test\"]")
         .expect("the wildcard");
@@ -71,9 +69,7 @@ fn names_of_the_default_server_are_not_left_to_a_wildcard() {
         .expect("the end")
         .to_owned()
         + other;
-    let page = import(Program::Nginx, &text)
-        .expect("a valid configuration")
-        .text;
+    let page = converted(Program::Nginx, &text);
     let all = "server_names = [\"www.a.test\", \"other.test\", \"b.test\", \"*.b.test\"]";
     assert!(page.contains(all), "{page}");
 }
@@ -86,8 +82,8 @@ fn facts_about_tls_around_the_servers_of_nginx_are_things_to_do() {
             "http {{ {around} server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
              root /x; {inside} }} }}"
         );
-        let page = import(Program::Nginx, &text).expect("a valid configuration");
-        page.text.contains("nginx has no TLS facts")
+        let page = converted(Program::Nginx, &text);
+        page.contains("nginx has no TLS facts")
     };
     assert!(with("map $ssl_client_s_dn $ok { default 0; }", ""));
     assert!(with("", "add_header x ${scheme};"));
@@ -140,13 +136,9 @@ fn options_of_a_certificate_and_unknown_words_of_a_bind_are_reported() {
         "listen l\n bind :443 ssl crt-list {} frobnicate no-sslv3\n server a 10.0.0.1:80\n",
         at("list").display()
     );
-    let page = import(Program::Haproxy, &text).expect("a valid configuration");
-    assert_reported(
-        &page.text,
-        &["frobnicate", "list:3: [alpn h2]"],
-        &["list:2)"],
-    );
-    assert!(!page.text.contains("no-sslv3"), "{}", page.text);
+    let page = converted(Program::Haproxy, &text);
+    assert_reported(&page, &["frobnicate", "list:3: [alpn h2]"], &["list:2)"]);
+    assert!(!page.contains("no-sslv3"), "{page}");
 }
 
 #[test]
@@ -156,16 +148,14 @@ fn options_of_stunnel_that_switch_versions_off_are_converted() {
         ("NO_TLSv1_2", "min_version = \"1.3\""),
         ("NO_TLSv1_3", "max_version = \"1.2\""),
     ] {
-        let page = import(Program::Stunnel, &format!("{text}options = {option}\n"));
-        let page = page.expect("a valid configuration").text;
+        let page = converted(Program::Stunnel, &format!("{text}options = {option}\n"));
         assert!(page.contains(version), "{page}");
     }
     // The case of keys does not matter.
-    let page = import(
+    let page = converted(
         Program::Stunnel,
         &format!("{text}SSLVERSIONMIN = TLSv1.3\n"),
     );
-    let page = page.expect("a valid configuration").text;
     assert!(page.contains("min_version = \"1.3\""), "{page}");
 }
 
@@ -175,9 +165,7 @@ fn certificates_of_a_frontend_of_hitch_replace_those_of_all() {
         let text = format!(
             "pem-file = \"all.pem\"\nfrontend = {{\n port = \"1\"\n pem-file = \"own.pem\"\n {own}\n}}\n"
         );
-        let page = import(Program::Hitch, &text)
-            .expect("a valid configuration")
-            .text;
+        let page = converted(Program::Hitch, &text);
         page.contains("all.pem")
     };
     assert!(!certificates(""));
@@ -188,8 +176,7 @@ fn certificates_of_a_frontend_of_hitch_replace_those_of_all() {
 fn a_higher_security_level_of_stunnel_is_a_remark() {
     let page = |level: &str| {
         let text = "[s]\naccept = 443\nconnect = 80\ncert = a.pem\nsecurityLevel = ";
-        let page = import(Program::Stunnel, &format!("{text}{level}\n"));
-        page.expect("a valid configuration").text
+        converted(Program::Stunnel, &format!("{text}{level}\n"))
     };
     assert!(!page("2").contains("securityLevel"), "{}", page("2"));
     let higher = page("3");
@@ -205,9 +192,7 @@ fn clients_of_stunnel_need_a_certificate_as_before() {
     let how = |lines: &str| {
         let text =
             format!("[s]\naccept = 443\nconnect = 80\ncert = a.pem\nCAfile = ca.pem\n{lines}\n");
-        let page = import(Program::Stunnel, &text)
-            .expect("a valid configuration")
-            .text;
+        let page = converted(Program::Stunnel, &text);
         let found = page
             .lines()
             .find_map(|line| line.strip_prefix("client_certificates = "));
@@ -315,9 +300,7 @@ frontend f from two
 backend b
  server s 10.0.0.1:80
 ";
-    let page = import(Program::Haproxy, text)
-        .expect("a valid configuration")
-        .text;
+    let page = converted(Program::Haproxy, text);
     assert!(
         page.contains("HAProxy stays behind") && page.contains("has no TLS facts"),
         "{page}"
@@ -331,9 +314,7 @@ fn commands_to_openssl_are_converted_or_reported() {
  ssl_conf_command Options PrioritizeChaCha;
 } }
 ";
-    let page = import(Program::Nginx, text)
-        .expect("a valid configuration")
-        .text;
+    let page = converted(Program::Nginx, text);
     assert!(page.contains("min_version = \"1.3\""), "{page}");
     assert_reported(&page, &["line 3: ssl_conf_command Options"], &[]);
 }
@@ -347,9 +328,7 @@ fn a_map_without_hostnames_has_no_wildcards() {
  \"\" 10.0.0.3:1; default 10.0.0.2:1; }}
  server {{ listen 443; ssl_preread on; proxy_pass $up; }} }}"
         );
-        import(Program::Nginx, &text)
-            .expect("a valid configuration")
-            .text
+        converted(Program::Nginx, &text)
     };
     let page = of_map("");
     assert!(page.contains("server_names = [\"b.test\"]"), "{page}");
@@ -366,9 +345,7 @@ fn a_second_file_of_authorities_of_nginx_is_reported() {
 } }
 ";
     let reported = |text: &str| {
-        let page = import(Program::Nginx, text)
-            .expect("a valid configuration")
-            .text;
+        let page = converted(Program::Nginx, text);
         page.contains("line 3: ssl_trusted_certificate")
     };
     assert!(reported(text));
@@ -415,9 +392,7 @@ fn haproxy_stays_for_everything_that_it_does_with_requests() {
         let text = format!(
             "listen l\n mode http\n bind :443 ssl crt a.pem\n {line}\n server a 10.0.0.1:80\n"
         );
-        let page = import(Program::Haproxy, &text)
-            .expect("a valid configuration")
-            .text;
+        let page = converted(Program::Haproxy, &text);
         assert!(page.contains("HAProxy stays behind"), "{page}");
     }
 }
@@ -451,12 +426,10 @@ fn clients_that_offer_other_protocols_are_reported() {
     let haproxy = |bind: &str, more: &str| {
         let text =
             format!("listen l\n bind :443 ssl crt a.pem {bind}\n{more} server a 10.0.0.1:80\n");
-        import(Program::Haproxy, &text)
-            .expect("a valid configuration")
-            .text
+        converted(Program::Haproxy, &text)
     };
     let hitch = "pem-file = \"a.pem\"\nfrontend = \"[*]:443\"\nalpn-protos = \"h2, http/1.1\"\n";
-    let hitch = import(Program::Hitch, hitch).expect("a valid configuration");
+    let hitch = converted(Program::Hitch, hitch);
     for (page, has_alpn) in [
         (haproxy("alpn mqtt", ""), true),
         (haproxy("", ""), false),
@@ -466,7 +439,7 @@ fn clients_that_offer_other_protocols_are_reported() {
         ),
         // Then nothing is left of it.
         (haproxy("alpn h2,http/1.1", " mode http\n"), false),
-        (hitch.text, true),
+        (hitch, true),
     ] {
         assert_eq!(page.contains("\nalpn = "), has_alpn, "{page}");
         assert_eq!(page.contains("offers only other"), has_alpn, "{page}");
