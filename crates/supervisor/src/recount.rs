@@ -9,7 +9,7 @@ use dormouse_reactor::process;
 use dormouse_tables::counters::{Count, Kind};
 
 /// Time for the workers to stop counting. Main does not wait longer for one that hangs or dies again and again: meanwhile
-/// nobody is counted.
+/// no client is counted.
 const WAIT_MS: u64 = 5_000;
 
 /// Time after the end of a recount in which a worker may die before it has counted again.

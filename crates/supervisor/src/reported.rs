@@ -60,7 +60,7 @@ fn certificates(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
     reported
 }
 
-/// Cuts a text, so that a message has room for all paths and names.
+/// Shortens a path or name, so that all of them fit into a message.
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 120;
     text.chars().take(CHARACTERS_MAX).collect()

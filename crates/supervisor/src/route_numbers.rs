@@ -2,8 +2,8 @@
 //!
 //! A route that shares an address with a previous route is the same route, and keeps its number. If
 //! several routes share the address, a common name and protocol take precedence. Any other route gets the
-//! next number, and not soon one that was in use, because connections of a removed route still have it.
-//! They continue without their route; see [`dormouse_routes::route::by_number`].
+//! next number. A number is not reused soon, because connections of a removed route still have it. They
+//! continue without their route; see [`dormouse_routes::route::by_number`].
 
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;

@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Sessions can be made anew, so a damaged file of them stops no start.
+    /// A damaged session file does not prevent a start, because clients get new sessions.
     #[test]
     fn a_damaged_or_foreign_session_file_is_reported_and_not_used() {
         let directory = tempfile::tempdir().expect("a directory");

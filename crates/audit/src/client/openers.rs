@@ -86,8 +86,8 @@ fn is_known(software: Option<&Software>) -> bool {
     software.is_some_and(|found| found.kind != SoftwareKind::Unknown)
 }
 
-/// Returns the process of the tree that holds the socket with these addresses. Its own is not enough: on a busy machine
-/// the port is in use, or was a minute ago, for connections to other servers.
+/// Returns the process of the tree that holds the socket with these addresses. The client's own address is not enough: on a
+/// busy machine its port is in use, or was a minute ago, for connections to other servers.
 fn opener(tree: &ProcessTree, local: SocketAddr, remote: SocketAddr) -> Option<i32> {
     // A socket for both families has an IPv6 form of an IPv4 address.
     let is = |one: SocketAddr, other: SocketAddr| {

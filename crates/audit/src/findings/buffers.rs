@@ -13,10 +13,9 @@ use dormouse_census::{CensusReport, SizeClass};
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// Buffers of a TLS library per connection, one for each direction; more are the program's own.
 const OF_LIBRARY: f64 = 2.5;
-/// Buffers per connection up to which there is one, for one direction.
+/// Maximum buffers per connection if each has one, for one direction.
 const OF_ONE: f64 = 1.5;
-/// Share of the buffers that exist after the handshakes of the first half of the connections, below which they grew for
-/// large records.
+/// Maximum share of the buffers that exist before large records, if the buffers grew for these records.
 const GREW: f64 = 0.1;
 /// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
 const UNFILLED: f64 = 0.5;
@@ -123,8 +122,8 @@ impl<'a> KeptBuffers<'a> {
         }
     }
 
-    /// Whether they came with large records. Resident memory does not tell: in an audit after another one, the buffers lie in
-    /// heap that was there before.
+    /// Whether they came with large records. Resident memory does not show that in an audit after another one, because the
+    /// buffers then lie in heap that the process already had.
     fn grew(&self, memory: &MemoryFigures) -> bool {
         let is_probed = memory.after_large_records_bytes.value().is_some();
         self.classes.first().is_some_and(|class| {

@@ -167,7 +167,7 @@ impl AuditSubject {
         }
     }
 
-    /// Adds to advice that recommends Dormouse that it cannot begin TLS within another protocol.
+    /// Adds to advice for Dormouse that Dormouse cannot begin TLS within another protocol.
     fn for_protocol(&self, advice: String) -> String {
         let is_starttls = self.options.contains(" --starttls ");
         if is_starttls && advice.contains("`dormouse serve`") {

@@ -96,11 +96,11 @@ pub struct MemoryFigures {
     pub growth_collected: Measured<CollectedRounds>,
 }
 
-/// Free memory before the connections, as a share of what they take, up to which a heap counts as fresh.
+/// Maximum free memory of a fresh heap before the connections, as a share of what they take.
 const FREE_SHARE: f64 = 0.25;
 
-/// Processes that hold a connection, per connection, from which each has one of its own; and the connections from which that
-/// is no chance: a server with many processes spreads a few connections among them.
+/// Processes with a connection, per connection, from which each connection counts as having its own process; and the minimum
+/// number of connections, because a server with many processes spreads a few connections among them.
 pub(crate) const OF_EACH: f64 = 0.9;
 const OF_EACH_MIN: u64 = 10;
 

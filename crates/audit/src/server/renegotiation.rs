@@ -2,7 +2,7 @@
 //! 1.2 connection, encrypted like any other record, and reads the answer.
 //!
 //! A server that accepts sends a ServerHello and keeps the connection open. The audit does not finish the second
-//! handshake: an attacker needs no more than that the server starts one.
+//! handshake: an attacker only needs the server to start one.
 //!
 //! The hello must prove that it comes from the same client (RFC 5746 §3.5), with the `verify_data` of the first
 //! handshake's Finished message. A TLS library does not expose that value, so it is decrypted from the recorded bytes:

@@ -1,8 +1,8 @@
 //! Whether clients that connect and say nothing keep other clients from their handshake.
 //!
 //! A server that makes handshakes in the thread that accepts connections, or in a few threads that wait for their client,
-//! answers nobody else meanwhile. So one more silent client after the other connects, and each time the audit sends a
-//! ClientHello of its own. A missing answer counts only if it arrives once the silent clients are gone.
+//! answers no other client meanwhile. So the audit opens more and more silent connections, and after each it sends a
+//! ClientHello on another one. A missing answer counts only if it arrives once the silent clients are gone.
 
 use std::time::{Duration, Instant};
 
