@@ -1,0 +1,133 @@
+//! Orders from main, and the worker's reports to it.
+
+use super::Worker;
+use crate::handshake::challenge::Challenge;
+use crate::io::Io;
+use crate::lifecycle::drain::Drain;
+use crate::lifecycle::stop::Stop;
+use crate::lifecycle::upgrade::Upgrade;
+use dormouse_engine::TicketKeys;
+use dormouse_handover::orders::{Order, WorkerReport};
+use dormouse_reactor::Fd;
+
+impl<I: Io> Worker<I> {
+    pub(super) fn report(&self, report: &WorkerReport) {
+        self.cx.work.io.send_report(self.lifecycle.orders, report);
+    }
+
+    pub(super) fn receive_order(&mut self) {
+        match self.cx.work.io.receive_order(self.lifecycle.orders) {
+            Ok(Some(order)) => self.obey(order),
+            Ok(None) => {}
+            Err(error) => {
+                let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
+                self.end_without_main(&error);
+            }
+        }
+    }
+
+    /// Carries out an order from main.
+    pub(super) fn obey(&mut self, order: Order) {
+        let now_ms = self.cx.work.now_ms;
+        let lifecycle = &mut self.lifecycle;
+        match order {
+            Order::Stop => {
+                lifecycle.drain = None;
+                let grace_ms = self.cx.settings.limits.shutdown_grace_ms;
+                let stop = Stop::new(now_ms, grace_ms);
+                lifecycle.stop.get_or_insert(stop);
+                self.door.listeners.stop();
+                self.outbound.stop(&mut self.cx.work);
+            }
+            // Connections that are not established yet are finished first.
+            Order::Drain { over_ms, order } => {
+                self.door.listeners.stop();
+                let live = self.cx.connections.live() + self.handshakes() as u32;
+                let drain = Drain::new(now_ms, over_ms, order, live);
+                self.lifecycle.drain = Some(drain);
+            }
+            Order::ReportEmpty(number) => lifecycle.reports_empty = Some(number),
+            Order::StopDrain => {
+                (lifecycle.drain, lifecycle.reports_empty) = (None, None);
+                if lifecycle.stop.is_none() {
+                    self.door.listeners.restart();
+                    self.outbound.refill_pools(now_ms);
+                }
+            }
+            Order::Listeners(fds) => lifecycle.reloader.note_listeners(fds),
+            Order::Reload { handover, number } => self.reload(handover, number),
+            Order::TicketKeys(keys) => self.take_ticket_keys(&keys),
+            Order::Challenge(number, shown) => {
+                self.set_challenge(number, shown.as_ref().map(|shown| shown.as_str()));
+            }
+            Order::Addresses { name, addresses } => {
+                let (settings, work) = (&mut self.cx.settings, &mut self.cx.work);
+                lifecycle
+                    .reloader
+                    .set_addresses(&name, &addresses, settings, work);
+            }
+            Order::Quiesce => {
+                self.door.listeners.hold(true);
+                let until_ms = now_ms + self.cx.settings.limits.handshake_grace_ms;
+                lifecycle.upgrade = Upgrade::Quieting { until_ms };
+            }
+            Order::Resume => {
+                self.door.listeners.hold(false);
+                lifecycle.upgrade = Upgrade::No;
+            }
+            Order::HandOver => lifecycle.upgrade = Upgrade::HandedOver,
+            Order::Uncount(number) => {
+                self.cx.work.clients.uncount();
+                self.report(&WorkerReport::Uncounted(number));
+            }
+            Order::CountAgain => {
+                let found = self.cx.connections.client_places();
+                self.cx.work.clients.count_again(found);
+            }
+        }
+    }
+
+    fn reload(&mut self, next: Fd, number: u64) {
+        let cx = &mut self.cx;
+        let reloader = &mut self.lifecycle.reloader;
+        let report = match reloader.reload(next, &mut cx.settings, &mut self.door, &mut cx.work) {
+            Ok(changed) => {
+                cx.connections.end_all_waits();
+                self.outbound.reload(&changed, cx);
+                if self.lifecycle.startup.finish() {
+                    self.report(&WorkerReport::Ready);
+                }
+                WorkerReport::Reloaded(number)
+            }
+            Err(error) => WorkerReport::NotReloaded(number, error.to_string()),
+        };
+        self.apply_effects();
+        self.cx.work.io.return_heap();
+        self.report(&report);
+    }
+
+    fn take_ticket_keys(&mut self, exported: &[u8]) {
+        self.lifecycle.startup.set_ticket_keys(exported);
+        let replaced = TicketKeys::import(exported).and_then(|keys| {
+            let mut routes = self.cx.settings.routes.iter();
+            routes.try_for_each(|route| route.replace_ticket_keys(&keys))
+        });
+        if let Err(error) = replaced {
+            tracing::error!(%error, "ticket keys rejected");
+        }
+    }
+
+    /// Opens a challenge, or closes the open one.
+    fn set_challenge(&mut self, number: u64, shown: Option<&str>) {
+        match shown.map(Challenge::new).transpose() {
+            Ok(challenge) => {
+                let is_open = challenge.is_some();
+                self.handshakes.set_challenge(challenge);
+                if is_open {
+                    self.report(&WorkerReport::ChallengeShown(number));
+                }
+            }
+            Err(error) => tracing::error!(%error, "ACME challenge rejected"),
+        }
+    }
+}
