@@ -17,6 +17,8 @@ pub(crate) mod logged;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
 pub(crate) mod proxied_clients;
+mod recovered;
+mod relocation;
 pub(crate) mod sealing;
 pub(crate) mod step;
 pub(crate) mod tickets;
@@ -28,7 +30,7 @@ use crate::bursts::Subject;
 use crate::door::client::ConnectionId;
 use crate::io::{Io, PeerName, peer_address};
 use crate::memory::paced::{self, PaceLimit, Paced};
-use crate::memory::starved::{SOON_MS, Starved};
+use crate::memory::starved::Starved;
 use crate::outbound::request::LocalClient;
 use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
@@ -41,7 +43,6 @@ use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
-use dormouse_tables::counters::Count;
 use interest::Side;
 use std::io;
 use step::{Event, step};
@@ -49,9 +50,6 @@ use unverified::Unverified;
 
 /// Connections of a predecessor whose send queues are measured per turn.
 const SURVEYED_PER_TURN: u32 = 128;
-
-/// Connections of a predecessor whose sockets are verified per turn in the background.
-const VERIFIED_PER_TURN: usize = 256;
 
 /// The established connections of a worker.
 pub(crate) struct Connections {
@@ -521,124 +519,6 @@ impl Connections {
             bytes += work.io.send_memory(slot.plain_fd()).unwrap_or(0);
         }
         work.kernel.note(index, bytes);
-    }
-
-    // ---- after a crash ----
-
-    /// Sets interest and timers of a predecessor's connections. `same_poller`: the poller is the
-    /// predecessor's, so it already watches what the slots say.
-    pub(crate) fn restore<I: Io>(
-        &mut self,
-        same_poller: bool,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let live: Vec<u32> = self.slots.indices().collect();
-        for index in live {
-            let Some(slot) = self.slots.get_mut(index) else {
-                continue;
-            };
-            if !same_poller {
-                (slot.tls_watch, slot.plain_watch) = (0, 0);
-            }
-            self.set_timer(index, settings, work.now_ms);
-            self.apply_interest(index, work);
-        }
-        self.slots.settle_move();
-        self.count_phases();
-        self.survey_from = Some(0);
-    }
-
-    /// Whether sockets of a predecessor are not verified yet.
-    pub(crate) fn has_unverified(&self) -> bool {
-        !self.unverified.is_empty()
-    }
-
-    /// Verifies some of the unverified sockets.
-    pub(crate) fn verify_some<I: Io>(&mut self, work: &mut Workspace<I>) {
-        for _ in 0..VERIFIED_PER_TURN {
-            let Some(index) = self.unverified.next() else {
-                return;
-            };
-            self.verify(index, work);
-        }
-    }
-
-    /// Verifies the sockets of a slot by their cookies, once, before the slot is first used. Returns
-    /// `false` if they are other sockets; the slot is then free.
-    fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
-        if self.unverified.is_empty() || !self.unverified.take(index) {
-            return true;
-        }
-        let Some(slot) = self.slots.get(index) else {
-            return false;
-        };
-        if unverified::are_same_sockets(slot, &work.io) {
-            return true;
-        }
-        let (was_at_rest, was_draining) = (slot.at_rest(), slot.phase() == Phase::Draining);
-        self.at_rest -= u32::from(was_at_rest);
-        self.draining -= u32::from(was_draining);
-        work.backends.leave(slot.backend);
-        traffic::leave(slot, &work.traffic);
-        self.wheel.cancel(&mut self.slots, index);
-        unverified::drop_unsound(&mut self.slots, index, work);
-        false
-    }
-
-    /// Recounts this worker's connections by backend and by route.
-    pub(crate) fn recount<I>(&self, work: &Workspace<I>) {
-        work.backends.recount(self.iter().map(|slot| slot.backend));
-        traffic::recount(self.iter(), &work.traffic);
-    }
-
-    // ---- compaction ----
-
-    /// Moves a slot to the lowest free index. `None`: it has that index already.
-    pub(crate) fn relocate<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<Moved> {
-        let to = self.move_slot(from, work)?;
-        let sides = [Side::Tls, Side::Plain];
-        let rewatched = sides
-            .into_iter()
-            .try_for_each(|side| self.rewatch(to, side, work));
-        self.slots.settle_move();
-        work.count.add(Count::SlotsMoved, 1);
-        if let Err(error) = rewatched {
-            self.remove_unwatched(to, &error, work);
-        }
-        Some(Moved { from, to })
-    }
-
-    /// Moves the slot itself, its timer, and its waits for memory or a rate limit.
-    fn move_slot<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<u32> {
-        let due_ms = self.slots.get(from)?.timer.due_ms();
-        self.wheel.cancel(&mut self.slots, from);
-        let moved = self.slots.relocate(from);
-        if let Some(due_ms) = due_ms {
-            let index = moved.unwrap_or(from);
-            self.wheel.arm(&mut self.slots, index, due_ms);
-        }
-        let to = moved?;
-        let is_last = logged::is_last_of_page(&self.slots, from);
-        work.connection_log.moved(from, to, is_last);
-        if let Some(slot) = self.slots.get(to) {
-            if slot.is_starved() {
-                self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
-            }
-            self.paced.moved(slot.generation, to);
-        }
-        work.kernel.forget(from);
-        self.note_queues(to, work);
-        Some(to)
-    }
-
-    /// Gives epoll the new token of a side.
-    fn rewatch<I: Io>(&self, index: u32, side: Side, work: &Workspace<I>) -> io::Result<()> {
-        let Some(slot) = self.slots.get(index) else {
-            return Ok(());
-        };
-        let token = token::connection((index, slot.generation), side);
-        interest::rewatch(slot, &work.io, side, token)
     }
 }
 

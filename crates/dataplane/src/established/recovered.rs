@@ -1,0 +1,81 @@
+//! Connections recovered from a predecessor: their interest, timers and counts, and the deferred check of their sockets.
+
+use crate::established::Connections;
+use crate::established::unverified;
+use crate::io::Io;
+use crate::settings::Settings;
+use crate::traffic;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::Phase;
+
+/// Connections whose sockets are verified per turn in the background.
+const VERIFIED_PER_TURN: usize = 256;
+
+impl Connections {
+    /// Sets interest and timers of a predecessor's connections. `same_poller`: the poller is the
+    /// predecessor's, so it already watches what the slots say.
+    pub(crate) fn restore<I: Io>(
+        &mut self,
+        same_poller: bool,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let live: Vec<u32> = self.slots.indices().collect();
+        for index in live {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
+            if !same_poller {
+                (slot.tls_watch, slot.plain_watch) = (0, 0);
+            }
+            self.set_timer(index, settings, work.now_ms);
+            self.apply_interest(index, work);
+        }
+        self.slots.settle_move();
+        self.count_phases();
+        self.survey_from = Some(0);
+    }
+
+    /// Whether sockets of a predecessor are not verified yet.
+    pub(crate) fn has_unverified(&self) -> bool {
+        !self.unverified.is_empty()
+    }
+
+    /// Verifies some of the unverified sockets.
+    pub(crate) fn verify_some<I: Io>(&mut self, work: &mut Workspace<I>) {
+        for _ in 0..VERIFIED_PER_TURN {
+            let Some(index) = self.unverified.next() else {
+                return;
+            };
+            self.verify(index, work);
+        }
+    }
+
+    /// Verifies the sockets of a slot by their cookies, once, before the slot is first used. Returns
+    /// `false` if they are other sockets; the slot is then free.
+    pub(super) fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
+        if self.unverified.is_empty() || !self.unverified.take(index) {
+            return true;
+        }
+        let Some(slot) = self.slots.get(index) else {
+            return false;
+        };
+        if unverified::are_same_sockets(slot, &work.io) {
+            return true;
+        }
+        let (was_at_rest, was_draining) = (slot.at_rest(), slot.phase() == Phase::Draining);
+        self.at_rest -= u32::from(was_at_rest);
+        self.draining -= u32::from(was_draining);
+        work.backends.leave(slot.backend);
+        traffic::leave(slot, &work.traffic);
+        self.wheel.cancel(&mut self.slots, index);
+        unverified::drop_unsound(&mut self.slots, index, work);
+        false
+    }
+
+    /// Recounts this worker's connections by backend and by route.
+    pub(crate) fn recount<I>(&self, work: &Workspace<I>) {
+        work.backends.recount(self.iter().map(|slot| slot.backend));
+        traffic::recount(self.iter(), &work.traffic);
+    }
+}
