@@ -52,6 +52,7 @@ pub(crate) fn terminated<I: Io>(
     let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &info, id);
     let header_len = first.len();
     first.extend_from_slice(&leftover);
+    cx.work.bytes.tls_in += leftover.len() as u64;
     let pending = &mut cx.work.pending;
     backlog::store_sealed(slot, pending, &unsent)?;
     let (header, rest) = (0..header_len, header_len..first.len());
@@ -131,6 +132,7 @@ pub(crate) fn originated<I: Io>(
             signal_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
         }
     }
+    cx.work.bytes.tls_in += leftover.len() as u64;
     let pending = &mut cx.work.pending;
     backlog::store_sealed(slot, pending, &unsent)?;
     backlog::store_opening(slot, pending, &leftover, &[], 0..leftover.len(), 0)?;

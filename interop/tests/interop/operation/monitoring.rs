@@ -12,6 +12,7 @@ use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
+use rustls::Stream;
 use serde_json::Value;
 
 const ADMIN_PORT: u16 = 9901;
@@ -223,6 +224,43 @@ fn counters_match_what_has_happened() {
     // One turn in eight is timed; 120 echoes are at least 240 turns, minus shared ones.
     assert!(value("dormouse_wake_seconds_count") >= 10.0, "{page}");
     assert!(value("dormouse_wake_seconds_sum") > 0.0);
+}
+
+/// A client may send data together with its last flight: they are counted as data, with their records.
+#[test]
+fn data_behind_the_last_flight_are_counted() {
+    requires!(Can::BeDormouse, "curl");
+    use std::io::{Read as _, Write as _};
+    let (scene, admin) = scene();
+    let mut tcp = peer::connect_tcp(scene.address).expect("a connection");
+    let mut tls = peer::client(peer::config());
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(&mut tcp).expect("sent");
+        }
+        tls.read_tls(&mut tcp).expect("received");
+        tls.process_new_packets().expect("a valid flight");
+    }
+    tls.writer().write_all(b"echo\nhello").expect("room");
+    let mut flight_and_data = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut flight_and_data).expect("room");
+    }
+    tcp.write_all(&flight_and_data).expect("sent");
+    let mut answer = [0; 5];
+    let mut stream = Stream::new(&mut tls, &mut tcp);
+    stream.read_exact(&mut answer).expect("an echo");
+    assert_eq!(&answer, b"hello");
+    let url = format!("http://{admin}/metrics");
+    let page = wait::until("the data to be counted", PATIENCE, || {
+        let page = fetch(&url);
+        let plain_out = sample(&page, "dormouse_bytes_total{direction=\"plain_out\"}");
+        (plain_out == 10.0).then_some(page)
+    });
+    // The header of a record, its content type and its tag (RFC 8446 §5.2).
+    let record = 10.0 + 5.0 + 1.0 + 16.0;
+    let tls_in = sample(&page, "dormouse_bytes_total{direction=\"tls_in\"}");
+    assert_eq!(tls_in, record);
 }
 
 /// A scene with a route named `shop`, and its metrics address.
