@@ -24,6 +24,7 @@ pub fn routes(
     sessions: Option<&SessionCache>,
     known: &mut Parsed,
 ) -> Result<Vec<Route>, String> {
+    known.begin_round();
     let none = Vec::new();
     let trusts = clients.iter().chain(std::iter::repeat(&None));
     let material = certificates.iter().chain(std::iter::repeat(&none));

@@ -55,12 +55,16 @@ impl Parsed {
         Ok(verifier)
     }
 
-    /// Drops what was not used since the last call: certificates with their keys, and revocation lists.
+    /// Begins a round. What a worker parsed at its start belongs to the round before.
+    pub(crate) fn begin_round(&mut self) {
+        self.round += 1;
+    }
+
+    /// Drops what was not used in this round: certificates with their keys, and revocation lists.
     pub(crate) fn forget_others(&mut self) {
         let round = self.round;
         self.identities.retain(|_, known| known.round == round);
         self.verifiers.retain(|_, known| known.round == round);
-        self.round += 1;
     }
 }
 
@@ -97,7 +101,7 @@ mod tests {
             parsed.identity(&two).expect("an identity");
             assert_eq!(parsed.identities.len(), 2);
         }
-        parsed.forget_others();
+        parsed.begin_round();
         parsed.identity(&one).expect("an identity");
         parsed.forget_others();
         assert_eq!(parsed.identities.len(), 1);
@@ -126,8 +130,8 @@ mod tests {
                 parsed.verifier(trust).expect("authorities");
             }
             assert_eq!(parsed.verifiers.len(), 2);
-            parsed.forget_others();
         }
+        parsed.begin_round();
         parsed.verifier(&two).expect("authorities");
         parsed.forget_others();
         assert_eq!(parsed.verifiers.len(), 1);
