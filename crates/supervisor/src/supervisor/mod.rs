@@ -48,6 +48,9 @@ const CHILDREN_POLL: Duration = Duration::from_millis(2);
 /// Interval at which main looks whether rotated ticket keys are saved, while an order waits for that.
 const SAVED_POLL_MS: u64 = 20;
 
+/// Maximum wait for rotated ticket keys before the program ends.
+const SAVED_MAX_AT_END: Duration = Duration::from_secs(10);
+
 /// Time for workers without a keeper to stop, in addition to the grace for pending work.
 const STOP_MS: u64 = 5_000;
 
@@ -322,7 +325,7 @@ impl Supervisor {
     }
 
     fn end(mut self) -> Result<(), ServeError> {
-        self.finish_rotations();
+        self.finish_rotations(SAVED_MAX_AT_END);
         // Control sends its pending answers before it exits.
         self.attend_to_control();
         if let Some(control) = &mut self.control {

@@ -9,6 +9,7 @@ use dormouse_handover::control::{
     AdminOrder, BackendChange, Bounds, Configuration, DrainOrder, ForwardedOrder, Phase, State,
 };
 use dormouse_reactor::process;
+use std::time::Duration;
 
 const ROTATED: &str =
     "new ticket keys are in use; tickets of the previous key stay valid until the next rotation";
@@ -89,10 +90,12 @@ impl Supervisor {
         }
     }
 
-    /// Waits until rotated ticket keys are saved, and answers, before the program or this binary ends.
-    pub(super) fn finish_rotations(&mut self) {
-        self.serving.ticket_keys.wait_until_saved();
+    /// Waits until rotated ticket keys are saved, and answers, before the program or this binary ends. `false`: `most`
+    /// passed before.
+    pub(super) fn finish_rotations(&mut self, most: Duration) -> bool {
+        let is_saved = self.serving.ticket_keys.wait_until_saved(most);
         self.answer_rotations();
+        is_saved
     }
 
     pub(super) fn answer(&mut self, request: u64, result: Result<String, String>) {

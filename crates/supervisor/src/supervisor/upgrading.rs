@@ -11,6 +11,10 @@ use dormouse_handover::upgrade::Command;
 use dormouse_reactor::process::Pid;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
+
+/// Maximum wait for rotated ticket keys before the new binary is executed: workers are paused.
+const SAVED_MAX: Duration = Duration::from_millis(200);
 
 impl Supervisor {
     pub(super) fn begin_upgrade(&mut self, binary: Option<&Path>, request: Option<u64>) {
@@ -46,6 +50,10 @@ impl Supervisor {
     pub(super) fn take_step(&mut self, step: Step) {
         match step {
             Step::Wait => {}
+            // To execute a binary ends the thread that saves them, and waits for its disk.
+            Step::Commit(_) if !self.finish_rotations(SAVED_MAX) => {
+                self.fail_upgrade("the disk has not taken new ticket keys yet; try again later");
+            }
             Step::Commit(keepers) => self.commit_upgrade(&keepers),
             Step::Fail(why) => self.fail_upgrade(&why),
         }
@@ -83,7 +91,6 @@ impl Supervisor {
     /// Executes the new binary in this process. Returns only on failure; the next turn then starts the helpers
     /// again.
     fn execute(&mut self, binary: &NewBinary, result: Option<AdminResult>) -> io::Result<()> {
-        self.finish_rotations();
         // Control sends its pending answers first, and learns of the new keepers.
         self.attend_to_control();
         let mut fds = self.serving.fds();

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval at which [`OwnFile::wait`] looks whether the keys are written.
 const WAIT: Duration = Duration::from_millis(2);
@@ -64,11 +64,14 @@ impl OwnFile {
         })
     }
 
-    /// Waits until the keys are written, because the process or its threads are about to end.
-    pub(super) fn wait(&self) {
-        while self.is_saving() {
+    /// Waits until the keys are written, because the process or its threads are about to end. `false`: `most` passed
+    /// before.
+    pub(super) fn wait(&self, most: Duration) -> bool {
+        let begun = Instant::now();
+        while self.is_saving() && begun.elapsed() < most {
             thread::sleep(WAIT);
         }
+        !self.is_saving()
     }
 }
 
@@ -139,7 +142,7 @@ mod tests {
         let mut own = OwnFile::new(path.clone(), Secret::new(&[7; 32]));
         for _ in 0..2 {
             own.start_saving(&keys);
-            own.wait();
+            assert!(own.wait(Duration::MAX));
             assert_eq!(own.saved(), Some(Ok(())));
         }
         let mode = fs::metadata(&path).expect("an existing file").mode() & 0o777;

@@ -89,7 +89,7 @@ impl Keyring {
             let mut own = OwnFile::new(path.clone(), secret);
             // A full disk prevents no start.
             own.start_saving(&keys);
-            own.wait();
+            own.wait(Duration::MAX);
             let origin = Origin::Own(own);
             return Ok(Keyring { keys, origin });
         }
@@ -304,10 +304,12 @@ impl Keyring {
         }
     }
 
-    /// Waits until the keys are saved, because the process or its threads are about to end.
-    pub(crate) fn wait_until_saved(&self) {
-        if let Origin::Own(file) = &self.origin {
-            file.wait();
+    /// Waits until the keys are saved, because the process or its threads are about to end. `false`: `most` passed
+    /// before.
+    pub(crate) fn wait_until_saved(&self, most: Duration) -> bool {
+        match &self.origin {
+            Origin::Own(file) => file.wait(most),
+            _ => true,
         }
     }
 
