@@ -398,6 +398,8 @@ pub struct Drain {
     pub connections: u64,
     /// Value of the counter `closed_drained` at its start.
     pub closed_before: u64,
+    /// Each worker has reported that it has no connection any more.
+    pub is_empty: bool,
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub struct Formats {
     dimensions: Dimensions,
     /// Epoll's tokens.
     tokens: u32,
-    /// Messages between main, keepers and workers during an upgrade.
+    /// Messages between main, keepers and workers.
     words: u32,
     /// Main's own state.
     main: u32,
@@ -49,7 +49,7 @@ impl Formats {
             shared: 3,
             dimensions: dormouse_tables::dimensions(),
             tokens: 1,
-            words: 2,
+            words: 3,
             main: 2,
         }
     }

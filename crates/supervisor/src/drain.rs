@@ -43,6 +43,7 @@ impl Drain {
             order,
             connections,
             closed_before: sum(Count::ClosedDrained),
+            is_empty: false,
         };
         let was_draining = self.current.replace(drain).is_some();
         serving.pairs.order_all(&Order::Drain { over_ms, order });
@@ -75,9 +76,12 @@ impl Drain {
         let Some(drain) = &self.current else {
             return true;
         };
-        let mut workers = serving.pairs.remaining().into_iter();
+        self.is_empty(&serving.pairs) || drain.begun_ms + drain.over_ms <= process::boottime_ms()
+    }
+
+    fn is_empty(&self, pairs: &Pairs) -> bool {
+        let mut workers = pairs.remaining().into_iter();
         workers.all(|worker| self.empty.contains(&worker))
-            || drain.begun_ms + drain.over_ms <= process::boottime_ms()
     }
 
     /// Handles a worker's report that it has no connection any more.
@@ -98,8 +102,10 @@ impl Drain {
     }
 
     /// The drain, for control.
-    pub(crate) fn report(&self) -> Option<control::Drain> {
-        self.current.clone()
+    pub(crate) fn report(&self, pairs: &Pairs) -> Option<control::Drain> {
+        let drain = self.current.clone()?;
+        let is_empty = self.is_empty(pairs);
+        Some(control::Drain { is_empty, ..drain })
     }
 
     /// Orders the rest of the drain from a worker that has restarted after a crash. Returns `false` without a drain.

@@ -487,8 +487,11 @@ mod tests {
         let (first, second) = (begin(), begin());
         drain.note_empty(0, first);
         assert!(!drain.is_done(&serving), "that was the drain before");
+        let reported = |drain: &Drain| drain.report(&serving.pairs).map(|drain| drain.is_empty);
+        assert_eq!(reported(&drain), Some(false));
         drain.note_empty(0, second);
         assert!(drain.is_done(&serving));
+        assert_eq!(reported(&drain), Some(true));
         assert!(drain.order_rest(0, &serving.pairs));
         assert!(!drain.is_done(&serving), "another worker has begun");
     }

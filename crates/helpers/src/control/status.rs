@@ -209,6 +209,9 @@ fn configuration(state: &State, now_ms: u64) -> ConfigurationStatus {
 
 fn drain_progress(view: &View, drain: &Drain, now_ms: u64) -> DrainStatus {
     let passed_ms = now_ms.saturating_sub(drain.begun_ms).min(drain.over_ms);
+    let counted = view
+        .sum(Count::Connections)
+        .wrapping_add(view.sum(Count::Handshaking));
     DrainStatus {
         order: drain.order,
         over_s: drain.over_ms as f64 / 1000.0,
@@ -217,9 +220,13 @@ fn drain_progress(view: &View, drain: &Drain, now_ms: u64) -> DrainStatus {
         closed: view
             .sum(Count::ClosedDrained)
             .saturating_sub(drain.closed_before),
-        left: view
-            .sum(Count::Connections)
-            .wrapping_add(view.sum(Count::Handshaking)),
+        // Every worker can write the counters, and an operator stops the program at zero: so that needs the word of
+        // each worker, until all connections were told to close.
+        left: match drain.is_empty {
+            true => 0,
+            false if passed_ms < drain.over_ms => counted.max(1),
+            false => counted,
+        },
     }
 }
 

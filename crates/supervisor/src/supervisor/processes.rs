@@ -43,7 +43,10 @@ impl Supervisor {
                 .begin(over_ms, DrainOrder::Longest, &self.serving);
             match begun {
                 Ok(_) => tracing::info!(
-                    connections = self.drain.report().map(|drain| drain.connections),
+                    connections = self
+                        .drain
+                        .report(&self.serving.pairs)
+                        .map(|drain| drain.connections),
                     over_ms,
                     "draining before exit"
                 ),

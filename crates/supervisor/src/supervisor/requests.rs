@@ -139,7 +139,7 @@ impl Supervisor {
             },
             certificates,
             acme: self.authorities.report(),
-            drain: self.drain.report(),
+            drain: self.drain.report(&self.serving.pairs),
             routes,
             listeners,
             backends,

@@ -81,6 +81,7 @@ fn state(backends: Vec<Backend>) -> State {
             order: DrainOrder::Shortest,
             connections: 9,
             closed_before: 1,
+            is_empty: false,
         }),
         listeners: vec!["0.0.0.0:443".to_owned()],
         routes: vec![Route {
