@@ -22,23 +22,29 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// Returns one item, or a list of several.
+/// Returns one item, or a list of several, each once: a list that has an item twice is refused.
 pub(super) fn list(items: &[String]) -> String {
-    match items {
-        [one] => one.clone(),
+    let items = each_once(items);
+    match &items[..] {
+        [one] => one.to_string(),
         several => format!("[{}]", several.join(", ")),
     }
 }
 
-/// Returns a list of texts, each once: a list that has an item twice is refused.
+/// Returns a list of texts, each once.
 pub(super) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
-    let mut all: Vec<String> = Vec::new();
-    for item in items.iter().map(|item| quoted(item.as_ref())) {
-        if !all.contains(&item) {
+    let items: Vec<String> = items.iter().map(|item| quoted(item.as_ref())).collect();
+    format!("[{}]", each_once(&items).join(", "))
+}
+
+fn each_once(items: &[String]) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for item in items {
+        if !all.contains(&item.as_str()) {
             all.push(item);
         }
     }
-    format!("[{}]", all.join(", "))
+    all
 }
 
 /// A certificate as other programs name it.

@@ -166,6 +166,21 @@ fn compare(first: &Server<'_>, other: &Server<'_>, section: &mut Section) {
     }
 }
 
+/// A revocation list for a server's certificate. `all`: the server's words, the last of which count.
+fn crl_file(file: &str, all: &[String], position: &Position, section: &mut Section) {
+    let verify = all.iter().rposition(|word| word == "verify");
+    let how = verify.and_then(|at| all.get(at + 1));
+    if how.is_some_and(|how| how == "none") {
+        section.leave_out(
+            position,
+            &format!("crl-file {file}"),
+            "no certificate was verified",
+        );
+    } else {
+        section.add_to_do(position, &format!("crl-file {file}: {REVOKED_SERVERS}"));
+    }
+}
+
 /// Returns `false` if the server is not used.
 fn words(
     line: &Line,
@@ -223,10 +238,7 @@ fn words(
                 let shown = format!("{word} {}", value());
                 section.leave_out(position, &shown, BACKEND_VERSIONS);
             }
-            "crl-file" => {
-                let what = format!("crl-file {}: {REVOKED_SERVERS}", value());
-                section.add_to_do(position, &what);
-            }
+            "crl-file" => crl_file(value(), all, position, section),
             "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
             | "on-error" | "on-marked-down" | "on-marked-up" | "resolvers" | "resolve-prefer"
             | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut" | "pool-max-conn"

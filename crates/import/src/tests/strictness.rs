@@ -240,6 +240,10 @@ fn revocation_lists_for_backends_are_things_to_do() {
 ";
     let page = import(Program::Haproxy, haproxy).expect("a valid configuration");
     assert_reported(&page.text, &["crl-file revoked.pem"], &["(line 3)"]);
+    let unverified = haproxy.replace("required", "none");
+    let page = import(Program::Haproxy, &unverified).expect("a valid configuration");
+    let why = "crl-file revoked.pem -- no certificate was verified";
+    assert_reported(&page.text, &[why], &[]);
     let nginx = |verify: &str| {
         let text = format!("stream {{ server {{ listen 443 ssl; proxy_pass 10.0.0.1:443; ssl_certificate a.pem; ssl_certificate_key a.key;
  proxy_ssl on; proxy_ssl_trusted_certificate ca.pem; proxy_ssl_verify {verify};
@@ -280,7 +284,20 @@ ecdh-curve = \"X25519:x25519\"
  allow 10.0.0.0/8; allow 10.0.0.0/8; deny 192.0.2.1; deny 192.0.2.1; deny all;
 } }
 ";
-    for (program, text) in [(Program::Hitch, hitch), (Program::Nginx, nginx)] {
+    let stunnel = "[a]
+client = yes
+accept = 127.0.0.1:1
+connect = a.example:443
+connect = a.example:443
+verifyChain = yes
+CAfile = ca.pem
+checkHost = a.example
+";
+    for (program, text) in [
+        (Program::Hitch, hitch),
+        (Program::Nginx, nginx),
+        (Program::Stunnel, stunnel),
+    ] {
         let page = import(program, text).expect("a valid configuration");
         assert_eq!((page.to_do, errors(&page.text)), (0, 0), "{}", page.text);
     }
