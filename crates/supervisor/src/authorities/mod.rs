@@ -39,9 +39,10 @@ const TIMEOUT_MS: u64 = 120_000;
 /// is lost; and a limit, so that a compromised errand cannot keep main from its other work.
 const REPORTS_MAX: usize = 512;
 
-/// Maximum number of accounts and challenges from one errand. An order has one of each. Main waits for the disk to
-/// save an account, and sends a challenge to all workers, so a compromised errand must not have it do so all the time.
-const COSTLY_MAX: u32 = 4;
+/// Maximum number of accounts and challenges from one errand. An order has one of each, and is tried four times. Main
+/// waits for the disk to save an account, and sends a challenge to all workers, so a compromised errand must not have it
+/// do so all the time.
+const COSTLY_MAX: u32 = 8;
 
 /// Schedules of all queries, and the current errand.
 #[derive(Default)]
@@ -431,7 +432,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let edition = edition(folder.path());
             let (mut authorities, errand) = with_errand(purpose);
-            for n in 1..9 {
+            for n in 1..10 {
                 let account = ACCOUNT.replace("AAAA", &format!("AAA{n}"));
                 let account = serde_json::from_str(&account).expect("an account");
                 let sent = message::send(errand, &ErrandReport::Account(account));
