@@ -67,9 +67,11 @@ fn reload_often(times: u64) {
     for _ in 0..WARM_UP {
         admin.order("/reload").expect("a reload");
     }
-    let descriptors = |pids: &[u32]| -> usize {
+    // Control closes the connection of an order after its answer.
+    let descriptors = |pids: &[u32]| {
         let of = |pid: &u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-        pids.iter().map(of).sum()
+        let open = || pids.iter().map(of).sum::<usize>() as u64;
+        wait::until_still("the number of descriptors", open)
     };
     let tree = scene.terminator.tree();
     let (before, open_before) = (scene.terminator.own_memory(), descriptors(&tree));
