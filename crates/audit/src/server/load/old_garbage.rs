@@ -65,7 +65,7 @@ pub(super) fn generations(session: &Session<'_>) -> Option<Generations> {
 /// Growth over rounds in CPython, some of which may be old garbage, and readings after collections of it.
 struct WithReadings {
     growth: Growth,
-    /// Growth over the readings themselves, if the first one showed that older garbage went.
+    /// Growth over the readings themselves, if the first one showed that garbage went.
     after: Growth,
 }
 
@@ -80,11 +80,11 @@ impl WithReadings {
 
     /// Adds a reading: the number of all connections, and the bytes in use after them. Returns the growth if it is known.
     ///
-    /// If fewer bytes are in use than before the growth began, garbage of an earlier load was collected, too. Then only
-    /// readings after collections can be compared.
+    /// If fewer bytes are in use than after the last round, garbage was collected: of these rounds, or of an earlier load,
+    /// whose amount nobody knows. Then only readings after collections can be compared.
     fn add(&mut self, connections: u64, bytes: u64) -> Option<Growth> {
-        let began = self.growth.rounds.first().map_or(0.0, |round| round.1);
-        if self.after.rounds.is_empty() && bytes as f64 >= began {
+        let last = self.growth.rounds.last().map_or(0.0, |round| round.1);
+        if self.after.rounds.is_empty() && bytes as f64 >= last {
             return Some(self.growth.clone().with(connections, bytes));
         }
         self.after = self.after.clone().with(connections, bytes);
@@ -178,7 +178,8 @@ mod tests {
     }
 
     /// Recorded: a server in asyncio that keeps a task of each connection. Garbage of the connections before these rounds
-    /// was collected with theirs, and the leak was called a session cache.
+    /// was collected with theirs, and the leak was called a session cache: by a reading below all of these rounds, and later
+    /// by one among them.
     #[test]
     fn a_leak_shows_through_the_garbage_of_an_earlier_load() {
         let rounds = [43_100, 43_275, 43_904, 44_317, 44_994];
@@ -189,6 +190,9 @@ mod tests {
         let growth = readings.add(6_718, 29_070_000).unwrap();
         assert_eq!(growth.verdict, Verdict::Grows);
         assert!((growth.bytes_per_connection().unwrap() - 1_719.0).abs() < 1.0);
+
+        let mut readings = WithReadings::of(growing.clone());
+        assert_eq!(readings.add(4_214, 43_900_000), None);
 
         let mut without_a_leak = WithReadings::of(growing.clone());
         let after = [
