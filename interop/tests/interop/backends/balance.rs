@@ -1,7 +1,7 @@
 //! Several backends behind one listener: the balance, and what clients notice of failures.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -59,12 +59,16 @@ impl Scene {
     }
 
     pub(crate) fn connect(&self, last: u8) -> Peer {
+        self.try_connect(last).expect("a handshake and an echo")
+    }
+
+    pub(crate) fn try_connect(&self, last: u8) -> io::Result<Peer> {
         let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 8, last));
         let tcp = connect_from(ip, self.address);
-        let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
-        peer.stream().write_all(b"echo\n").expect("sent");
-        peer.echo().expect("an echo");
-        peer
+        let mut peer = Peer::over(tcp, peer::client(peer::config()))?;
+        peer.stream().write_all(b"echo\n")?;
+        peer.echo()?;
+        Ok(peer)
     }
 
     /// Connections accepted by each backend so far.

@@ -83,13 +83,14 @@ fn forged_marks_end_with_the_worker() {
     }
     intruder.crash();
     scene.terminator.successor_of(first);
-    held.extend((0..16).map(|n| scene.connect(n + 1)));
+    // Until both workers have written their counts, both backends seem full, and clients may be refused.
+    held.extend((0..16).filter_map(|n| scene.try_connect(n + 1).ok()));
     // A worker writes its own counts again when it chooses a backend. The kernel decides which worker accepts.
     for n in 0..40 {
         if connections(&admin.status()).iter().sum::<u128>() == held.len() as u128 {
             break;
         }
-        held.push(scene.connect(n % 16 + 1));
+        held.extend(scene.try_connect(n % 16 + 1).ok());
     }
     // Whatever the first ones did, when one worker's counts were still wrong: from now on both backends are chosen.
     held.extend((0..8).map(|n| scene.connect(n + 1)));
