@@ -73,10 +73,8 @@ impl Drain {
 
     /// Whether all connections are closed or the time is over. `true` without a drain.
     pub(crate) fn is_done(&self, serving: &Serving) -> bool {
-        let Some(drain) = &self.current else {
-            return true;
-        };
-        self.is_empty(&serving.pairs) || drain.begun_ms + drain.over_ms <= process::boottime_ms()
+        let is_over = |ends_ms| ends_ms <= process::boottime_ms();
+        self.ends_ms().is_none_or(is_over) || self.is_empty(&serving.pairs)
     }
 
     fn is_empty(&self, pairs: &Pairs) -> bool {
@@ -113,9 +111,9 @@ impl Drain {
         let Some(drain) = &self.current else {
             return false;
         };
-        let end_ms = drain.begun_ms + drain.over_ms;
+        let ends_ms = drain.begun_ms + drain.over_ms;
         let rest = Order::Drain {
-            over_ms: end_ms.saturating_sub(process::boottime_ms()),
+            over_ms: ends_ms.saturating_sub(process::boottime_ms()),
             order: drain.order,
         };
         self.empty.remove(&worker);
