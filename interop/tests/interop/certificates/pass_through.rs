@@ -8,11 +8,9 @@ use std::thread;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::content::random;
 use dormouse_interop::peer::{self, connect_tcp};
-use dormouse_interop::process::signal;
 use dormouse_interop::scene::unused_host;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
-use rustix::process::Signal;
 
 use super::site::{Site, can_run, subject};
 
@@ -185,8 +183,7 @@ fn passed_through_connections_survive_a_kill_and_an_upgrade() {
     };
     let at_rest = || (site.admin.status()["counts"]["at_rest"] == 20).then_some(());
     wait::until("all to be at rest", PATIENCE, at_rest);
-    let worker = worker_of(&site);
-    signal(worker, Signal::KILL);
+    site.process.kill_workers();
     wait::until_true("another worker", || restarts() == 1);
     pass("after a kill");
     let binary = tools::dormouse().to_string_lossy().into_owned();
@@ -204,9 +201,4 @@ fn carry(from: &mut TcpStream, to: &mut TcpStream, when: &str) {
     to.read_exact(&mut received)
         .unwrap_or_else(|e| panic!("{when}: {e}"));
     assert!(received == message, "{when}");
-}
-
-/// The worker: the process without children that is not the control process.
-fn worker_of(site: &Site) -> u32 {
-    *site.process.workers().first().expect("a worker")
 }
