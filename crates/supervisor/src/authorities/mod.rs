@@ -65,6 +65,28 @@ struct Errand {
     purpose: Option<Purpose>,
 }
 
+impl Errand {
+    /// Counts a report that is costly to main. `false`: it is one too many.
+    fn admits(&mut self, report: &ErrandReport) -> bool {
+        let is_costly = matches!(
+            report,
+            ErrandReport::Account(_) | ErrandReport::Challenge(_) | ErrandReport::HttpChallenge(_)
+        );
+        self.costly += u32::from(is_costly);
+        if !is_costly || self.costly <= COSTLY_MAX {
+            return true;
+        }
+        if self.costly == COSTLY_MAX + 1 {
+            tracing::warn!(
+                process = "errand",
+                limit = COSTLY_MAX,
+                "helper process sent too many accounts and challenges; ignoring the rest"
+            );
+        }
+        false
+    }
+}
+
 /// The purpose of an errand.
 enum Purpose {
     /// OCSP queries.
@@ -201,14 +223,8 @@ impl Authorities {
             let Some(report) = errand.process.receive(poller) else {
                 break;
             };
-            if let ErrandReport::Account(_)
-            | ErrandReport::Challenge(_)
-            | ErrandReport::HttpChallenge(_) = &report
-            {
-                errand.costly += 1;
-                if errand.costly > COSTLY_MAX {
-                    continue;
-                }
+            if !errand.admits(&report) {
+                continue;
             }
             // An errand may be compromised: it can report only on what it was started for.
             match (report, &errand.purpose) {
