@@ -10,7 +10,7 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::{signal, status};
+use dormouse_interop::process::{kill_asleep, signal, status};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -42,7 +42,7 @@ fn named(scene: &Scene, name: &str) -> u32 {
 
 fn kill_worker(scene: &Scene) {
     let worker = named(scene, "worker-0");
-    signal(worker, Signal::KILL);
+    kill_asleep(worker);
     wait::until_true("another worker", || named(scene, "worker-0") != worker);
 }
 
@@ -78,7 +78,6 @@ fn forbidden_calls_are_refused() {
     requires!(Can::BeDormouse);
     let scene = Scene::with(trial);
     let mut probe = scene.probe();
-    std::thread::sleep(std::time::Duration::from_millis(50));
     kill_worker(&scene);
     probe.echo(100).expect("an echo after a crash");
     for (role, refused, processes) in [
@@ -357,10 +356,7 @@ fn the_kernel_kills_workers_first_and_dumps_nothing() {
     let main = score(scene.terminator.pid());
     for what in ["start", "crash", "crash", "upgrade"] {
         match what {
-            "crash" => {
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                kill_worker(&scene);
-            }
+            "crash" => kill_worker(&scene),
             "upgrade" => {
                 scene.terminator.upgrade();
             }

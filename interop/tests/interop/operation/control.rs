@@ -7,7 +7,7 @@ use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::{signal, until_ended};
+use dormouse_interop::process::{kill_asleep, signal, until_ended};
 use dormouse_interop::scene::{Scene, unused_host};
 use dormouse_interop::slots::is_stopped;
 use dormouse_interop::terminator::Can;
@@ -394,7 +394,7 @@ fn main_dies() {
     assert_eq!(admin.ask("GET", "/healthz").0, 200);
 
     // A worker can still be replaced, because its keeper lives.
-    signal(pid(&before["workers"][0]), Signal::KILL);
+    kill_asleep(pid(&before["workers"][0]));
     until_status(&admin, "the next worker", |status| {
         status["workers"][0]["restarts"] == 1
     });

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::{Process, signal};
+use dormouse_interop::process::{Process, kill_asleep, signal};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
@@ -345,7 +345,7 @@ fn counts_by_name_survive_the_worker() {
         serde_json::from_str(&fetch(&url.replace("metrics", "status"))).expect("JSON");
     assert_eq!(status["routes"][0]["name"], "shop");
     let worker = status["workers"][0]["pid"].as_u64().expect("a pid");
-    signal(worker as u32, Signal::KILL);
+    kill_asleep(worker as u32);
     wait::until_true("the next worker to have counted", || {
         let page = fetch(&url);
         let ends = sample(&page, "dormouse_worker_ends_total{reason=\"died\"}");
