@@ -103,12 +103,16 @@ def processor():
     return platform.machine()
 
 
+def commit():
+    """The commit that is measured, and "-dirty" if its files were changed. The results of earlier runs do not count."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=servers.LAB, capture_output=True, text=True).stdout.strip()
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!results")
+    return git("describe", "--always") + ("-dirty" if changed else "")
+
+
 def machine():
     """The facts that a reader needs to interpret a figure later."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=servers.LAB, capture_output=True, text=True
-    )
     return {
         # A run of `lab/all` has one date, even past midnight.
         "date": os.environ.get("LAB_DATE") or datetime.date.today().isoformat(),
@@ -116,5 +120,5 @@ def machine():
         "processor": processor(),
         "memory_gib": round(memory_bytes / 2**30),
         "kernel": platform.release().split("-")[0],
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
     }
