@@ -36,7 +36,7 @@ impl Drain {
             return Err("a drain may last at most 30 days".to_owned());
         }
         let sum = |count: Count| serving.memory.counters.sum(count as usize);
-        let connections = sum(Count::Connections) + sum(Count::Handshaking);
+        let connections = sum(Count::Connections).wrapping_add(sum(Count::Handshaking));
         let drain = control::Drain {
             begun_ms: process::boottime_ms(),
             over_ms,
@@ -55,8 +55,12 @@ impl Drain {
             serving.listening.pause();
         }
         let over = show_duration(Duration::from_millis(over_ms));
+        let all = match connections {
+            1 => "1 connection".to_owned(),
+            _ => format!("{connections} connections"),
+        };
         Ok(format!(
-            "draining: closing {connections} connections evenly over {over}; no new connections are accepted"
+            "draining: closing {all} evenly over {over}; no new connections are accepted"
         ))
     }
 
