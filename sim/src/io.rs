@@ -144,6 +144,10 @@ impl Io for SimIo {
         self.call("reset", fd, |kernel| kernel.reset(fd));
     }
 
+    fn reset_on_close(&self, fd: Fd) {
+        self.call("reset_on_close", fd, |kernel| kernel.reset_on_close(fd));
+    }
+
     fn close(&self, fd: Fd) {
         self.call("close", fd, |kernel| kernel.close(fd));
     }

@@ -76,6 +76,9 @@ pub trait Io {
     /// Closes a socket with a reset.
     fn reset(&self, fd: Fd);
 
+    /// Makes a later close of a socket, also by a successor, a reset.
+    fn reset_on_close(&self, fd: Fd);
+
     /// Closes a socket; the kernel still sends its queued bytes.
     fn close(&self, fd: Fd);
 
@@ -258,6 +261,10 @@ impl Io for OsIo {
 
     fn reset(&self, fd: Fd) {
         socket::reset(fd);
+    }
+
+    fn reset_on_close(&self, fd: Fd) {
+        socket::reset_on_close(fd);
     }
 
     fn close(&self, fd: Fd) {

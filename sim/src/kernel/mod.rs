@@ -546,6 +546,14 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn reset_on_close(&mut self, fd: Fd) {
+        if self.sabotage != Some(Sabotage::EndForReset)
+            && let Ok(end) = self.end_of(fd)
+        {
+            self.streams.reset_on_close(end);
+        }
+    }
+
     pub(crate) fn close(&mut self, fd: Fd) {
         if self.sabotage == Some(Sabotage::KeepDescriptor) && self.random.once_in(8) {
             return;

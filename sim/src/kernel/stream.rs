@@ -71,6 +71,8 @@ struct End {
     error: Option<i32>,
     /// The last descriptor of this end is closed.
     closed: bool,
+    /// Its close is a reset (SO_LINGER with a time of zero).
+    resets_on_close: bool,
 }
 
 /// All connections of the machine.
@@ -113,6 +115,7 @@ impl Streams {
                 end_marked: false,
                 error: None,
                 closed: false,
+                resets_on_close: false,
             });
         }
         self.families.push(family);
@@ -267,9 +270,16 @@ impl Streams {
         }
     }
 
+    /// Makes the close of an end a reset.
+    pub(crate) fn reset_on_close(&mut self, id: EndId) {
+        self.ends[id.0].resets_on_close = true;
+    }
+
     /// Closes the last descriptor of an end.
     pub(crate) fn close(&mut self, id: EndId) {
-        let unread = !self.ends[id.0].received.is_empty();
+        let end = &self.ends[id.0];
+        let unread = !end.received.is_empty();
+        let resets = unread || end.resets_on_close || end.phase == Phase::Connecting;
         match self.family(id) {
             Family::Unix => {
                 self.ends[id.0].closed = true;
@@ -280,7 +290,7 @@ impl Streams {
                     other.error = Some(errno::RESET);
                 }
             }
-            Family::Tcp if unread || self.ends[id.0].phase == Phase::Connecting => self.reset(id),
+            Family::Tcp if resets => self.reset(id),
             Family::Tcp => {
                 self.ends[id.0].closed = true;
                 self.ends[id.0].shut = true;

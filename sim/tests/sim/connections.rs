@@ -132,6 +132,54 @@ fn a_worker_may_die_at_any_step() {
     }
 }
 
+/// One connection without faults, which one of its peers may abort.
+fn one_connection(route_kind: RouteKind, seed: u64, aborts: usize) -> Scenario {
+    Scenario {
+        route_kind,
+        clients: 0,
+        established: 1,
+        aborts,
+        buffers: Buffers {
+            send: 65_536,
+            receive: 65_536,
+        },
+        ..Scenario::calm(seed)
+    }
+}
+
+/// An abort arrives as an abort, at whatever step a worker dies: also between the step in which the slot forgets a socket
+/// and its reset. With these seeds a peer of the plain side has received everything when the other one aborts.
+#[test]
+fn a_death_turns_no_abort_into_an_end() {
+    for (route_kind, seed) in [
+        (RouteKind::Terminate, 2),
+        (RouteKind::Originate, 11),
+        (RouteKind::Originate, 29),
+    ] {
+        let scenario = one_connection(route_kind, seed, 2);
+        let whole = World::run(scenario, None, false).expect("no violation without a death");
+        for step in 1..whole.steps {
+            let kills = [step, u64::MAX];
+            must_hold(Scenario { kills, ..scenario });
+        }
+    }
+}
+
+/// The same while the next worker resets the connection that the first one was busy with.
+#[test]
+fn a_second_death_turns_no_abort_into_an_end() {
+    for (route_kind, seed) in [(RouteKind::Terminate, 2), (RouteKind::Originate, 11)] {
+        let scenario = one_connection(route_kind, seed, 0);
+        let whole = World::run(scenario, None, false).expect("no violation without a death");
+        for first in (1..whole.steps).step_by(11) {
+            for second in 1..24 {
+                let kills = [first, second];
+                must_hold(Scenario { kills, ..scenario });
+            }
+        }
+    }
+}
+
 /// A worker that dies while it registers the sockets it has found leaves sockets that are registered with
 /// epoll, but not marked as registered in their slots.
 #[test]

@@ -6,6 +6,9 @@
 //! the worker delivers the bytes received before, then *resets* the other side. A reset discards what
 //! the kernel has not sent yet, so the worker first waits until the send queue is empty, for a
 //! bounded time.
+//!
+//! A socket that must be reset is prepared for it before its slot forgets it. If the worker dies in between, its
+//! successor closes the socket like any other that no slot names, and the peer still sees an abort.
 
 use crate::established::close_reason::CloseReason;
 use crate::established::fault::{Fault, Flow};
@@ -176,16 +179,20 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
         // If the other end has been closed, nothing is lost.
         let _ = end_plain(slot, work);
     }
-    slot.detach_plain();
-    if reset && !slot.has(Flag::PlainIsUnix) {
-        work.io.reset(fd);
-    } else {
-        if reset && !joined {
-            work.count.add(Count::UnixTruncations, 1);
-        }
-        work.io.close(fd);
+    if reset && !joined && slot.has(Flag::PlainIsUnix) {
+        work.count.add(Count::UnixTruncations, 1);
     }
+    prepare_plain_reset(slot, &work.io);
+    slot.detach_plain();
+    work.io.close(fd);
     true
+}
+
+/// Makes the close of the plain side a reset, if it must be one. Unix sockets have none.
+fn prepare_plain_reset(slot: &Slot, io: &impl Io) {
+    if slot.has(Flag::ResetPlain) && !slot.has(Flag::PlainIsUnix) {
+        io.reset_on_close(slot.plain_fd());
+    }
 }
 
 fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
@@ -228,7 +235,6 @@ pub(crate) fn only_lingers(slot: &Slot) -> bool {
 pub(crate) struct Remains {
     tls_fd: Fd,
     plain_fd: Fd,
-    reset_tls: bool,
 }
 
 /// Frees the pending memory, drops the keys and takes the descriptors out of the slot. The caller frees
@@ -237,10 +243,13 @@ pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remai
     backlog::free_opening(slot, &mut work.pending);
     backlog::free_sealed(slot, &mut work.pending);
     work.keys.forget(slot);
+    prepare_plain_reset(slot, &work.io);
+    if slot.has(Flag::ResetTls) {
+        work.io.reset_on_close(slot.tls_fd());
+    }
     Remains {
         tls_fd: slot.tls_fd(),
         plain_fd: slot.plain_fd(),
-        reset_tls: slot.has(Flag::ResetTls),
     }
 }
 
@@ -249,10 +258,6 @@ impl Remains {
         if self.plain_fd != Fd::NONE {
             io.close(self.plain_fd);
         }
-        if self.reset_tls {
-            io.reset(self.tls_fd);
-        } else {
-            io.close(self.tls_fd);
-        }
+        io.close(self.tls_fd);
     }
 }

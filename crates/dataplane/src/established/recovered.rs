@@ -69,7 +69,8 @@ impl Connections {
         work.backends.leave(slot.backend);
         traffic::leave(slot, &work.traffic);
         self.wheel.cancel(&mut self.slots, index);
-        unverified::drop_unsound(&mut self.slots, index, work);
+        unverified::note_unsound(&self.slots, index, work);
+        unverified::reset(&mut self.slots, index, work);
         false
     }
 

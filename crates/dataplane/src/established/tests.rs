@@ -435,6 +435,15 @@ fn a_slot_with_another_socket_is_dropped() {
     assert_eq!((connections.live(), connections.at_rest()), (1, 1));
     assert_eq!(connections.draining(), 0);
     assert_eq!(parts.work.backends.load(1), 1);
+    // The plain sides are still the same sockets: they are closed, and not reported for ever.
+    for (generation, is_closed) in [(1, false), (2, true), (3, true)] {
+        let ended = socket::recv(world.ends[&generation].plain, &mut [0; 8]);
+        assert_eq!(
+            matches!(ended, Ok(Attempt::Done(0))),
+            is_closed,
+            "{generation}"
+        );
+    }
 }
 
 /// A worker dies when it has counted a new connection for its client, before the connection's first step.

@@ -65,7 +65,7 @@ impl Unverified {
 }
 
 /// Whether the descriptor names the socket with this cookie.
-pub(crate) fn is_same_socket(fd: Fd, cookie: u32, io: &impl Io) -> bool {
+fn is_same_socket(fd: Fd, cookie: u32, io: &impl Io) -> bool {
     io.cookie(fd).is_ok_and(|now| now as u32 == cookie)
 }
 
@@ -76,13 +76,32 @@ pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
         && (plain == Fd::NONE || is_same_socket(plain, slot.plain_cookie, io))
 }
 
-/// Drops an invalid slot, with a log line.
-pub(crate) fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+/// Counts and logs an invalid slot, which the caller drops.
+pub(crate) fn note_unsound<I: Io>(slots: &Slab<Slot>, index: u32, work: &Workspace<I>) {
     if let Some(slot) = slots.get(index) {
         traffic::count_sudden_close(slot, CloseReason::Limit, work);
     }
     tracing::error!(slot = index, "invalid slot dropped after a crash");
+}
+
+/// Frees a slot that can't be continued, and resets those of its sockets that are still the same.
+pub(crate) fn reset<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+    let Some(slot) = slots.get(index) else {
+        return;
+    };
+    let both = [
+        (slot.tls_fd(), slot.tls_cookie),
+        (slot.plain_fd(), slot.plain_cookie),
+    ];
+    let same = both.map(|(fd, cookie)| {
+        let is_own = fd.0 > 2 && is_same_socket(fd, cookie, &work.io);
+        is_own.then_some(fd)
+    });
+    let same = same.into_iter().flatten();
+    // First: if this worker dies, too, the next one only finds sockets that no slot names.
+    same.clone().for_each(|fd| work.io.reset_on_close(fd));
     give_up(slots, index, work);
+    same.for_each(|fd| work.io.close(fd));
 }
 
 /// Frees a slot and its pending chunks. The chunks were adopted before the slot was checked, so they

@@ -8,11 +8,11 @@
 //! The check that each socket is still the same one is deferred (`unverified.rs`).
 
 use crate::established::close_reason::CloseReason;
-use crate::established::unverified::{self, Unverified, is_same_socket};
+use crate::established::unverified::{self, Unverified};
 use crate::io::Io;
 use crate::traffic;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_handover::slot::{Flag, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Timer;
@@ -136,22 +136,10 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
     let Some(index) = slots.header().busy() else {
         return;
     };
-    if let Some(slot) = slots.get_mut(index) {
-        let was_established = slot.phase() != Phase::Free;
-        let fds = [slot.tls_fd(), slot.plain_fd()];
-        let cookies = [slot.tls_cookie, slot.plain_cookie];
-        if was_established {
-            traffic::count_sudden_close(slot, CloseReason::Crash, work);
-        }
-        unverified::give_up(slots, index, work);
-        for (fd, cookie) in fds.into_iter().zip(cookies) {
-            if fd.0 > 2 && is_same_socket(fd, cookie, &work.io) {
-                work.io.reset(fd);
-            }
-        }
-        if was_established {
-            tracing::warn!("connection reset after a crash");
-        }
+    if let Some(slot) = slots.get(index) {
+        traffic::count_sudden_close(slot, CloseReason::Crash, work);
+        unverified::reset(slots, index, work);
+        tracing::warn!("connection reset after a crash");
     }
     slots.header().clear_busy();
 }
@@ -173,7 +161,9 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
         if is_sound {
             unverified.add(index);
         } else {
-            unverified::drop_unsound(slots, index, work);
+            // Its descriptors may be those of another slot.
+            unverified::note_unsound(slots, index, work);
+            unverified::give_up(slots, index, work);
         }
     }
     (named, unverified)

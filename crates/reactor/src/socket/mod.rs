@@ -28,8 +28,8 @@ pub use options::{
     take_error, takes_both_families, unsent,
 };
 pub use transfer::{
-    RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_more, send_gathered,
-    shutdown_write,
+    RANGES_MAX, peek, recv, recv_scattered, reset, reset_on_close, send, send_before_more,
+    send_gathered, shutdown_write,
 };
 
 use std::io;

@@ -108,11 +108,16 @@ pub fn shutdown_write(fd: Fd) -> io::Result<()> {
 /// Another process with a copy of the descriptor keeps the connection open. A keeper's table is shared, so a
 /// close there counts for both.
 pub fn reset(fd: Fd) {
+    reset_on_close(fd);
+    fd.close();
+}
+
+/// Makes the close of a connection an abort ([`reset`]), whichever process closes the descriptor.
+pub fn reset_on_close(fd: Fd) {
     if let Ok(socket) = fd.borrow() {
         // A failure means that there is no connection to abort.
         let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
     }
-    fd.close();
 }
 
 /// Splits one buffer into ranges, which were checked before; the rest of the array is empty.
