@@ -173,7 +173,7 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     if !delivered && !out_of_time {
         return false;
     }
-    let reset = slot.has(Flag::ResetPlain);
+    let reset = must_reset_plain(slot);
     let joined = slot.has(Flag::Joined);
     if joined && !reset && !slot.has(Flag::PlainShut) {
         // If the other end has been closed, nothing is lost.
@@ -188,9 +188,14 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     true
 }
 
+/// Whether the plain side must be reset. It must not take its end for a proper one while it lacks bytes.
+fn must_reset_plain(slot: &Slot) -> bool {
+    slot.has(Flag::ResetPlain) || slot.has(Flag::OpeningBlocked)
+}
+
 /// Makes the close of the plain side a reset, if it must be one. Unix sockets have none.
 fn prepare_plain_reset(slot: &Slot, io: &impl Io) {
-    if slot.has(Flag::ResetPlain) && !slot.has(Flag::PlainIsUnix) {
+    if must_reset_plain(slot) && !slot.has(Flag::PlainIsUnix) {
         io.reset_on_close(slot.plain_fd());
     }
 }

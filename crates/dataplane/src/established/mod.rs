@@ -397,8 +397,10 @@ impl Connections {
     /// Frees a connection that would get no more events, because epoll has failed.
     fn remove_unwatched<I: Io>(&mut self, index: u32, error: &io::Error, work: &mut Workspace<I>) {
         tracing::error!(%error, "socket poll failed; connection closed");
-        if let Some(slot) = self.slots.get(index) {
+        if let Some(slot) = self.slots.get_mut(index) {
             traffic::count_sudden_close(slot, CloseReason::Limit, work);
+            // The TLS side misses the close_notify; the plain side must not take this for a proper end.
+            slot.set(Flag::ResetPlain);
         }
         self.remove(index, Some(CloseReason::Limit), work);
     }

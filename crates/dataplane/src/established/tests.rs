@@ -487,3 +487,92 @@ fn longer_send_queues_of_a_reload_are_measured() {
     work.limit_steps(&settings);
     assert_eq!(work.allowance(Fd::NONE), Allowance::Nothing, "measured");
 }
+
+/// A TCP connection: the gateway's end and the peer's.
+fn tcp() -> (Fd, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let here = std::net::TcpStream::connect(address).expect("connected");
+    let (there, _) = listener.accept().expect("accepted");
+    let here = Fd::from_owned(here.into());
+    here.set_nonblocking().expect("a socket");
+    (here, there)
+}
+
+/// A connection whose plain side reads nothing, so that bytes for it are pending. Returns the plain side's peer.
+fn with_pending_plaintext(world: &mut World) -> std::net::TcpStream {
+    world.connect();
+    let (plain, peer) = tcp();
+    let slots = &mut world.worker().parts().connections.slots;
+    let slot = slots.get_mut(0).expect("a slot");
+    slot.detach_plain().close();
+    slot.attach_plain(plain, socket::cookie(plain).expect("a cookie") as u32);
+    let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+    let tls = ends.tls;
+    let mut unsent = ends.client.seal(&vec![7; 16 << 20]);
+    // The kernel's queues grow for a while.
+    let mut full = 0;
+    while full < 10 {
+        full += 1;
+        if let Ok(Attempt::Done(n)) = socket::send(tls, &unsent) {
+            unsent.drain(..n);
+            full = 0;
+        }
+        world.run();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let slot = world.worker().parts().connections.slots.get(0);
+    assert!(slot.is_some_and(|slot| slot.has(Flag::OpeningBlocked)));
+    peer
+}
+
+/// The error after the last byte that a peer receives; `None`: a proper end.
+fn end_of(mut peer: std::net::TcpStream) -> Option<io::ErrorKind> {
+    use std::io::Read as _;
+    let timeout = std::time::Duration::from_secs(20);
+    peer.set_read_timeout(Some(timeout)).expect("a timeout");
+    let mut received = Vec::new();
+    peer.read_to_end(&mut received)
+        .err()
+        .map(|error| error.kind())
+}
+
+/// A backend that does not read until `drain_timeout` is over lacks bytes. It must not take that for a proper end.
+#[test]
+fn a_plain_side_that_lacks_bytes_is_reset() {
+    let mut world = World::new();
+    let peer = with_pending_plaintext(&mut world);
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let close = step::Event::Close(CloseReason::Drained);
+    connections.step(0, close, settings, work);
+    work.now_ms += settings.limits.drain_timeout_ms + 2_000;
+    connections.step(0, step::Event::Timer, settings, work);
+    assert_eq!(connections.live(), 0);
+    assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
+
+    // The same at the end of a stop, which frees all connections as they are.
+    let mut world = World::new();
+    let peer = with_pending_plaintext(&mut world);
+    let parts = world.worker().parts();
+    parts.connections.free_all(parts.work, |_| true);
+    assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
+}
+
+/// Epoll fails, as when the kernel has no memory for a watch.
+#[test]
+fn a_connection_that_cannot_be_watched_ends_by_an_abort() {
+    let mut world = World::new();
+    world.connect();
+    let (plain, peer) = tcp();
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let slot = connections.slots.get_mut(0).expect("a slot");
+    slot.detach_plain().close();
+    slot.attach_plain(plain, socket::cookie(plain).expect("a cookie") as u32);
+    work.io.unwatch(slot.tls_fd()).expect("watched");
+    slot.tls_watch |= 4;
+    connections.finish(0, false, settings, work);
+    assert_eq!(connections.live(), 0);
+    assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
+}
