@@ -34,16 +34,42 @@ pub fn take_error(fd: Fd) -> io::Result<()> {
 /// # Errors
 /// The operating system's error: it is not a unix socket.
 pub fn peer_user_id(fd: Fd) -> io::Result<u32> {
-    Ok(sockopt::socket_peercred(fd.borrow()?)?.uid.as_raw())
+    Ok(peer_credentials(fd)?.uid)
 }
 
 /// Returns the process that opened the listening socket to which this one is connected.
 ///
 /// # Errors
-/// The operating system's error: it is not a connected unix socket.
+/// The operating system's error: it is not a unix socket. `NotFound`: it is not connected, or this process cannot see
+/// that one, which is outside its container.
 pub fn peer_process(fd: Fd) -> io::Result<Pid> {
-    let peer = sockopt::socket_peercred(fd.borrow()?)?;
-    Ok(Pid(peer.pid.as_raw_nonzero().get()))
+    match peer_credentials(fd)?.pid {
+        0 => Err(io::ErrorKind::NotFound.into()),
+        pid => Ok(Pid(pid)),
+    }
+}
+
+/// Returns the kernel's `struct ucred`. That of rustix cannot hold a process id of 0, which stands for a process outside
+/// this one's PID namespace: it would become an error.
+fn peer_credentials(fd: Fd) -> io::Result<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the structure, and any bytes are a valid one.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.0,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    os_result(result)?;
+    Ok(peer)
 }
 
 /// Whether a listener accepts both IPv4 and IPv6 clients (no IPV6_V6ONLY).

@@ -385,3 +385,13 @@ fn a_descriptor_replaces_another() {
     assert!(Fd(1_000_000).move_to(c).is_err());
     close_all(&[b, c, d]);
 }
+
+/// The kernel reports the process id 0 for a process outside this one's container, and for a socket without a peer.
+#[test]
+fn an_unknown_process_hides_no_user() {
+    let alone = datagrams(DatagramAddress::Unix("unused".as_ref())).expect("a socket");
+    assert_eq!(peer_user_id(alone).expect("the kernel's answer"), u32::MAX);
+    let unknown = peer_process(alone).expect_err("no process");
+    assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
+    alone.close();
+}
