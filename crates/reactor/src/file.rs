@@ -49,10 +49,11 @@ pub fn replace_private_soon(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(path, bytes, |_| Ok(()))
 }
 
+/// `settle` waits for the disk: for the file, and for the folder with its new name.
 fn replace_with(
     path: &Path,
     bytes: &[u8],
-    settle: impl FnOnce(&File) -> io::Result<()>,
+    settle: impl Fn(&File) -> io::Result<()>,
 ) -> io::Result<()> {
     let path = behind_links(path)?;
     let mut beside = path.as_os_str().to_owned();
@@ -72,12 +73,16 @@ fn replace_with(
     let written = file
         .write_all(bytes)
         .and_then(|()| settle(&file))
-        .and_then(|()| fs::rename(&beside, path));
+        .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
         // On a full disk, the incomplete file would take up the last room. The first error counts.
         let _ = fs::remove_file(&beside);
+        return written;
     }
-    written
+    // The file is replaced. Not every folder can be opened, and not every file system can wait for one.
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| settle(&folder));
+    Ok(())
 }
 
 /// Returns the path of a file that is to be written, without symbolic links at its end. The file need not exist.
@@ -149,6 +154,25 @@ mod tests {
             let found = fs::read_to_string(at("elsewhere/file")).expect("the file");
             assert_eq!(found, "another");
         }
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// After a power failure, a new name that was not written to the disk is the old one again.
+    #[test]
+    fn the_folder_of_a_replaced_file_is_written_to_the_disk() {
+        let folder = std::env::temp_dir().join(format!("dormouse-disk-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        let path = folder.join("file");
+        let settled = std::cell::RefCell::new(Vec::new());
+        let note = |file: &File| {
+            let is_there = path.exists();
+            settled
+                .borrow_mut()
+                .push((file.metadata()?.is_dir(), is_there));
+            Ok(())
+        };
+        replace_with(&path, b"text", note).expect("written");
+        assert_eq!(settled.into_inner(), [(false, false), (true, true)]);
         fs::remove_dir_all(&folder).expect("removed");
     }
 
