@@ -336,7 +336,7 @@ impl Connections {
         work: &mut Workspace<I>,
     ) {
         if is_over {
-            self.remove(index, None, work);
+            self.remove_busy(index, None, work);
         } else {
             self.set_timer(index, settings, work.now_ms);
             self.apply_interest(index, work);
@@ -359,8 +359,20 @@ impl Connections {
         }
     }
 
-    /// Frees a slot and closes its sockets. `reason`: that of the end, if no step has noted one.
+    /// Frees a slot outside a step. Marked busy, since a slot whose pending bytes are freed must not outlive the worker.
     fn remove<I: Io>(&mut self, index: u32, reason: Option<CloseReason>, work: &mut Workspace<I>) {
+        self.slots.header().mark_busy(index);
+        self.remove_busy(index, reason, work);
+        self.slots.header().clear_busy();
+    }
+
+    /// Frees a slot and closes its sockets. `reason`: that of the end, if no step has noted one.
+    fn remove_busy<I: Io>(
+        &mut self,
+        index: u32,
+        reason: Option<CloseReason>,
+        work: &mut Workspace<I>,
+    ) {
         self.wheel.cancel(&mut self.slots, index);
         logged::write_line(&self.slots, index, reason, work);
         let Some(slot) = self.slots.get_mut(index) else {

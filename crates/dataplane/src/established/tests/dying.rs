@@ -8,6 +8,7 @@
 //! a missing or repeated record.
 
 use super::*;
+use crate::memory::backlog;
 use dormouse_reactor::step;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -286,6 +287,50 @@ fn die_at_steps(seed: u64, stride: i64) {
     for dies_at in (1..=steps).step_by(stride as usize) {
         play(seed, dies_at);
     }
+}
+
+/// At the end of a stop, connections are freed as they are. A slot that outlives the worker has all its pending bytes, and
+/// no backend takes their loss for a proper end.
+#[test]
+fn a_worker_may_die_while_it_frees_connections() {
+    let mut dies_at = 0;
+    let mut has_died = true;
+    while has_died {
+        dies_at += 1;
+        let mut world = World::new();
+        let peer = with_pending_plaintext(&mut world);
+        let parts = world.worker().parts();
+        let slot = parts.connections.slots.get(0).expect("a slot");
+        let (plain, cookie) = (slot.plain_fd(), slot.plain_cookie);
+        let pending = backlog::opened(slot, &parts.work.pending).to_vec();
+        let mut left = dies_at;
+        step::at_each(Some(Box::new(move || {
+            left -= 1;
+            if left == 0 {
+                resume_unwind(Box::new("died"));
+            }
+        })));
+        let free_all = || parts.connections.free_all(parts.work, |_| true);
+        has_died = catch_unwind(AssertUnwindSafe(free_all)).is_err();
+        step::at_each(None);
+        world.start_worker();
+        let parts = world.worker().parts();
+        let slot = parts.connections.slots.get(0);
+        if let Some(slot) = slot.filter(|slot| slot.phase() != Phase::Free) {
+            let kept = backlog::opened(slot, &parts.work.pending);
+            assert!(kept == pending, "death at step {dies_at}: bytes are lost");
+            plain.close();
+            continue;
+        }
+        // Outside a test, the successor closes sockets that no slot names.
+        if socket::cookie(plain).is_ok_and(|now| now as u32 == cookie) {
+            plain.close();
+        }
+        let end = end_of(peer);
+        let reset = Some(io::ErrorKind::ConnectionReset);
+        assert_eq!(end, reset, "death at step {dies_at}");
+    }
+    assert!(dies_at > 5, "only {dies_at} steps");
 }
 
 #[test]
