@@ -143,8 +143,8 @@ impl Wheel {
         self.note_if_empty(at);
     }
 
-    /// Disarms and returns a timer that is due at `now_ms`. Call it until it returns `None`; timers may be
-    /// armed and cancelled in between.
+    /// Disarms and returns a timer that is due at `now_ms`. Until it returns `None`, more may be due, and
+    /// [`Wheel::next_deadline`] is in the past. Timers may be armed and cancelled in between.
     pub fn expired(&mut self, now_ms: u64, timers: &mut impl Timers) -> Option<u32> {
         let now = tick_of(now_ms);
         loop {
@@ -305,18 +305,29 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Arm { index: u32, in_ms: u64 },
-        Cancel { index: u32 },
-        Pass { ms: u64, rearm: bool },
+        Arm {
+            index: u32,
+            in_ms: u64,
+        },
+        Cancel {
+            index: u32,
+        },
+        /// At most `most` of the due timers are fetched.
+        Pass {
+            ms: u64,
+            most: usize,
+            rearm: bool,
+        },
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let far = prop_oneof![0u64..300, 0u64..20_000, 0u64..2_000_000];
+        let most = prop_oneof![3 => Just(usize::MAX), 1 => 0usize..4];
         let step = prop_oneof![
             8 => (0u32..40, far).prop_map(|(index, in_ms)| Step::Arm { index, in_ms }),
             3 => (0u32..40).prop_map(|index| Step::Cancel { index }),
-            6 => (prop_oneof![0u64..250, 0u64..30_000, 0u64..3_000_000], any::<bool>())
-                .prop_map(|(ms, rearm)| Step::Pass { ms, rearm }),
+            6 => (prop_oneof![0u64..250, 0u64..30_000, 0u64..3_000_000], most, any::<bool>())
+                .prop_map(|(ms, most, rearm)| Step::Pass { ms, most, rearm }),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -330,34 +341,41 @@ mod tests {
             let mut timers = vec![Timer::default(); 40];
             let mut wheel = Wheel::with_buckets(now, 64);
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
-            let due = |now: u64, due: u64| due.div_ceil(TICK_MS).max(now / TICK_MS + 1);
+            let due = |wheel: &Wheel, due: u64| {
+                due.div_ceil(TICK_MS).max(u64::from(wheel.tick) + 1)
+            };
             for step in steps {
                 match step {
                     Step::Arm { index, in_ms } => {
+                        model.insert(index, due(&wheel, now + in_ms));
                         wheel.arm(&mut timers, index, now + in_ms);
-                        model.insert(index, due(now, now + in_ms));
                     }
                     Step::Cancel { index } => {
                         wheel.cancel(&mut timers, index);
                         model.remove(&index);
                     }
-                    Step::Pass { ms, rearm } => {
+                    Step::Pass { ms, most, rearm } => {
                         let deadline = wheel.next_deadline();
                         now += ms;
-                        while let Some(index) = wheel.expired(now, &mut timers) {
+                        let mut fetched = 0;
+                        while fetched < most {
+                            let Some(index) = wheel.expired(now, &mut timers) else {
+                                prop_assert!(model.values().all(|&tick| tick > now / TICK_MS));
+                                break;
+                            };
+                            fetched += 1;
                             prop_assert!(!timers[index as usize].is_armed());
                             let tick = model.remove(&index);
                             prop_assert!(tick.is_some_and(|tick| tick <= now / TICK_MS));
                             prop_assert!(deadline.is_some_and(|ms| ms <= now));
                             if rearm && index % 3 == 0 {
+                                model.insert(index, due(&wheel, now + 1000));
                                 wheel.arm(&mut timers, index, now + 1000);
-                                model.insert(index, due(now, now + 1000));
                             }
                             // A timer that may have fired too, but was not fetched yet.
                             wheel.cancel(&mut timers, index + 1);
                             model.remove(&(index + 1));
                         }
-                        prop_assert!(model.values().all(|&tick| tick > now / TICK_MS));
                     }
                 }
                 prop_assert_eq!(wheel.armed() as usize, model.len());
@@ -366,7 +384,7 @@ mod tests {
                     prop_assert_eq!(timer.due_ms(), expected);
                 }
                 match (wheel.next_deadline(), model.values().min()) {
-                    (Some(ms), Some(tick)) => prop_assert!(ms <= tick * TICK_MS),
+                    (Some(ms), Some(tick)) => prop_assert!(ms <= now.max(tick * TICK_MS)),
                     (deadline, none) => prop_assert!(deadline.is_none() && none.is_none()),
                 }
             }

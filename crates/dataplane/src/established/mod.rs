@@ -51,6 +51,10 @@ use unverified::Unverified;
 /// Connections of a predecessor whose send queues are measured per turn.
 const SURVEYED_PER_TURN: u32 = 128;
 
+/// Timers that fire per turn. After a suspend, or when an upgrade brings a shorter timeout, those of all connections may
+/// be due at once.
+const TIMERS_PER_TURN: u32 = 256;
+
 /// The established connections of a worker.
 pub(crate) struct Connections {
     slots: Slab<Slot>,
@@ -437,10 +441,13 @@ impl Connections {
 
     // ---- time ----
 
-    /// Fires timers that are due, and resumes connections that have waited for memory or for their
+    /// Fires some of the timers that are due, and resumes connections that have waited for memory or for their
     /// rate limit.
     pub(crate) fn on_time<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
-        while let Some(index) = self.wheel.expired(work.now_ms, &mut self.slots) {
+        for _ in 0..TIMERS_PER_TURN {
+            let Some(index) = self.wheel.expired(work.now_ms, &mut self.slots) else {
+                break;
+            };
             self.step(index, Event::Timer, settings, work);
         }
         self.measure_queues(work);

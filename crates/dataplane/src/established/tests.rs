@@ -576,3 +576,30 @@ fn a_connection_that_cannot_be_watched_ends_by_an_abort() {
     assert_eq!(connections.live(), 0);
     assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
 }
+
+/// Established connections are served between the timers of many others.
+#[test]
+fn a_turn_fires_a_bounded_number_of_timers() {
+    const MANY: u32 = TIMERS_PER_TURN + 50;
+    let mut world = World::new();
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    for generation in 1..=MANY {
+        let (tls, peer) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        peer.close();
+        let index = connections.slots.insert().expect("a free place");
+        let slot = connections.slots.get_mut(index).expect("a slot");
+        let cookie = socket::cookie(tls).expect("a cookie") as u32;
+        slot.begin(tls, cookie, 0, generation, 1_000_000);
+        slot.set_phase(Phase::Draining);
+        connections.finish(index, false, settings, work);
+    }
+    connections.count_phases();
+    work.now_ms += 10_000;
+    connections.on_time(settings, work);
+    assert_eq!(connections.live(), MANY - TIMERS_PER_TURN);
+    let next_ms = connections.next_deadline_ms(work.now_ms);
+    assert!(next_ms.is_some_and(|next_ms| next_ms <= work.now_ms));
+    connections.on_time(settings, work);
+    assert_eq!(connections.live(), 0);
+}
