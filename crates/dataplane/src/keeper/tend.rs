@@ -15,6 +15,7 @@ use dormouse_tables::counters::{Count, Counters};
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// A worker that lived at least this long did not die of its start, so the next one starts without a
 /// delay. A longer time would let an attacker who can crash workers delay everyone else.
@@ -31,6 +32,13 @@ const EXIT_ORPHANED: u8 = 4;
 /// [`process::peek`]), and connections must not wait for it.
 const REAP_MS: u64 = 1_000;
 
+/// Time for the start of a worker for which connections wait. The system may be short of processes or memory for a
+/// moment.
+const START_WITHIN: Duration = Duration::from_secs(10);
+
+/// Pause between two attempts to start it.
+const START_AGAIN: Duration = Duration::from_millis(100);
+
 /// Runs the keeper. Returns when the worker has ended regularly.
 pub(crate) fn keep(
     mut args: KeeperArgs,
@@ -45,11 +53,16 @@ pub(crate) fn keep(
         Err(error) => return fail("start", &error),
     };
     if let Some(delay) = child::backoff(args.streak) {
-        while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
+        reap_all();
         std::thread::sleep(delay);
     }
+    let start = || start_worker(&args, part, set_logs);
+    let started = match header.epoll() {
+        Fd::NONE => start(),
+        _ => start_patiently(start),
+    };
     let born_ms = process::monotonic_ms();
-    let child = match start_worker(&args, part, set_logs) {
+    let child = match started {
         Ok(child) => child,
         Err(e) => return fail("start a worker", &e),
     };
@@ -123,9 +136,30 @@ fn start_worker(args: &KeeperArgs, part: &KeeperPart, set_logs: fn(&Log)) -> io:
     let Bounds { sandbox, unix } = part.bounds;
     let confine = move || child::confine(Role::WorkersFirstThread { unix }, sandbox);
     let work = move |first| begin::work(handover, board, set_logs, first);
-    let child = process::share_table("worker", confine, work)?;
+    let child = process::share_table("worker", confine, work);
     name_process("keeper", part.worker);
-    Ok(child)
+    if child.is_err() {
+        // Until it is reaped, the former worker counts as a process.
+        reap_all();
+    }
+    child
+}
+
+/// Starts a worker for which connections wait.
+fn start_patiently(mut start: impl FnMut() -> io::Result<Pid>) -> io::Result<Pid> {
+    let begun = Instant::now();
+    let mut has_failed = false;
+    loop {
+        let error = match start() {
+            Err(error) if begun.elapsed() < START_WITHIN => error,
+            result => return result,
+        };
+        if !has_failed {
+            has_failed = true;
+            tracing::error!(%error, "worker not started; trying again");
+        }
+        std::thread::sleep(START_AGAIN);
+    }
 }
 
 /// Waits for the worker's end, and kills the worker if it hangs. The worker is not reaped here, but
@@ -194,6 +228,11 @@ fn wait_for_end(child: Pid) -> io::Result<Ended> {
     }
 }
 
+/// Reaps all former workers, while there is no current one.
+fn reap_all() {
+    while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
+}
+
 /// Reaps all former workers. Returns how the current one ended, if it has just ended, too.
 fn reap_former(child: Pid) -> io::Result<Option<Ended>> {
     let mut own = None;
@@ -225,4 +264,22 @@ fn name_process(role: &str, worker: u32) {
 fn fail(what: &str, error: &io::Error) -> ExitCode {
     tracing::error!(%error, action = what, "keeper failed");
     ExitCode::from(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_with_connections_is_started_when_the_system_can() {
+        let mut attempts = 0;
+        let started = start_patiently(|| {
+            attempts += 1;
+            match attempts {
+                3 => Ok(Pid(7)),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        assert_eq!(started.expect("started"), Pid(7));
+    }
 }
