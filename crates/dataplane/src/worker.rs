@@ -502,8 +502,8 @@ impl<I: Io> Worker<I> {
             return Some(Exit::HandedOver);
         }
         let stop = self.lifecycle.stop.as_ref()?;
-        let left = self.cx.connections.live() as usize + self.handshakes.live();
-        stop.is_finished(left, self.cx.work.now_ms)
+        let (connections, handshakes) = (self.cx.connections.live(), self.handshakes.live());
+        stop.is_finished(connections, handshakes, self.cx.work.now_ms)
             .then_some(Exit::Stopped)
     }
 

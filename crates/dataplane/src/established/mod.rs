@@ -272,13 +272,9 @@ impl Connections {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        let slots = self.slots.indices();
-        let is_warm_of_routes = |index: &u32| {
-            let slot = self.slots.get(*index);
-            slot.is_some_and(|slot| slot.phase() == Phase::Warm && routes.contains(&slot.route))
-        };
-        let warm: Vec<u32> = slots.filter(is_warm_of_routes).collect();
-        for index in warm {
+        let is_warm_of_routes =
+            |slot: &Slot| slot.phase() == Phase::Warm && routes.contains(&slot.route);
+        for index in self.some(usize::MAX, is_warm_of_routes) {
             self.step(index, Event::Discard, settings, work);
         }
     }
@@ -349,18 +345,26 @@ impl Connections {
         self.slots.header().clear_busy();
     }
 
-    /// Frees every connection that `is_due`, as it is: nothing more is sent.
-    pub(crate) fn free_all<I: Io>(
+    /// At most this number of connections that `is_due`.
+    pub(crate) fn some(&self, most: usize, is_due: impl Fn(&Slot) -> bool) -> Vec<u32> {
+        let live = self.slots.indices();
+        live.filter(|index| self.slots.get(*index).is_some_and(&is_due))
+            .take(most)
+            .collect()
+    }
+
+    /// Frees at most this number of connections that `is_due`, as they are: nothing more is sent. Returns how many.
+    pub(crate) fn free_some<I: Io>(
         &mut self,
+        most: usize,
         work: &mut Workspace<I>,
         is_due: impl Fn(&Slot) -> bool,
-    ) {
-        let live: Vec<u32> = self.slots.indices().collect();
-        for index in live {
-            if self.slots.get(index).is_some_and(&is_due) {
-                self.remove(index, None, work);
-            }
+    ) -> usize {
+        let due = self.some(most, is_due);
+        for &index in &due {
+            self.remove(index, None, work);
         }
+        due.len()
     }
 
     /// Frees a slot outside a step. Marked busy, since a slot whose pending bytes are freed must not outlive the worker.

@@ -8,6 +8,7 @@ use crate::connection_log::ConnectionLog;
 use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
+use crate::lifecycle::stop::Stop;
 use crate::worker::{Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::{
@@ -555,7 +556,7 @@ fn a_plain_side_that_lacks_bytes_is_reset() {
     let mut world = World::new();
     let peer = with_pending_plaintext(&mut world);
     let parts = world.worker().parts();
-    parts.connections.free_all(parts.work, |_| true);
+    parts.connections.free_some(1, parts.work, |_| true);
     assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
 }
 
@@ -602,4 +603,32 @@ fn a_turn_fires_a_bounded_number_of_timers() {
     assert!(next_ms.is_some_and(|next_ms| next_ms <= work.now_ms));
     connections.on_time(settings, work);
     assert_eq!(connections.live(), 0);
+}
+
+/// A stop of many connections takes many turns. However late it is, no connection is freed before all are closed.
+#[test]
+fn a_turn_of_a_stop_ends_a_bounded_number_of_connections() {
+    let mut world = World::new();
+    for _ in 0..5 {
+        world.connect();
+    }
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let mut stop = Stop::new(work.now_ms, 0);
+    work.now_ms += 60_000;
+    let mut turns = Vec::new();
+    while !stop.is_finished(connections.live(), 0, work.now_ms) {
+        assert!(stop.next_deadline_ms(work.now_ms) <= work.now_ms);
+        stop.end_some(2, connections, settings, work);
+        turns.push((connections.live(), connections.draining()));
+    }
+    assert_eq!(turns, [(5, 2), (5, 4), (4, 4), (2, 2), (0, 0)]);
+    for ends in world.ends.values_mut() {
+        let mut received = [0; 4096];
+        let Ok(Attempt::Done(n)) = socket::recv(ends.tls, &mut received) else {
+            panic!("the client received nothing");
+        };
+        let events = ends.client.open(&received[..n]);
+        assert_eq!(events, [Event::Ended(End::Closed)]);
+    }
 }

@@ -8,7 +8,7 @@ use crate::established::step::Event;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::Phase;
+use dormouse_handover::slot::{Phase, Slot};
 
 /// Time for the last alerts to arrive, after `shutdown_grace`.
 const LAST_ALERTS_MS: u64 = 1_000;
@@ -20,12 +20,18 @@ const LINGER_MS: u64 = 1_000;
 /// Interval of the search for lingering connections.
 const LOOK_MS: u64 = 100;
 
+/// Maximum connections closed or freed by one turn: the others, which have `shutdown_grace`, and the keeper, which waits
+/// for a sign of life, do not wait long.
+const ENDED_PER_TURN: usize = 4096;
+
 /// State of a stop.
 pub(crate) struct Stop {
     /// Deadline for pending bytes.
     grace_until_ms: u64,
     /// Time of the next search for lingering connections.
     look_at_ms: u64,
+    /// Whether the last turn may have left work for the next one.
+    is_behind: bool,
 }
 
 impl Stop {
@@ -34,11 +40,15 @@ impl Stop {
         Stop {
             grace_until_ms: now_ms + grace_ms,
             look_at_ms: now_ms + LINGER_MS,
+            is_behind: false,
         }
     }
 
     /// The next deadline.
     pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> u64 {
+        if self.is_behind {
+            return now_ms;
+        }
         let grace_ms = match self.grace_until_ms {
             until_ms if until_ms > now_ms => until_ms,
             until_ms => until_ms + LAST_ALERTS_MS,
@@ -53,41 +63,56 @@ impl Stop {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        self.close(connections, settings, work);
-        if self.is_over(work.now_ms) {
-            connections.free_all(work, |_| true);
-        } else if self.look_at_ms <= work.now_ms {
-            self.look_at_ms = work.now_ms + LOOK_MS;
-            connections.free_all(work, close::only_lingers);
-        }
+        self.end_some(ENDED_PER_TURN, connections, settings, work);
     }
 
-    fn close<I: Io>(
-        &self,
+    /// Makes a turn that ends at most this number of connections. None is freed before all are closed.
+    pub(crate) fn end_some<I: Io>(
+        &mut self,
+        most: usize,
         connections: &mut Connections,
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        if connections.live() == connections.draining() {
-            return;
-        }
-        let is_late = self.grace_until_ms <= work.now_ms;
-        let live: Vec<u32> = connections.slots().indices().collect();
-        for index in live {
-            let Some(slot) = connections.slots().get(index) else {
-                continue;
-            };
-            let is_unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
-            if slot.phase() != Phase::Draining && (slot.at_rest() || is_unused || is_late) {
-                let close = Event::Close(CloseReason::Stopping);
-                connections.step(index, close, settings, work);
+        let mut left = most - self.close_some(most, connections, settings, work);
+        if self.is_over(work.now_ms) {
+            left -= connections.free_some(left, work, |_| true);
+        } else if self.look_at_ms <= work.now_ms {
+            left -= connections.free_some(left, work, close::only_lingers);
+            if left > 0 {
+                self.look_at_ms = work.now_ms + LOOK_MS;
             }
         }
+        self.is_behind = left == 0;
     }
 
-    /// Whether the stop is complete. `left`: number of connections and handshakes.
-    pub(crate) fn is_finished(&self, left: usize, now_ms: u64) -> bool {
-        left == 0 || self.is_over(now_ms)
+    /// Closes at most this number of connections. Returns how many.
+    fn close_some<I: Io>(
+        &self,
+        most: usize,
+        connections: &mut Connections,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) -> usize {
+        if connections.live() == connections.draining() {
+            return 0;
+        }
+        let is_late = self.grace_until_ms <= work.now_ms;
+        let is_due = |slot: &Slot| {
+            let is_unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
+            slot.phase() != Phase::Draining && (slot.at_rest() || is_unused || is_late)
+        };
+        let due = connections.some(most, is_due);
+        for &index in &due {
+            let close = Event::Close(CloseReason::Stopping);
+            connections.step(index, close, settings, work);
+        }
+        due.len()
+    }
+
+    /// Whether the stop is complete. In the end, handshakes are abandoned.
+    pub(crate) fn is_finished(&self, connections: u32, handshakes: usize, now_ms: u64) -> bool {
+        connections == 0 && (handshakes == 0 || self.is_over(now_ms))
     }
 
     fn is_over(&self, now_ms: u64) -> bool {
