@@ -116,6 +116,17 @@ impl Ring {
         matches!(self.schedule, Schedule::Rotating { rotates_at_s, .. } if now_s >= rotates_at_s)
     }
 
+    /// Whether the next rotation is too far away, because the clock was set back.
+    fn is_put_off(&self, now_s: u64) -> bool {
+        match self.schedule {
+            Schedule::Rotating {
+                rotates_at_s,
+                period_s,
+            } => rotates_at_s > now_s.saturating_add(period_s.into()),
+            Schedule::Fixed { .. } => false,
+        }
+    }
+
     fn sealing(&self, now_s: u64) -> Option<&RingKey> {
         const CURRENT: usize = 1;
         const NEXT: usize = 2;
@@ -178,13 +189,18 @@ impl Ticketer {
         Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Rotates its own keys if a rotation is due. A clock that was set back must not put off the rotation.
     fn rotate_own_if_due(&self, now: UnixTime) -> Option<()> {
         let own = self.own.as_ref()?;
-        let mut keys = own.lock().unwrap_or_else(PoisonError::into_inner);
-        if keys.rotate_if_due(now).ok()? {
-            self.replace_keys(&keys).ok()?;
+        let ring = self.ring();
+        if !ring.is_due(now.as_secs()) && !ring.is_put_off(now.as_secs()) {
+            return None;
         }
-        Some(())
+        let mut keys = own.lock().unwrap_or_else(PoisonError::into_inner);
+        let period_s = keys.period_s()?;
+        keys.set_period(now, Duration::from_secs(period_s.into()));
+        keys.rotate_if_due(now).ok()?;
+        self.replace_keys(&keys).ok()
     }
 
     fn policy(&self) -> [u8; POLICY_LEN] {
@@ -200,11 +216,8 @@ impl Ticketer {
             return None;
         }
         let now_s = now.as_secs();
-        let mut ring = self.ring();
-        if ring.is_due(now_s) && self.own.is_some() {
-            self.rotate_own_if_due(now);
-            ring = self.ring();
-        }
+        self.rotate_own_if_due(now);
+        let ring = self.ring();
         let sealing = ring.sealing(now_s)?;
         let mut inner = Vec::with_capacity(TIME_LEN + POLICY_LEN + session.len() + TAG_LEN);
         inner.extend_from_slice(&now_s.to_be_bytes());
@@ -443,5 +456,20 @@ mod tests {
             .collect();
         assert_eq!(names[0], first[..NAME_LEN]);
         assert!(names[0] != names[1] && names[1] != names[2]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_put_off_the_rotation_of_own_keys() {
+        let settings = TicketSettings {
+            lifetime_s: LIFETIME_S,
+            ..TicketSettings::default()
+        };
+        let ticketer = Ticketer::new(&settings, None).unwrap();
+        let name = |now_s| seal(&ticketer, now_s)[..NAME_LEN].to_vec();
+        name(NOW_S);
+        let earlier_s = NOW_S - 100_000;
+        let before = name(earlier_s);
+        assert_eq!(name(earlier_s + 599), before);
+        assert_ne!(name(earlier_s + 600), before);
     }
 }
