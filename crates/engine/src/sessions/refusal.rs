@@ -10,7 +10,7 @@ pub enum ResumptionRefused {
     UnknownKey,
     /// Its ticket failed authentication, or is not one of ours.
     Damaged,
-    /// It is older than `ticket_lifetime`.
+    /// It is older than `ticket_lifetime`, or its full handshake was too long ago.
     Expired,
     /// It is not in the session cache: already used, evicted, or never stored.
     NotCached,
@@ -64,6 +64,8 @@ impl fmt::Display for ResumptionRefused {
 pub(crate) struct ResumptionOutcome {
     /// Whether a session was accepted and passed to rustls.
     pub(crate) accepted: bool,
+    /// When the full handshake was from which the accepted session comes, in seconds of Unix time.
+    pub(crate) begun_at_s: Option<u64>,
     /// Why the last checked session was refused.
     pub(crate) refused: Option<ResumptionRefused>,
     /// Whether a client certificate was verified in this handshake, received or from a session.

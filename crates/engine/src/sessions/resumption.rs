@@ -12,11 +12,10 @@ use crate::x509::client_auth::ClientAuth;
 /// Checks a session for the current connection. The server name, the application protocol and the client's
 /// certificate must be valid *now*.
 pub(crate) fn judge(
-    session: &[u8],
+    session: &Session<'_>,
     client_auth: Option<&ClientAuth>,
     now: UnixTime,
 ) -> Result<(), ResumptionRefused> {
-    let session = Session::read(session).ok_or(ResumptionRefused::Damaged)?;
     let (name_fits, alpn_fits) = in_scope(|scope| {
         let requested = scope.server_name.as_deref().map(str::as_bytes);
         let name_fits = match (requested, session.server_name) {

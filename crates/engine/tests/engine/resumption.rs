@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dormouse_engine::{
     CertificateProblem, ClientCertificates, ClientContext, FailureKind, HandshakeFailure,
     HandshakeInfo, Protocols, ResumptionRefused, ResumptionSettings, ServerContext, ServerSessions,
-    ServerSettings, TicketKeys, TicketSettings,
+    ServerSettings, TicketKeys, TicketSettings, UnixTime,
 };
-use dormouse_testkit::{Authority, Cut, Leaf, Resting, drive, now};
+use dormouse_record::State;
+use dormouse_testkit::{Authority, Cut, Leaf, NOW_S, Resting, drive, now};
 
 use crate::ours::{
     client_handshake, client_with, client_with_hello, server_handshake, server_with, visit,
@@ -95,6 +97,44 @@ fn another_application_protocol_is_not_resumed() {
         let silent = server(&keys, |_| {});
         assert_refused(&client, &silent, ResumptionRefused::OtherAlpn);
     }
+}
+
+/// In TLS 1.2 a resumed session keeps its master secret, so the session must end although its client gets new tickets.
+#[test]
+fn a_new_ticket_does_not_make_a_tls12_session_younger() {
+    for protocols in BOTH {
+        let keys = TicketKeys::generate(now(), 86_400).unwrap();
+        let server = server(&keys, |_| {});
+        let client = client_with(|settings| settings.protocols = protocols);
+        let visit = |after_s| visit_later(&client, &server, after_s);
+        assert!(!visit(0).resumed);
+        assert!(visit(1_800).resumed && visit(3_600).resumed);
+        let info = visit(3_601);
+        if protocols == Protocols::TLS12 {
+            assert_eq!(info.refused, Some(ResumptionRefused::Expired));
+            assert!(visit(7_201).resumed, "it began at 3,601");
+        } else {
+            assert!(info.resumed, "a resumed handshake exchanges new keys");
+        }
+    }
+}
+
+/// Completes a handshake, for the server `after_s` seconds later than for the client. Returns the server's info.
+fn visit_later(client: &ClientContext, server: &ServerContext, after_s: u64) -> HandshakeInfo {
+    let later = UnixTime::since_unix_epoch(Duration::from_secs(NOW_S + after_s));
+    let (mut client, mut server) = (client_with_hello(client), server_handshake(server));
+    for _ in 0..3 {
+        let output = client.output().to_vec();
+        client.output_sent(output.len());
+        server.handle_input(later, &output).unwrap();
+        let output = server.output().to_vec();
+        server.output_sent(output.len());
+        client.handle_input(now(), &output).unwrap();
+    }
+    let mut state = State::empty();
+    let rested = client.rest(&mut state).unwrap();
+    assert!(Resting::new(state, rested).open(&[]).is_empty());
+    server.rest(&mut State::empty()).unwrap().info
 }
 
 #[test]

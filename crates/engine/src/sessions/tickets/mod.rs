@@ -5,10 +5,17 @@
 //! processes with slightly different rotation times can open each other's tickets. At the rotation time every
 //! process itself treats *next* as current; only the owner of the keys generates a new *next*.
 //!
-//! A ticket is `name (16) | nonce (24) | XAES-256-GCM(issued at (8) | policy (16) | session) | tag (16)`, with
-//! the name authenticated. The policy is a digest of the client certificate settings under which the ticket was
-//! made; the other conditions are read from the session. Nonces are random; their length makes the number of
-//! tickets per key irrelevant (`xaes`), for a fleet that shares its keys and for fixed keys, too.
+//! A ticket is `name (16) | nonce (24) | XAES-256-GCM(begun at (8) | policy (16) | session) | tag (16)`,
+//! with the name authenticated. Nonces are random; their length makes the number of tickets per key irrelevant
+//! (`xaes`), for a fleet that shares its keys and for fixed keys, too.
+//!
+//! The policy is a digest of the client certificate settings under which the ticket was made. The other conditions,
+//! and the time at which the ticket was made, are read from the session.
+//!
+//! *Begun at* is the time of the full handshake from which the session comes. A new ticket does not change it,
+//! because the session still depends on that handshake's signature and certificates, and in TLS 1.2 on its master
+//! secret: whoever steals the ticket key of today reads everything since then. So the time from there on is limited,
+//! too (RFC 8446 §4.6.1, RFC 9325 §3.4): to the lifetime of a ticket in TLS 1.2, and to a week in TLS 1.3.
 
 mod issue;
 pub(crate) mod key_file;
@@ -28,6 +35,7 @@ use crate::context::settings::SettingsError;
 use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::resumption;
+use crate::sessions::server_session::Session;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
 use keys::{NAME_LEN, Schedule, TicketKey};
 use xaes::NONCE_LEN;
@@ -37,6 +45,9 @@ pub use keys::TicketKeys;
 
 const TAG_LEN: usize = 16;
 const TIME_LEN: usize = 8;
+const BEFORE_SESSION_LEN: usize = TIME_LEN + POLICY_LEN;
+/// The code point of TLS 1.2 in a session.
+const TLS12: u16 = 0x0303;
 /// Seven days (RFC 8446 §4.6.1).
 const LIFETIME_MAX_S: u32 = 604_800;
 const PER_HANDSHAKE_MAX: usize = 16;
@@ -51,7 +62,8 @@ const CLOCK_SKEW_MAX_S: u64 = 600;
 pub struct TicketSettings {
     /// Shared keys; `None`: the context generates its own keys and rotates them every `lifetime_s`.
     pub keys: Option<TicketKeys>,
-    /// Lifetime of a ticket in seconds.
+    /// Lifetime of a ticket in seconds. In TLS 1.2 it begins with the full handshake: a new ticket for a resumed
+    /// session does not extend it.
     pub lifetime_s: u32,
     /// Number of tickets after a full TLS 1.3 handshake. After a resumed one the client gets one ticket at most.
     /// (TLS 1.2 always has one.)
@@ -215,12 +227,13 @@ impl Ticketer {
             in_scope(|scope| scope.resumption.withheld = true);
             return None;
         }
-        let now_s = now.as_secs();
         self.rotate_own_if_due(now);
         let ring = self.ring();
-        let sealing = ring.sealing(now_s)?;
-        let mut inner = Vec::with_capacity(TIME_LEN + POLICY_LEN + session.len() + TAG_LEN);
-        inner.extend_from_slice(&now_s.to_be_bytes());
+        let sealing = ring.sealing(now.as_secs())?;
+        let begun_at_s = in_scope(|scope| scope.resumption.begun_at_s).flatten();
+        let begun_at_s = begun_at_s.unwrap_or(now.as_secs());
+        let mut inner = Vec::with_capacity(BEFORE_SESSION_LEN + session.len() + TAG_LEN);
+        inner.extend_from_slice(&begun_at_s.to_be_bytes());
         inner.extend_from_slice(&self.policy());
         inner.extend_from_slice(session);
         let nonce = sealing.key.seal(&sealing.name, &mut inner).ok()?;
@@ -243,21 +256,38 @@ impl Ticketer {
 
     /// Passes a TLS 1.3 ticket to the messages that we send to the client.
     pub(crate) fn issue(&self, session: &[u8], ticket: Option<&[u8]>) -> bool {
+        let lifetime_s = self.lifetime_within(LIFETIME_MAX_S);
         let is_ours = in_scope(|scope| {
             let messages = scope.ticket_messages.as_mut()?;
-            Some(messages.add(session, ticket, self.lifetime_s))
+            Some(messages.add(session, ticket, lifetime_s))
         });
         is_ours.flatten() == Some(true)
     }
 
-    /// Returns the session in a ticket, if the current connection may resume it.
-    pub(crate) fn open(&self, ticket: &[u8], now: UnixTime) -> Result<Vec<u8>, ResumptionRefused> {
-        let session = self.unseal(ticket, now.as_secs())?;
-        resumption::judge(&session, self.client_auth.as_deref(), now)?;
-        Ok(session)
+    /// Returns the lifetime of a new ticket, for the client, if a session ends `total_s` after its full handshake.
+    fn lifetime_within(&self, total_s: u32) -> u32 {
+        let age_s = in_scope(|scope| {
+            let begun_at_s = scope.resumption.begun_at_s?;
+            Some(scope.now.as_secs().saturating_sub(begun_at_s))
+        });
+        let left_s = u64::from(total_s).saturating_sub(age_s.flatten().unwrap_or(0));
+        // 0 would mean that the server does not say (RFC 5077 §3.3).
+        u32::try_from(left_s).map_or(self.lifetime_s, |left_s| left_s.min(self.lifetime_s).max(1))
     }
 
-    fn unseal(&self, ticket: &[u8], now_s: u64) -> Result<Vec<u8>, ResumptionRefused> {
+    /// Returns the session in a ticket, if the current connection may resume it.
+    pub(crate) fn open(&self, ticket: &[u8], now: UnixTime) -> Result<Vec<u8>, ResumptionRefused> {
+        let (begun_at_s, bytes) = self.unseal(ticket, now.as_secs())?;
+        let session = Session::read(&bytes).ok_or(ResumptionRefused::Damaged)?;
+        self.check_age(&session, begun_at_s, now.as_secs())?;
+        resumption::judge(&session, self.client_auth.as_deref(), now)?;
+        // If rustls makes a full handshake all the same, the new session counts as older than it is.
+        in_scope(|scope| scope.resumption.begun_at_s = Some(begun_at_s));
+        Ok(bytes)
+    }
+
+    /// Returns the time of the full handshake, and the session.
+    fn unseal(&self, ticket: &[u8], now_s: u64) -> Result<(u64, Vec<u8>), ResumptionRefused> {
         let damaged = ResumptionRefused::Damaged;
         let (name, rest) = ticket.split_first_chunk::<NAME_LEN>().ok_or(damaged)?;
         let ring = self.ring();
@@ -270,25 +300,35 @@ impl Ticketer {
             .key
             .open(nonce, name, &mut inner)
             .map_err(|_| damaged)?;
-        let (issued_at_s, rest) = plain.split_first_chunk::<TIME_LEN>().ok_or(damaged)?;
+        let (begun_at_s, rest) = plain.split_first_chunk::<TIME_LEN>().ok_or(damaged)?;
         let (policy, session) = rest.split_first_chunk::<POLICY_LEN>().ok_or(damaged)?;
-        self.check_age(u64::from_be_bytes(*issued_at_s), now_s)?;
         if *policy != self.policy() {
             return Err(ResumptionRefused::OtherClientPolicy);
         }
-        Ok(session.to_vec())
+        Ok((u64::from_be_bytes(*begun_at_s), session.to_vec()))
     }
 
-    /// Tickets from a future beyond the maximum clock difference count as expired, so that a clock that was set
-    /// back does not extend their life.
-    fn check_age(&self, issued_at_s: u64, now_s: u64) -> Result<(), ResumptionRefused> {
-        let from_the_future = issued_at_s > now_s.saturating_add(CLOCK_SKEW_MAX_S);
-        let age_s = now_s.saturating_sub(issued_at_s);
-        if from_the_future || age_s > u64::from(self.lifetime_s) {
-            return Err(ResumptionRefused::Expired);
-        }
-        Ok(())
+    fn check_age(
+        &self,
+        session: &Session<'_>,
+        begun_at_s: u64,
+        now_s: u64,
+    ) -> Result<(), ResumptionRefused> {
+        let total_s = match session.version {
+            TLS12 => self.lifetime_s,
+            _ => LIFETIME_MAX_S,
+        };
+        let is_young = is_within(self.lifetime_s, session.created_s, now_s)
+            && is_within(total_s, begun_at_s, now_s);
+        is_young.then_some(()).ok_or(ResumptionRefused::Expired)
     }
+}
+
+/// Whether `now_s` is at most `lifetime_s` after `from_s`. Times in a future beyond the maximum clock difference are
+/// not, so that a clock that was set back extends no life.
+fn is_within(lifetime_s: u32, from_s: u64, now_s: u64) -> bool {
+    from_s <= now_s.saturating_add(CLOCK_SKEW_MAX_S)
+        && now_s.saturating_sub(from_s) <= u64::from(lifetime_s)
 }
 
 impl ProducesTickets for Ticketer {
@@ -298,8 +338,9 @@ impl ProducesTickets for Ticketer {
         true
     }
 
+    /// Only TLS 1.2 asks, because we send the message of TLS 1.3.
     fn lifetime(&self) -> u32 {
-        self.lifetime_s
+        self.lifetime_within(self.lifetime_s)
     }
 
     /// Returns `None` for TLS 1.3, because we send that message.
@@ -364,7 +405,7 @@ mod tests {
         let ticket = seal(&ticketer(&keys), NOW_S);
         assert_eq!(
             ticketer(&copy).unseal(&ticket, NOW_S + 1).unwrap(),
-            b"session"
+            (NOW_S, b"session".to_vec())
         );
     }
 
@@ -380,20 +421,44 @@ mod tests {
         }
     }
 
+    /// Whether a session of this version may be resumed, whose ticket was made at `created_s`.
+    fn is_young(version: u16, begun_at_s: u64, created_s: u64, now_s: u64) -> bool {
+        let session = Session {
+            server_name: None,
+            version,
+            suite: 0,
+            secret: &[],
+            extended_master_secret: true,
+            client_chain: Vec::new(),
+            alpn: None,
+            created_s,
+            age_add: 0,
+        };
+        let ticketer = ticketer(&keys());
+        ticketer.check_age(&session, begun_at_s, now_s).is_ok()
+    }
+
+    const TLS13: u16 = 0x0304;
+
     #[test]
     fn a_ticket_expires_after_its_lifetime() {
-        let ticketer = ticketer(&keys());
-        let ticket = seal(&ticketer, NOW_S);
         let end_s = NOW_S + u64::from(LIFETIME_S);
-        assert!(ticketer.unseal(&ticket, end_s).is_ok());
-        assert!(ticketer.unseal(&ticket, end_s + 1).is_err());
-        // Machines with the same keys have different clocks.
-        assert!(ticketer.unseal(&ticket, NOW_S - CLOCK_SKEW_MAX_S).is_ok());
-        assert!(
-            ticketer
-                .unseal(&ticket, NOW_S - CLOCK_SKEW_MAX_S - 1)
-                .is_err()
-        );
+        for version in [TLS12, TLS13] {
+            let is_young = |now_s| is_young(version, NOW_S, NOW_S, now_s);
+            assert!(is_young(end_s) && !is_young(end_s + 1));
+            // Machines with the same keys have different clocks.
+            let earliest_s = NOW_S - CLOCK_SKEW_MAX_S;
+            assert!(is_young(earliest_s) && !is_young(earliest_s - 1));
+        }
+    }
+
+    #[test]
+    fn a_new_ticket_does_not_extend_a_session_for_ever() {
+        for (version, total_s) in [(TLS12, LIFETIME_S), (TLS13, LIFETIME_MAX_S)] {
+            let end_s = NOW_S + u64::from(total_s);
+            let is_young = |now_s| is_young(version, NOW_S, now_s - 10, now_s);
+            assert!(is_young(end_s) && !is_young(end_s + 1), "{version:#x}");
+        }
     }
 
     #[test]
