@@ -20,6 +20,8 @@ use crate::handshake::{Handshake, HandshakeLimits};
 use crate::hooks::choose_identity::ChooseIdentity;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::hooks::secret_log::SecretLog;
+use crate::sessions::client_session::digest;
+use crate::sessions::refusal::NAMES_LEN;
 use crate::sessions::server_sessions::ServerSessions;
 use crate::sessions::server_store::SealedStore;
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
@@ -258,25 +260,64 @@ struct OfferedCertificate {
     bare: Arc<CertifiedKey>,
     stapled: Option<Stapled>,
     algorithms: Arc<Algorithms>,
+    /// In lower case, sorted.
+    names: Vec<String>,
+    names_digest: [u8; NAMES_LEN],
 }
 
 impl OfferedCertificate {
     fn new(identity: &Identity) -> OfferedCertificate {
+        let names = identity.names().iter();
+        let mut names: Vec<String> = names.map(|name| name.to_ascii_lowercase()).collect();
+        names.sort();
+        let parts: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+        let names_digest = digest(&parts).first_chunk().copied().unwrap_or_default();
         OfferedCertificate {
             bare: identity.certified_key(),
             stapled: identity.stapled(),
             algorithms: identity.algorithms(),
+            names,
+            names_digest,
         }
     }
 
-    /// Returns the certificate as it is presented now, if the client accepts its signature.
-    fn fitting(&self, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+    /// Returns the certificate as it is presented now to a client that requests `name`, if the client accepts its
+    /// signature.
+    fn fitting(&self, name: &str, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let signer = self.bare.key.choose_scheme(schemes)?;
         in_scope(|scope| {
             scope.signature = Some(signer.scheme());
             scope.algorithms = Some(Arc::clone(&self.algorithms));
         });
+        self.bind_session(name);
         Some(self.now())
+    }
+
+    /// Returns the certificate for a client that cannot use it: given any certificate, rustls sends the right
+    /// alert.
+    fn unfitting(&self, name: &str) -> Arc<CertifiedKey> {
+        self.bind_session(name);
+        Arc::clone(&self.bare)
+    }
+
+    /// Binds the session of the current connection to this certificate. If the certificate covers the requested
+    /// name, the name is enough. Otherwise the client accepted the certificate for another reason, so its session
+    /// belongs to the names that the certificate has.
+    ///
+    /// Without this, a client whose connection is diverted to another address of this server, or to another
+    /// machine with the same ticket keys, would resume there, although it would refuse that certificate.
+    fn bind_session(&self, name: &str) {
+        let names = match self.covers(name) {
+            true => [0; NAMES_LEN],
+            false => self.names_digest,
+        };
+        in_scope(|scope| scope.resumption.certificate_names = names);
+    }
+
+    /// Whether the certificate covers this name; a wildcard stands for one label (RFC 6125 §6.4.3).
+    fn covers(&self, name: &str) -> bool {
+        let wildcard = |own: &String| own.strip_prefix("*.") == Some(parent(name));
+        self.names.iter().any(|own| own == name || wildcard(own))
     }
 
     /// Returns the certificate as it is presented now: stapled while the OCSP response is valid.
@@ -320,15 +361,15 @@ impl Certificates {
             chooser: None,
         };
         for (index, identity) in identities.iter().enumerate() {
-            choice.all.push(OfferedCertificate::new(identity));
-            for name in identity.names() {
-                let name = name.to_ascii_lowercase();
+            let offered = OfferedCertificate::new(identity);
+            for name in &offered.names {
                 let (names, key) = match name.strip_prefix("*.") {
-                    Some(parent) => (&mut choice.wildcard, parent.to_owned()),
-                    None => (&mut choice.exact, name),
+                    Some(parent) => (&mut choice.wildcard, parent),
+                    None => (&mut choice.exact, name.as_str()),
                 };
-                names.entry(key).or_default().push(index);
+                names.entry(key.to_owned()).or_default().push(index);
             }
+            choice.all.push(offered);
         }
         choice
     }
@@ -337,22 +378,20 @@ impl Certificates {
     /// label, RFC 6125 §6.4.3), then all others, the default first.
     fn candidates<'a>(
         &'a self,
-        name: Option<&str>,
+        name: &str,
     ) -> impl Iterator<Item = &'a OfferedCertificate> + use<'a> {
-        let name = lookup_name(name);
         let all = match self.unknown_name {
             UnknownName::Default => self.all.len(),
             UnknownName::Refuse => 0,
         };
-        self.for_name(&name)
+        self.for_name(name)
             .chain(0..all)
             .filter_map(|index| self.all.get(index))
     }
 
     fn for_name<'a>(&'a self, name: &str) -> impl Iterator<Item = usize> + use<'a> {
-        let parent = name.split_once('.').map_or("", |(_, parent)| parent);
         let exact = listed(&self.exact, name).iter();
-        exact.chain(listed(&self.wildcard, parent)).copied()
+        exact.chain(listed(&self.wildcard, parent(name))).copied()
     }
 
     /// Returns the reason for presenting no certificate, if there is one.
@@ -390,6 +429,11 @@ fn lookup_name(sni: Option<&str>) -> String {
     sni.map(host_name).unwrap_or_default()
 }
 
+/// Returns the name without its first label, which a wildcard stands for.
+fn parent(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, parent)| parent)
+}
+
 fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize] {
     names.get(name).map_or(&[], Vec::as_slice)
 }
@@ -410,10 +454,11 @@ impl ResolvesServerCert for CertificateChoice {
         let certificates = &*self.certificates;
         // rustls has already removed the schemes that do not match the offered suites.
         let schemes = hello.signature_schemes();
+        let name = lookup_name(hello.server_name());
         if let Some(identity) = certificates.chosen(&hello) {
             let chosen = OfferedCertificate::new(&identity);
-            // An unsuitable certificate is presented anyway, because rustls then sends the right alert.
-            return chosen.fitting(schemes).or(Some(chosen.bare));
+            let fitting = chosen.fitting(&name, schemes);
+            return fitting.or_else(|| Some(chosen.unfitting(&name)));
         }
         if let Some(why) = self
             .challenge(&hello)
@@ -422,15 +467,13 @@ impl ResolvesServerCert for CertificateChoice {
             in_scope(|scope| scope.no_certificate = Some(why));
             return None;
         }
-        let mut candidates = certificates.candidates(hello.server_name());
-        if let Some(fitting) = candidates.find_map(|candidate| candidate.fitting(schemes)) {
+        let mut candidates = certificates.candidates(&name);
+        if let Some(fitting) = candidates.find_map(|candidate| candidate.fitting(&name, schemes)) {
             return Some(fitting);
         }
-        // No certificate is suitable; given any certificate, rustls sends the right alert.
-        let name = lookup_name(hello.server_name());
         let any = certificates.for_name(&name).next().unwrap_or(0);
         let any = certificates.all.get(any);
-        any.map(|shown| Arc::clone(&shown.bare))
+        any.map(|shown| shown.unfitting(&name))
     }
 }
 

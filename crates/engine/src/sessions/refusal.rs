@@ -14,7 +14,7 @@ pub enum ResumptionRefused {
     Expired,
     /// It is not in the session cache: already used, evicted, or never stored.
     NotCached,
-    /// It was made for another server name (RFC 6066 §3).
+    /// It was made for another server name (RFC 6066 §3), or with a certificate for other names.
     OtherServerName,
     /// It was made for another application protocol.
     OtherAlpn,
@@ -59,6 +59,9 @@ impl fmt::Display for ResumptionRefused {
     }
 }
 
+/// Length of the digest of a certificate's names in a ticket.
+pub(crate) const NAMES_LEN: usize = 8;
+
 /// Resumption facts that a handshake collects.
 #[derive(Debug, Default)]
 pub(crate) struct ResumptionOutcome {
@@ -66,6 +69,8 @@ pub(crate) struct ResumptionOutcome {
     pub(crate) accepted: bool,
     /// When the full handshake was from which the accepted session comes, in seconds of Unix time.
     pub(crate) begun_at_s: Option<u64>,
+    /// The digest of our certificate's names, to which the session is bound; zero if they cover the requested name.
+    pub(crate) certificate_names: [u8; NAMES_LEN],
     /// Why the last checked session was refused.
     pub(crate) refused: Option<ResumptionRefused>,
     /// Whether a client certificate was verified in this handshake, received or from a session.

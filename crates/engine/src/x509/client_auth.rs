@@ -29,8 +29,8 @@ use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::judgement::Shown;
 use crate::x509::trust::roots_from_pem;
 
-/// Length of the policy digest in a ticket.
-pub(crate) const POLICY_LEN: usize = 16;
+/// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
+pub(crate) const POLICY_LEN: usize = 8;
 
 /// Client certificate settings.
 #[derive(Debug, Clone, Default)]

@@ -38,7 +38,12 @@ pub(crate) fn server_handshake(context: &ServerContext) -> Handshake {
 
 /// Returns a client's handshake.
 pub(crate) fn client_handshake(context: &ClientContext) -> Handshake {
-    Handshake::client(context, NAME, HandshakeLimits::default()).unwrap()
+    handshake_with(context, NAME)
+}
+
+/// Returns a client's handshake with the server of this name or address.
+pub(crate) fn handshake_with(context: &ClientContext, name: &str) -> Handshake {
+    Handshake::client(context, name, HandshakeLimits::default()).unwrap()
 }
 
 /// Returns a client's handshake whose output is its ClientHello.

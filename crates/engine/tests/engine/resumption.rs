@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use dormouse_engine::{
     CertificateProblem, ClientCertificates, ClientContext, FailureKind, HandshakeFailure,
-    HandshakeInfo, Protocols, ResumptionRefused, ResumptionSettings, ServerContext, ServerSessions,
-    ServerSettings, TicketKeys, TicketSettings, UnixTime,
+    HandshakeInfo, Protocols, ResumptionRefused, ResumptionSettings, Roots, ServerContext,
+    ServerSessions, ServerSettings, TicketKeys, TicketSettings, UnixTime,
 };
 use dormouse_record::State;
 use dormouse_testkit::{Authority, Cut, Leaf, NOW_S, Resting, drive, now};
 
 use crate::ours::{
-    client_handshake, client_with, client_with_hello, server_handshake, server_with, visit,
+    client_handshake, client_with, client_with_hello, complete, handshake_with, server_handshake,
+    server_with, visit,
 };
+use crate::stock::NAME;
 
 const BOTH: [Protocols; 2] = [Protocols::TLS13, Protocols::TLS12];
 
@@ -96,6 +98,47 @@ fn another_application_protocol_is_not_resumed() {
         assert_eq!(info.alpn.as_deref(), Some(&b"h2"[..]));
         let silent = server(&keys, |_| {});
         assert_refused(&client, &silent, ResumptionRefused::OtherAlpn);
+    }
+}
+
+/// A client's connection may be diverted to another address of the server, or to another machine of the fleet.
+#[test]
+fn a_certificate_for_other_names_is_not_resumed() {
+    let named = |keys: &TicketKeys, name: &str| {
+        let identity = Authority::shared().ecdsa(&[name]).identity();
+        server(keys, |settings| settings.identities = vec![identity])
+    };
+    for protocols in BOTH {
+        let keys = keys();
+        let (own, other) = (named(&keys, NAME), named(&keys, "other.test"));
+        let wildcard = named(
+            &keys,
+            &NAME.replacen(NAME.split_once('.').unwrap().0, "*", 1),
+        );
+        let client = client_with(|settings| settings.protocols = protocols);
+        assert!(!visit(&client, &own).resumed);
+        assert!(visit(&client, &wildcard).resumed, "it covers the name, too");
+        let failure = meet(&client, &other).err().expect("refused");
+        assert!(
+            matches!(
+                failure.kind,
+                FailureKind::Certificate(CertificateProblem::WrongName { .. })
+            ),
+            "{failure}"
+        );
+        // A client that accepts any certificate, and one that requests no name.
+        for name in [NAME, "192.0.2.1"] {
+            let client = client_with(|settings| {
+                settings.protocols = protocols;
+                settings.roots = Roots::Insecure;
+            });
+            let visit = |server| complete(handshake_with(&client, name), server);
+            assert!(!visit(&own).resumed && visit(&own).resumed);
+            let info = visit(&other);
+            assert_eq!(info.refused, Some(ResumptionRefused::OtherServerName));
+            assert!(visit(&other).resumed);
+            assert!(visit(&named(&keys, "OTHER.test")).resumed, "the same names");
+        }
     }
 }
 

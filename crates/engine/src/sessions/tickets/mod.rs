@@ -5,12 +5,13 @@
 //! processes with slightly different rotation times can open each other's tickets. At the rotation time every
 //! process itself treats *next* as current; only the owner of the keys generates a new *next*.
 //!
-//! A ticket is `name (16) | nonce (24) | XAES-256-GCM(begun at (8) | policy (16) | session) | tag (16)`,
+//! A ticket is `name (16) | nonce (24) | XAES-256-GCM(begun at (8) | policy (8) | names (8) | session) | tag (16)`,
 //! with the name authenticated. Nonces are random; their length makes the number of tickets per key irrelevant
 //! (`xaes`), for a fleet that shares its keys and for fixed keys, too.
 //!
-//! The policy is a digest of the client certificate settings under which the ticket was made. The other conditions,
-//! and the time at which the ticket was made, are read from the session.
+//! The policy is a digest of the client certificate settings under which the ticket was made. The names are those of
+//! the server certificate, unless it covers the name that the client requested (`ResumptionOutcome`). The other
+//! conditions, and the time at which the ticket was made, are read from the session.
 //!
 //! *Begun at* is the time of the full handshake from which the session comes. A new ticket does not change it,
 //! because the session still depends on that handshake's signature and certificates, and in TLS 1.2 on its master
@@ -33,7 +34,7 @@ use zeroize::Zeroizing;
 
 use crate::context::settings::SettingsError;
 use crate::handshake::call_scope::in_scope;
-use crate::sessions::refusal::ResumptionRefused;
+use crate::sessions::refusal::{NAMES_LEN, ResumptionRefused};
 use crate::sessions::resumption;
 use crate::sessions::server_session::Session;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
@@ -45,7 +46,7 @@ pub use keys::TicketKeys;
 
 const TAG_LEN: usize = 16;
 const TIME_LEN: usize = 8;
-const BEFORE_SESSION_LEN: usize = TIME_LEN + POLICY_LEN;
+const BEFORE_SESSION_LEN: usize = TIME_LEN + POLICY_LEN + NAMES_LEN;
 /// The code point of TLS 1.2 in a session.
 const TLS12: u16 = 0x0303;
 /// Seven days (RFC 8446 §4.6.1).
@@ -230,11 +231,16 @@ impl Ticketer {
         self.rotate_own_if_due(now);
         let ring = self.ring();
         let sealing = ring.sealing(now.as_secs())?;
-        let begun_at_s = in_scope(|scope| scope.resumption.begun_at_s).flatten();
+        let (begun_at_s, names) = in_scope(|scope| {
+            let resumption = &scope.resumption;
+            (resumption.begun_at_s, resumption.certificate_names)
+        })
+        .unwrap_or_default();
         let begun_at_s = begun_at_s.unwrap_or(now.as_secs());
         let mut inner = Vec::with_capacity(BEFORE_SESSION_LEN + session.len() + TAG_LEN);
         inner.extend_from_slice(&begun_at_s.to_be_bytes());
         inner.extend_from_slice(&self.policy());
+        inner.extend_from_slice(&names);
         inner.extend_from_slice(session);
         let nonce = sealing.key.seal(&sealing.name, &mut inner).ok()?;
         let mut ticket = Vec::with_capacity(NAME_LEN + NONCE_LEN + inner.len());
@@ -301,9 +307,14 @@ impl Ticketer {
             .open(nonce, name, &mut inner)
             .map_err(|_| damaged)?;
         let (begun_at_s, rest) = plain.split_first_chunk::<TIME_LEN>().ok_or(damaged)?;
-        let (policy, session) = rest.split_first_chunk::<POLICY_LEN>().ok_or(damaged)?;
+        let (policy, rest) = rest.split_first_chunk::<POLICY_LEN>().ok_or(damaged)?;
+        let (names, session) = rest.split_first_chunk::<NAMES_LEN>().ok_or(damaged)?;
         if *policy != self.policy() {
             return Err(ResumptionRefused::OtherClientPolicy);
+        }
+        let ours = in_scope(|scope| scope.resumption.certificate_names).unwrap_or_default();
+        if *names != ours {
+            return Err(ResumptionRefused::OtherServerName);
         }
         Ok((u64::from_be_bytes(*begun_at_s), session.to_vec()))
     }
