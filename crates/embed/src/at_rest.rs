@@ -93,11 +93,10 @@ pub(crate) fn receive_with(
             }
             Incoming::Ticket { consumed, fragment } => {
                 let fragment = record.get(fragment).unwrap_or_default();
-                if let Some(watch) = &mut tickets {
-                    // An unreadable ticket is useless, and the connection continues without it.
-                    let _ = watch.handle_fragment(now, fragment);
-                }
+                let watch = tickets.as_deref_mut();
+                let taken = watch.map_or(Ok(()), |watch| watch.handle_fragment(now, fragment));
                 received.consumed += consumed;
+                received.end = taken.err().map(End::Refused);
             }
             Incoming::Handled { consumed, answer } => {
                 if let Some(alert) = answer.filter(|_| received.output_len == 0) {
@@ -105,21 +104,18 @@ pub(crate) fn receive_with(
                 }
                 received.consumed += consumed;
             }
-            Incoming::Ended(end) => {
-                if let End::Refused(refusal) = &end {
-                    let room = output.get_mut(received.output_len..).unwrap_or_default();
-                    received.output_len += put_alert(state, refusal.answer(), room);
-                }
-                received.end = Some(end);
-            }
+            Incoming::Ended(end) => received.end = Some(end),
         }
+    }
+    let room = output.get_mut(received.output_len..).unwrap_or_default();
+    if let Some(End::Refused(refusal)) = &received.end {
+        received.output_len += put_alert(state, refusal.answer(), room);
+    } else if received.end.is_none() && state.owes_key_update() {
+        // If it fails, the next data fails too and returns the error.
+        received.output_len += update_keys(state, room).unwrap_or_default();
     }
     if received.end.is_some() {
         received.consumed = buf.len();
-    } else if state.owes_key_update() {
-        let room = output.get_mut(received.output_len..).unwrap_or_default();
-        // If it fails, the next data fails too and returns the error.
-        received.output_len += update_keys(state, room).unwrap_or_default();
     }
     Ok(received)
 }

@@ -2,6 +2,7 @@
 
 use dormouse_embed::at_rest::{ANSWER_MAX, close, receive, seal, sealed_len, update_keys};
 use dormouse_embed::{End, Protocols, SealError, Session, State};
+use dormouse_record::{Reason, Refusal, SealKey, record_room, seal_record};
 use dormouse_testkit::now;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -80,6 +81,33 @@ fn ends_come_with_their_reply() {
     assert!(matches!(received.end, Some(End::Refused(_))));
     let outcome = feed(&mut client, &output[..received.output_len], 9);
     assert_eq!(outcome.end, Some(End::Alert(20)));
+}
+
+/// As in a session that reads its tickets itself (RFC 8446 §6.2).
+#[test]
+fn a_ticket_that_cannot_be_decoded_is_refused() {
+    let mut settings = server_settings();
+    settings.tickets = None;
+    let mut client = Session::connect(&client(client_settings()), NAME).unwrap();
+    let mut peer = Session::accept(&server(settings));
+    run_handshake(&mut client, &mut peer, usize::MAX);
+    let mut tickets = client.take_tickets().unwrap();
+    let mut state = state_of(client);
+    let mut peer = state_of(peer);
+    // A NewSessionTicket of one byte.
+    let mut wire = [0; 100];
+    let at = record_room(&peer).header;
+    wire[at..at + 5].copy_from_slice(&[4, 0, 0, 1, 9]);
+    let mut key = SealKey::new(&peer);
+    let len = seal_record(&mut peer, &mut key, &mut wire, 22, 5, 0).unwrap();
+    let mut output = [0; ANSWER_MAX];
+    let (watch, wire) = (Some(&mut tickets), &mut wire[..len]);
+    let received = receive(&mut state, now(), wire, &mut output, watch).unwrap();
+    let refusal = Refusal::new(Reason::TicketMalformed);
+    assert_eq!(received.end, Some(End::Refused(refusal)));
+    let answer = &mut output[..received.output_len];
+    let received = receive(&mut peer, now(), answer, &mut [0; ANSWER_MAX], None).unwrap();
+    assert_eq!(received.end, Some(End::Alert(50)));
 }
 
 /// A key that can seal only some of the records seals none: the peer would miss them, and refuse the close_notify.
