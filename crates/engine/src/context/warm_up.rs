@@ -8,10 +8,8 @@ use crate::context::server::ServerContext;
 use crate::context::settings::Protocols;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::{Handshake, HandshakeLimits};
+use crate::sessions::restore::loopback;
 use crate::x509::trust::Roots;
-
-/// Maximum number of flights each way; a real handshake has fewer.
-const ROUNDS_MAX: usize = 4;
 
 impl ServerContext {
     /// Makes one handshake with itself for each enabled version. This warms up everything that the first
@@ -46,11 +44,7 @@ fn run_handshake(
     let mut client = Handshake::client(client, &server.own_name, limits)
         .map_err(|e| HandshakeFailure::new(Blame::Misuse, FailureKind::Misuse, e.to_string()))?;
     let mut server = Handshake::server(server, limits);
-    client.handle_input(now, &[])?;
-    for _ in 0..ROUNDS_MAX {
-        pass(&mut client, &mut server, now)?;
-        pass(&mut server, &mut client, now)?;
-    }
+    loopback::run(&mut client, &mut server, now)?;
     let mut state = record::State::empty();
     server.rest(&mut state)?;
     // The next work of a connection: its keys are expanded and a record is sealed.
@@ -63,13 +57,4 @@ fn run_handshake(
         Ok(_) => Ok(()),
         Err(_) => Err(HandshakeFailure::internal("a new key cannot seal a record")),
     }
-}
-
-fn pass(from: &mut Handshake, to: &mut Handshake, now: UnixTime) -> Result<(), HandshakeFailure> {
-    let bytes = from.output().to_vec();
-    from.output_sent(bytes.len());
-    if !bytes.is_empty() {
-        to.handle_input(now, &bytes)?;
-    }
-    Ok(())
 }

@@ -27,7 +27,7 @@ pub(super) fn client_config(config: &ClientConfig) -> Arc<ClientConfig> {
 }
 
 /// Completes the handshake on both sides.
-pub(super) fn run(
+pub(crate) fn run(
     client: &mut Handshake,
     server: &mut Handshake,
     now: UnixTime,

@@ -13,6 +13,6 @@
 //! The loopback connections share verifier and client certificate with the connections that will use the
 //! session, because rustls offers a session only under the same ones.
 
-mod loopback;
+pub(crate) mod loopback;
 pub(crate) mod tls12;
 pub(crate) mod tls13;
