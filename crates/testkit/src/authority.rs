@@ -116,6 +116,11 @@ impl Authority {
 
     /// A revocation list of these certificates, PEM.
     pub fn revocation_list(&self, revoked: &[&Leaf]) -> String {
+        self.revocation_list_of(2024, 2050, revoked)
+    }
+
+    /// The same, valid from the beginning of one year to that of the other.
+    pub fn revocation_list_of(&self, from: i32, to: i32, revoked: &[&Leaf]) -> String {
         let revoked = revoked.iter().map(|leaf| RevokedCertParams {
             serial_number: SerialNumber::from(leaf.serial),
             revocation_time: date_time_ymd(2024, 1, 1),
@@ -123,8 +128,8 @@ impl Authority {
             invalidity_date: None,
         });
         CertificateRevocationListParams {
-            this_update: date_time_ymd(2024, 1, 2),
-            next_update: date_time_ymd(2049, 12, 31),
+            this_update: date_time_ymd(from, 1, 1),
+            next_update: date_time_ymd(to, 1, 1),
             crl_number: SerialNumber::from(1_u64),
             issuing_distribution_point: None,
             revoked_certs: revoked.collect(),

@@ -4,6 +4,8 @@
 //! verifies them against the *current* roots, time and revocation lists. A session whose certificate would be
 //! refused is not resumed, and the full handshake that follows refuses it with the right alert.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,8 +19,10 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
+use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
 use x509_parser::revocation_list::CertificateRevocationList;
+use x509_parser::time::ASN1Time;
 
 use crate::context::settings::{Group, SettingsError, provider};
 use crate::failure::{CertificateProblem, utc};
@@ -26,6 +30,7 @@ use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
+use crate::x509::der::{Der, Tag};
 use crate::x509::judgement::Shown;
 use crate::x509::trust::roots_from_pem;
 
@@ -48,26 +53,23 @@ pub struct ClientCertificates {
 }
 
 impl ClientCertificates {
-    /// Returns a warning for each revocation list that has expired at `now`; clients of its issuer are refused.
+    /// Returns a warning for each revocation list that has expired at `now`, unless there is a newer one; clients of
+    /// its issuer are refused.
     pub fn warnings(&self, now: UnixTime) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut ends: HashMap<Vec<u8>, (i64, Option<String>)> = HashMap::new();
         for (name, pem) in &self.crls {
             for der in CertificateRevocationListDer::pem_slice_iter(pem).flatten() {
                 let Ok((_, list)) = CertificateRevocationList::from_der(&der) else {
                     continue;
                 };
-                let ends_s = list.next_update().map(|time| time.timestamp());
-                if let Some(ends_s) = ends_s.and_then(|s| u64::try_from(s).ok())
-                    && ends_s < now.as_secs()
-                {
-                    warnings.push(format!(
-                        "{name}: the revocation list of {} expired at {}; clients with certificates from this issuer are refused until a newer list is installed",
-                        list.issuer(),
-                        utc(ends_s)
-                    ));
+                let newest = ends.entry(scope(&list)).or_insert((i64::MIN, None));
+                if newest.0 < list.last_update().timestamp() {
+                    *newest = (list.last_update().timestamp(), expired(name, &list, now));
                 }
             }
         }
+        let mut warnings: Vec<String> = ends.into_values().filter_map(|(_, end)| end).collect();
+        warnings.sort();
         warnings
     }
 
@@ -91,6 +93,9 @@ impl ClientCertificates {
                 ));
             }
         }
+        // The library uses the first list that covers a certificate. A directory may hold the lists of earlier days,
+        // too, in which a certificate is not revoked yet, or which have expired.
+        lists.sort_by_cached_key(|list| Reverse(made_at_s(list)));
         Ok(lists)
     }
 
@@ -111,6 +116,45 @@ impl ClientCertificates {
         let digest = context.finish();
         digest.as_ref().first_chunk().copied().unwrap_or_default()
     }
+}
+
+/// Returns when a revocation list was made, in seconds of Unix time (thisUpdate, RFC 5280 §5.1.2.4). Of the list, which
+/// may be long, only its beginning is read.
+fn made_at_s(list: &[u8]) -> Option<i64> {
+    let mut list = Der::whole(list)?
+        .enter(Tag::SEQUENCE)?
+        .enter(Tag::SEQUENCE)?;
+    // Version, signature algorithm, issuer.
+    list.skip(Tag::INTEGER);
+    list.expect(Tag::SEQUENCE)?;
+    list.expect(Tag::SEQUENCE)?;
+    let time = match list.element(Tag::UTC_TIME) {
+        Some(time) => time,
+        None => list.element(Tag::GENERALIZED_TIME)?,
+    };
+    let (_, time) = ASN1Time::from_der(time).ok()?;
+    Some(time.timestamp())
+}
+
+/// Returns what distinguishes a list from others of its issuer: the issuing distribution point.
+fn scope(list: &CertificateRevocationList<'_>) -> Vec<u8> {
+    let is_scope =
+        |extension: &&X509Extension<'_>| extension.oid == OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
+    let scope = list.extensions().iter().find(is_scope);
+    let scope = scope.map_or(&[][..], |extension| extension.value);
+    [list.issuer().as_raw(), scope].concat()
+}
+
+/// Returns the warning for a list that has expired at `now`.
+fn expired(name: &str, list: &CertificateRevocationList<'_>, now: UnixTime) -> Option<String> {
+    let ends_s = u64::try_from(list.next_update()?.timestamp()).ok()?;
+    (ends_s < now.as_secs()).then(|| {
+        format!(
+            "{name}: the revocation list of {} expired at {}; clients with certificates from this issuer are refused until a newer list is installed",
+            list.issuer(),
+            utc(ends_s)
+        )
+    })
 }
 
 /// Parsed authorities and revocation lists. Cloning it is cheap.

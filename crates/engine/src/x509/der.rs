@@ -1,5 +1,5 @@
-//! The part of DER (X.690) that OCSP needs beyond certificates: reads elements one after the other, and writes
-//! them.
+//! The part of DER (X.690) that OCSP and revocation lists need beyond certificates: reads elements one after the
+//! other, and writes them.
 
 /// The type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,7 @@ impl Tag {
     pub(crate) const NULL: Tag = Tag(0x05);
     pub(crate) const OID: Tag = Tag(0x06);
     pub(crate) const ENUMERATED: Tag = Tag(0x0a);
+    pub(crate) const UTC_TIME: Tag = Tag(0x17);
     pub(crate) const GENERALIZED_TIME: Tag = Tag(0x18);
     pub(crate) const SEQUENCE: Tag = Tag(0x30);
     pub(crate) const CONTEXT_0: Tag = Tag(0x80);

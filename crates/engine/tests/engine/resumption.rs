@@ -249,6 +249,34 @@ fn a_certificate_revoked_after_the_ticket_was_made_is_refused() {
     }
 }
 
+/// A directory of revocation lists may hold those of earlier days, too, in any order.
+#[test]
+fn the_newest_revocation_list_of_an_issuer_counts() {
+    let authority = Authority::shared();
+    let (alice, bob) = (authority.ecdsa(&["alice"]), authority.ecdsa(&["bob"]));
+    let expired = authority.revocation_list_of(2024, 2025, &[]);
+    let older = authority.revocation_list_of(2025, 2050, &[&bob]);
+    let newest = authority.revocation_list_of(2026, 2049, &[&alice]);
+    for lists in [
+        [&expired, &older, &newest],
+        [&newest, &older, &expired],
+        [&older, &newest, &expired],
+    ] {
+        let rules = asking(true, &lists.map(String::clone));
+        assert!(rules.as_ref().unwrap().warnings(now()).is_empty());
+        let server = server(&keys(), |settings| settings.client_certificates = rules);
+        let as_alice = with_certificate(Protocols::ALL, &alice);
+        let failure = meet(&as_alice, &server).err().expect("refused");
+        assert_eq!(
+            failure.kind,
+            FailureKind::Certificate(CertificateProblem::Revoked)
+        );
+        visit(&with_certificate(Protocols::ALL, &bob), &server);
+    }
+    let rules = asking(true, std::slice::from_ref(&expired)).unwrap();
+    assert_eq!(rules.warnings(now()).len(), 1);
+}
+
 #[test]
 fn a_missing_required_certificate_is_refused() {
     for protocols in BOTH {
