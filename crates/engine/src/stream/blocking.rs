@@ -147,7 +147,9 @@ impl<T: Read + Write, M: BorrowMut<State>> Write for BlockingStream<T, M> {
             .unwrap_or_default();
         let sealed = self.connection.send(self.state.borrow_mut(), piece);
         sealed.map_err(|error| io::Error::new(ErrorKind::BrokenPipe, error))?;
-        self.flush()?;
+        // The piece is sealed, so it must not be written again, even if the transport fails now. The next call finds
+        // the error if it lasts.
+        let _ = self.flush();
         Ok(piece.len())
     }
 
@@ -178,5 +180,62 @@ impl<T, M> std::fmt::Debug for BlockingStream<T, M> {
         f.debug_struct("BlockingStream")
             .field("connection", &self.connection)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_record::{OpenKey, Opened, Role, Suite, open};
+
+    /// A transport whose first write times out.
+    #[derive(Default)]
+    struct Slow {
+        has_timed_out: bool,
+        written: Vec<u8>,
+    }
+
+    impl Read for Slow {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(ErrorKind::TimedOut.into())
+        }
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if !std::mem::replace(&mut self.has_timed_out, true) {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.written.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Bytes for which an error was returned have not been written, so a caller may write them again.
+    #[test]
+    fn no_byte_is_sent_twice_after_a_timeout() {
+        let suite = Suite::Aes128GcmSha256;
+        let mut state = State::empty();
+        let mut peer = State::empty();
+        let established = state.establish_tls13(Role::Client, suite, &[1; 32], 0, &[2; 32], 0);
+        established.unwrap();
+        let established = peer.establish_tls13(Role::Server, suite, &[2; 32], 0, &[1; 32], 0);
+        established.unwrap();
+        let connection = Connection::default();
+        let mut stream =
+            BlockingStream::new(Slow::default(), connection, &mut state, UnixTime::now);
+        let written = (0..2).find_map(|_| stream.write(b"hello").ok());
+        assert_eq!(written, Some(5));
+        stream.flush().unwrap();
+        let wire = &mut stream.transport().written;
+        let mut key = OpenKey::new(&peer);
+        let record = match open(&mut peer, &mut key, wire) {
+            Ok(Opened::Data { consumed, .. }) => consumed,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(record, wire.len(), "one record");
     }
 }
