@@ -26,7 +26,8 @@ const PSK_MAX: usize = 48;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Session(Zeroizing<Vec<u8>>);
 
-/// Stores a client's sessions for one server.
+/// Stores a client's sessions for one server. Nothing compares the server's name with that of the connection in which
+/// a session began, and a resumed handshake verifies no certificate, so no two servers may share a store.
 ///
 /// A *chain* is everything that follows from one full handshake: its tickets, and the tickets from connections
 /// that were resumed with them. The store limits how often and for how long a chain is used.

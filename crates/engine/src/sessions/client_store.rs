@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::{CipherSuite, NamedGroup};
@@ -38,7 +38,9 @@ pub(crate) struct ClientStore {
     tls12: Mutex<HashMap<StoreId, Tls12>>,
 }
 
-/// Identifies one of the caller's stores.
+/// Identifies one of the caller's stores: its address. No other store gets it while a session of this store is here,
+/// because the session keeps the memory ([`Tls12::store`]). Otherwise a later store, for another server, would get
+/// this store's sessions, and whoever knows their secrets could pose as that server.
 type StoreId = usize;
 
 fn id(store: &Arc<dyn SessionStore>) -> StoreId {
@@ -49,6 +51,8 @@ fn id(store: &Arc<dyn SessionStore>) -> StoreId {
 struct Tls12 {
     value: Tls12ClientSessionValue,
     chain: Chain,
+    /// The store that it belongs to, and ends with.
+    store: Weak<dyn SessionStore>,
 }
 
 /// Which store counts the uses of a session.
@@ -77,9 +81,15 @@ impl ClientStore {
     }
 
     /// Stores rustls' value of a session, as part of a chain of the caller or of our own.
-    fn tls12_done(&self, scope: &mut CallScope, id: StoreId, callers: Option<u64>, resumed: bool) {
+    fn tls12_done(
+        &self,
+        scope: &mut CallScope,
+        store: &Arc<dyn SessionStore>,
+        callers: Option<u64>,
+        resumed: bool,
+    ) {
         let mut all = lock(&self.tls12);
-        let former = all.get(&id).map(|former| former.chain);
+        let former = all.get(&id(store)).map(|former| former.chain);
         let fresh = Chain::Own {
             uses: 0,
             since_s: scope.now.as_secs(),
@@ -90,29 +100,29 @@ impl ClientStore {
             (None, _) => fresh,
         };
         match scope.tls12_value.take() {
-            Some(value) => put(&mut all, id, Tls12 { value, chain }),
+            Some(value) => put_tls12(&mut all, store, value, chain),
             None if resumed => {}
-            None => drop(all.remove(&id)),
+            None => drop(all.remove(&id(store))),
         }
     }
 
     /// Returns rustls' value of the session that was taken from the caller.
     fn of_caller(
         &self,
-        id: StoreId,
+        store: &Arc<dyn SessionStore>,
         chain: u64,
         session: &Session,
     ) -> Option<Tls12ClientSessionValue> {
         let chain = Chain::Callers(chain);
-        if let Some(known) = lock(&self.tls12).get(&id).filter(|one| one.chain == chain) {
-            return Some(known.value.clone());
+        let known = lock(&self.tls12)
+            .get(&id(store))
+            .filter(|one| one.chain == chain)
+            .map(|one| one.value.clone());
+        if known.is_some() {
+            return known;
         }
         let value = self.tls12_restorer.restore(session)?;
-        let restored = Tls12 {
-            value: value.clone(),
-            chain,
-        };
-        put(&mut lock(&self.tls12), id, restored);
+        put_tls12(&mut lock(&self.tls12), store, value.clone(), chain);
         Some(value)
     }
 
@@ -166,7 +176,7 @@ impl ClientSessions for ClientStore {
                     _ => false,
                 };
                 let callers = chain.filter(|_| kept || info.resumed);
-                self.tls12_done(scope, id(&store), callers, info.resumed);
+                self.tls12_done(scope, &store, callers, info.resumed);
                 None
             }
         }
@@ -175,6 +185,22 @@ impl ClientSessions for ClientStore {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stores a session, and drops those whose stores are gone: a caller may have a store for each connection.
+fn put_tls12(
+    all: &mut HashMap<StoreId, Tls12>,
+    store: &Arc<dyn SessionStore>,
+    value: Tls12ClientSessionValue,
+    chain: Chain,
+) {
+    all.retain(|_, one| one.store.strong_count() > 0);
+    let session = Tls12 {
+        value,
+        chain,
+        store: Arc::downgrade(store),
+    };
+    put(all, id(store), session);
 }
 
 fn put<K: Hash + Eq, V>(all: &mut HashMap<K, V>, key: K, value: V) {
@@ -200,17 +226,16 @@ impl ClientSessionStore for ClientStore {
     /// rustls asks for a TLS 1.3 session first.
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
         let (store, taken, chain, now) = in_scope(|scope| {
-            let store = id(scope.session_store.as_ref()?);
             Some((
-                store,
+                scope.session_store.clone()?,
                 scope.offered_tls12.take(),
                 scope.offered_chain,
                 scope.now,
             ))
         })??;
         match (taken, chain) {
-            (Some(session), Some(chain)) => self.of_caller(store, chain, &session),
-            _ => self.own(store, now.as_secs()),
+            (Some(session), Some(chain)) => self.of_caller(&store, chain, &session),
+            _ => self.own(id(&store), now.as_secs()),
         }
     }
 

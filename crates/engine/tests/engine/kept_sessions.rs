@@ -240,3 +240,31 @@ fn a_tls12_session_ends_with_its_chain() {
     assert!(!visit(&one, &server, &shelf).resumed);
     assert!(visit(&other, &server, &shelf).resumed, "the new one");
 }
+
+/// A caller may have a store for each connection, and a new store may get the address of one that is gone. rustls does
+/// not compare names: a session of another server would let that server pose as this one.
+#[test]
+fn a_new_store_never_gets_the_sessions_of_another_one() {
+    let [one, other] = [(); 2].map(|()| server(Protocols::TLS12, true));
+    let client = client(100);
+    let of_other = Arc::new(Shelf::default());
+    visit(&client, &other, &of_other);
+    for _ in 0..50 {
+        // Its sessions stay in the context.
+        let shelf = Arc::new(Shelf::default());
+        shelf.bytes_max.store(0, Ordering::Relaxed);
+        assert!(!visit(&client, &one, &shelf).resumed);
+        assert!(visit(&client, &one, &shelf).resumed);
+        drop(shelf);
+        let shelf = Arc::new(Shelf::default());
+        assert!(!visit(&client, &one, &shelf).resumed, "it has no session");
+        assert!(visit(&client, &one, &shelf).resumed);
+        drop(shelf);
+        // A chain with the same number, of another server.
+        let shelf = Arc::new(Shelf::default());
+        shelf.chain.store(1, Ordering::Relaxed);
+        let sessions = of_other.sessions.lock().unwrap().clone();
+        *shelf.sessions.lock().unwrap() = sessions;
+        assert!(visit(&client, &other, &shelf).resumed);
+    }
+}
