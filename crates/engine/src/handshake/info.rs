@@ -45,7 +45,8 @@ pub struct HandshakeInfo {
     /// that certificate.
     pub algorithms: Option<Arc<Algorithms>>,
     /// The peer's certificates, DER, its own first; in a resumed handshake those of the original handshake.
-    /// Empty if it sent none.
+    /// Empty if it sent none, and on the client side if the resumed session comes from the caller's store, because
+    /// its bytes hold no certificate.
     pub peer_certificates: Vec<Vec<u8>>,
     /// Client side: the server requested a certificate, and got ours.
     pub own_certificate_sent: bool,
@@ -104,6 +105,8 @@ pub(crate) struct LocalFacts {
     pub(crate) sni: Option<String>,
     pub(crate) verified: bool,
     pub(crate) of_client: bool,
+    /// Client side: whether the caller stores the sessions.
+    pub(crate) by_caller: bool,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
     pub(crate) flights: Flights,
@@ -148,12 +151,7 @@ pub(crate) fn handshake_info(
             .filter(|_| shown)
             .map(|own| own.to_vec()),
         algorithms: scope.algorithms.clone(),
-        peer_certificates: common
-            .peer_certificates()
-            .unwrap_or_default()
-            .iter()
-            .map(|certificate| certificate.to_vec())
-            .collect(),
+        peer_certificates: peer_certificates(common, local.by_caller),
         own_certificate_sent: scope.own_certificate_sent,
         exporter: scope
             .exporter
@@ -166,6 +164,16 @@ pub(crate) fn handshake_info(
         bytes_out: local.bytes_out,
         flights: local.flights,
     })
+}
+
+/// Returns the peer's certificates. `by_caller`: the caller stores the sessions. A restored session then has the
+/// certificate of the loopback handshake that restored it.
+pub(crate) fn peer_certificates(common: &CommonState, by_caller: bool) -> Vec<Vec<u8>> {
+    if by_caller && common.handshake_kind() == Some(HandshakeKind::Resumed) {
+        return Vec::new();
+    }
+    let chain = common.peer_certificates().unwrap_or_default();
+    chain.iter().map(|one| one.to_vec()).collect()
 }
 
 fn suite_name(suite: CipherSuite) -> &'static str {

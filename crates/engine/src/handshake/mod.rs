@@ -273,16 +273,15 @@ impl Handshake {
         self.driver.records.capacity() + self.driver.output.capacity() + self.leftover.capacity()
     }
 
-    /// Returns the peer's certificates, its own first; in a resumed handshake those of the original handshake.
-    /// Empty until the handshake is established.
+    /// Returns the peer's certificates, as [`HandshakeInfo::peer_certificates`]. Empty until the handshake is
+    /// established.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
+        let client = self.client.as_ref();
+        let by_caller = client.is_some_and(|side| side.sessions.is_some());
         let common = self.driver.common();
-        let chain = common.and_then(|common| common.peer_certificates());
-        chain
-            .unwrap_or_default()
-            .iter()
-            .map(|certificate| certificate.to_vec())
-            .collect()
+        common.map_or_else(Vec::new, |common| {
+            info::peer_certificates(common, by_caller)
+        })
     }
 
     /// Ends an established handshake: writes its secrets into `state`, in place, and drops every library object
@@ -309,6 +308,7 @@ impl Handshake {
             sni,
             verified: side.judges,
             of_client,
+            by_caller: side.sessions.is_some(),
             bytes_in: self.driver.records.taken(),
             bytes_out: self.sent_before + self.driver.output.len(),
             flights: self.flights,

@@ -241,6 +241,23 @@ fn a_tls12_session_ends_with_its_chain() {
     assert!(visit(&other, &server, &shelf).resumed, "the new one");
 }
 
+/// The bytes of a session hold no certificate, and that of the handshake which restores a session is nobody's.
+#[test]
+fn a_stored_session_has_no_certificates() {
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        let server = server(protocols, true);
+        let shelf = Arc::new(Shelf::default());
+        let (one, other) = (client(100), client(100));
+        for (client, resumed) in [(&one, false), (&one, true), (&other, true)] {
+            let client = handshake(client, &shelf);
+            let (mut client, _) = drive(client, server_handshake(&server), Cut::Whole).unwrap();
+            assert!(client.open(&[]).is_empty());
+            assert_eq!(client.info.resumed, resumed);
+            assert_eq!(client.info.peer_certificates.is_empty(), resumed);
+        }
+    }
+}
+
 /// A caller may have a store for each connection, and a new store may get the address of one that is gone. rustls does
 /// not compare names: a session of another server would let that server pose as this one.
 #[test]
