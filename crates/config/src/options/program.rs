@@ -238,7 +238,8 @@ option_groups! {
         tickets: u32 = default "2", "0" ..= "8",
             costs "about 250 bytes on the wire per ticket";
 
-        /// How long a ticket is valid. RFC 8446 §4.6.1 allows at most seven days. Whole seconds.
+        /// How long a ticket is valid, and how long after its full handshake a TLS 1.2 session can be
+        /// resumed. RFC 8446 §4.6.1 allows at most seven days. Whole seconds.
         ticket_lifetime: Duration = default "12h", "1m" ..= "7d";
 
         /// How often the ticket key changes. A replaced key opens tickets for one more rotation.
