@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use dormouse_engine::{
     ClientContext, ClientSettings, Handshake, HandshakeInfo, Protocols, ResumptionSettings, Reuse,
-    Roots, ServerContext, ServerSessions, ServerSettings, Session, SessionStore, TicketSettings,
-    TrustStore, UnixTime, Version,
+    Roots, ServerContext, ServerSessions, ServerSettings, Session, SessionStore, Suite,
+    TicketSettings, TrustStore, UnixTime, Version,
 };
 use dormouse_testkit::{Authority, Cut, drive};
 
@@ -66,8 +66,13 @@ fn server(protocols: Protocols, tickets: bool) -> ServerContext {
 }
 
 fn client(uses_max: u32) -> ClientContext {
+    client_with_suites(uses_max, &Suite::ALL)
+}
+
+fn client_with_suites(uses_max: u32, suites: &[Suite]) -> ClientContext {
     let store = TrustStore::from_pem(Authority::shared().certificate_pem().as_bytes()).unwrap();
     let mut settings = ClientSettings::new(Roots::Store(store));
+    settings.suites = suites.to_vec();
     settings.resumption = Some(ResumptionSettings {
         tickets_expected: 2,
         by_caller: Some(Reuse {
@@ -101,6 +106,22 @@ fn another_process_resumes_with_the_bytes() {
         assert!(visit(client, &server, &shelf).resumed, "{n}");
     }
     assert_eq!(shelf.chain.load(Ordering::Relaxed), 1, "one full handshake");
+}
+
+#[test]
+fn a_client_with_one_suite_resumes_with_the_bytes() {
+    let server = server(Protocols::ALL, true);
+    // The server's certificate is ECDSA.
+    let is_rsa = |suite: &Suite| {
+        use Suite::{RsaAes128Gcm, RsaAes256Gcm, RsaChacha20};
+        matches!(suite, RsaAes128Gcm | RsaAes256Gcm | RsaChacha20)
+    };
+    for suite in Suite::ALL.into_iter().filter(|suite| !is_rsa(suite)) {
+        let [one, other] = [(); 2].map(|()| client_with_suites(100, &[suite]));
+        let shelf = Arc::new(Shelf::default());
+        assert!(!visit(&one, &server, &shelf).resumed);
+        assert!(visit(&other, &server, &shelf).resumed, "{suite:?}");
+    }
 }
 
 #[test]

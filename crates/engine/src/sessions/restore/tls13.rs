@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::client::{ClientConnectionData, Tls13ClientSessionValue};
 use rustls::crypto::CryptoProvider;
 use rustls::kernel::KernelConnection;
-use rustls::{CipherSuite, ClientConfig, ServerConfig, version};
+use rustls::{CipherSuite, ClientConfig, ServerConfig, SupportedCipherSuite, version};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use super::loopback;
@@ -22,7 +22,7 @@ use crate::x509::identity::Identity;
 
 /// Restores TLS 1.3 sessions.
 pub(crate) struct Tls13Restorer {
-    /// One connection per hash: a session belongs to the hash of its suite (RFC 8446 §4.2.11).
+    /// One connection per hash of an enabled suite: a session belongs to the hash of its suite (RFC 8446 §4.2.11).
     connections: Mutex<Vec<(CipherSuite, Connection)>>,
 }
 
@@ -31,12 +31,13 @@ type Connection = Box<KernelConnection<ClientConnectionData>>;
 impl Tls13Restorer {
     /// Makes the loopback connections. `config` belongs to the clients that will use the sessions.
     pub(crate) fn new(config: &ClientConfig) -> Result<Tls13Restorer, SettingsError> {
-        let mut connections = Vec::new();
-        for suite in [
-            CipherSuite::TLS13_AES_128_GCM_SHA256,
-            CipherSuite::TLS13_AES_256_GCM_SHA384,
-        ] {
-            connections.push((suite, connect(config, suite)?));
+        let mut connections: Vec<(CipherSuite, Connection)> = Vec::new();
+        let suites = config.crypto_provider().cipher_suites.iter();
+        let suites = suites.filter_map(SupportedCipherSuite::tls13);
+        for suite in suites.map(|suite| suite.common.suite) {
+            if !connections.iter().any(|(of, _)| has_same_hash(*of, suite)) {
+                connections.push((suite, connect(config, suite)?));
+            }
         }
         Ok(Tls13Restorer {
             connections: Mutex::new(connections),
@@ -49,8 +50,8 @@ impl Tls13Restorer {
         let message = ticket_message(parts.lifetime_s, parts.age_add, parts.ticket)?;
         let received = UnixTime::since_unix_epoch(Duration::from_secs(parts.received_s));
         let mut connections = self.connections.lock().ok()?;
-        let same_hash = |of: CipherSuite| uses_sha384(of) == uses_sha384(parts.suite);
-        let (_, connection) = connections.iter_mut().find(|(of, _)| same_hash(*of))?;
+        let mut connections = connections.iter_mut();
+        let (_, connection) = connections.find(|(of, _)| has_same_hash(*of, parts.suite))?;
         let now = in_scope(|scope| {
             scope.psk = Derivation::Replaced(Secret::of(parts.psk));
             std::mem::replace(&mut scope.now, received)
@@ -70,8 +71,9 @@ impl fmt::Debug for Tls13Restorer {
     }
 }
 
-fn uses_sha384(suite: CipherSuite) -> bool {
-    suite == CipherSuite::TLS13_AES_256_GCM_SHA384
+fn has_same_hash(one: CipherSuite, other: CipherSuite) -> bool {
+    let is_sha384 = |suite| suite == CipherSuite::TLS13_AES_256_GCM_SHA384;
+    is_sha384(one) == is_sha384(other)
 }
 
 /// The payload of a NewSessionTicket, without nonce and extensions.
