@@ -19,6 +19,7 @@ use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::Reuse;
 use crate::sessions::client_store::ClientStore;
+use crate::sessions::memory_store::MemoryStore;
 use crate::sessions::restore::tls12::Tls12Restorer;
 use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::x509::identity::Identity;
@@ -50,7 +51,8 @@ pub struct ClientSettings {
     pub secret_log: Option<Arc<dyn SecretLog>>,
 }
 
-/// Session resumption of a client.
+/// Session resumption of a client. Unless the caller stores the sessions, they are used for a day at most after the full
+/// handshake, which verifies the server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumptionSettings {
     /// Maximum number of sessions over all servers; those of the oldest server are dropped first.
@@ -146,7 +148,9 @@ impl ClientContext {
                 let store = client_store.insert(Arc::new(store));
                 Resumption::store(Arc::clone(store) as _)
             }
-            (Some(resumption), None) => Resumption::in_memory_sessions(resumption.sessions_max),
+            (Some(resumption), None) => {
+                Resumption::store(Arc::new(MemoryStore::new(resumption.sessions_max)))
+            }
             (None, _) => Resumption::disabled(),
         };
         Ok(ClientContext {

@@ -9,12 +9,14 @@
 //! | `resumption`, `refusal` | server: whether a session may be resumed, and why not |
 //! | `client_session` | client: a session as bytes, and the trait of the caller's store |
 //! | `client_store` | client: rustls' store over the caller's |
+//! | `memory_store` | client: rustls' own store, with a limit |
 //! | `restore` | client: rustls' session values, made from bytes |
 //! | `server_flight` | client: the unencrypted session data of a TLS 1.2 server |
 //! | `ticket_watch` | client: tickets that come after the handshake |
 
 pub(crate) mod client_session;
 pub(crate) mod client_store;
+pub(crate) mod memory_store;
 pub(crate) mod refusal;
 pub(crate) mod restore;
 pub(crate) mod resumption;

@@ -149,7 +149,7 @@ fn a_new_ticket_does_not_make_a_tls12_session_younger() {
         let keys = TicketKeys::generate(now(), 86_400).unwrap();
         let server = server(&keys, |_| {});
         let client = client_with(|settings| settings.protocols = protocols);
-        let visit = |after_s| visit_later(&client, &server, after_s);
+        let visit = |after_s| visit_later(&client, 0, &server, after_s);
         assert!(!visit(0).resumed);
         assert!(visit(1_800).resumed && visit(3_600).resumed);
         let info = visit(3_601);
@@ -162,17 +162,42 @@ fn a_new_ticket_does_not_make_a_tls12_session_younger() {
     }
 }
 
-/// Completes a handshake, for the server `after_s` seconds later than for the client. Returns the server's info.
-fn visit_later(client: &ClientContext, server: &ServerContext, after_s: u64) -> HandshakeInfo {
-    let later = UnixTime::since_unix_epoch(Duration::from_secs(NOW_S + after_s));
-    let (mut client, mut server) = (client_with_hello(client), server_handshake(server));
+/// A resumed handshake does not verify the certificate again.
+#[test]
+fn a_client_makes_a_full_handshake_once_a_day() {
+    for protocols in BOTH {
+        let keys = TicketKeys::generate(now(), 604_800).unwrap();
+        let server = server(&keys, |settings| {
+            settings.tickets.as_mut().unwrap().lifetime_s = 604_800;
+        });
+        let client = client_with(|settings| settings.protocols = protocols);
+        let visit = |after_s| visit_later(&client, after_s, &server, after_s);
+        assert!(!visit(100).resumed);
+        assert!(visit(43_200).resumed && visit(86_499).resumed);
+        assert!(!visit(86_500).resumed);
+        assert!(visit(86_501).resumed && visit(172_899).resumed);
+        assert!(!visit(0).resumed, "the clock was set back");
+    }
+}
+
+/// Completes a handshake, so many seconds later for each side. Returns the server's info.
+fn visit_later(
+    client: &ClientContext,
+    client_later_s: u64,
+    server: &ServerContext,
+    server_later_s: u64,
+) -> HandshakeInfo {
+    let later = |s| UnixTime::since_unix_epoch(Duration::from_secs(NOW_S + s));
+    let (for_client, for_server) = (later(client_later_s), later(server_later_s));
+    let (mut client, mut server) = (client_handshake(client), server_handshake(server));
+    client.handle_input(for_client, &[]).unwrap();
     for _ in 0..3 {
         let output = client.output().to_vec();
         client.output_sent(output.len());
-        server.handle_input(later, &output).unwrap();
+        server.handle_input(for_server, &output).unwrap();
         let output = server.output().to_vec();
         server.output_sent(output.len());
-        client.handle_input(now(), &output).unwrap();
+        client.handle_input(for_client, &output).unwrap();
     }
     let mut state = State::empty();
     let rested = client.rest(&mut state).unwrap();
