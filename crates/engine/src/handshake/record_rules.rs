@@ -17,10 +17,11 @@
 //! | `change_cipher_spec_of_another_value` | a ChangeCipherSpec whose content is not the byte 1 | refused | unexpected_message | 8446 §5, 5246 §7.1 |
 //! | `change_cipher_spec_any_number` | TLS 1.3: any number of ChangeCipherSpecs between messages | dropped, but counted against the byte limit | – | 8446 §5, §D.4 |
 //! | `change_cipher_spec_inside_a_message` | TLS 1.3: a ChangeCipherSpec between two fragments | refused | unexpected_message | 8446 §5.1 |
+//! | `second_change_cipher_spec` | TLS 1.2: a ChangeCipherSpec after the first, with or without protection | refused at the header | unexpected_message | 5246 §7.1 |
 //! | `clear_record_too_long` | an unprotected record over 2^14 bytes | refused at the header | record_overflow | 8446 §5.1, 5246 §6.2.1 |
 //! | `protected_record_too_long` | a protected record over 2^14 + 256 bytes (TLS 1.2: + 2048) | refused at the header | record_overflow | 8446 §5.2, 5246 §6.2.3 |
 //! | `empty_record` | an alert, handshake or ChangeCipherSpec record without content | refused at the header | unexpected_message | 8446 §5.1, 5246 §6.2.1 |
-//! | `protected_empty_record` | a protected alert, handshake or ChangeCipherSpec record without content | refused | unexpected_message | 8446 §5.4 |
+//! | `protected_empty_record` | a protected alert or handshake record without content | refused | unexpected_message | 8446 §5.4 |
 //! | `protected_unknown_type` | a protected record of unknown type | refused | unexpected_message | 8446 §5 |
 //! | `protected_data` | protected application data before Finished | refused | unexpected_message | 8446 §4.4.4, 5246 §7.3 |
 //! | `nothing_but_zeros` | TLS 1.3: no content type | refused | unexpected_message | 8446 §5.4 |
@@ -72,12 +73,6 @@ pub(crate) enum Reading {
     Tls13,
 }
 
-impl Reading {
-    fn is_clear(self) -> bool {
-        matches!(self, Reading::Clear | Reading::Tls12Keyed)
-    }
-}
-
 /// State that decides which record headers are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeaderRules {
@@ -122,12 +117,13 @@ impl HeaderRules {
             return Err(refused(AlertDescription::DecodeError, what));
         }
         if !self.is_allowed(typ) {
-            let what = if self.reading.is_clear() {
-                format!("an unprotected record of type {typ}, which is not allowed here")
-            } else {
-                format!("a record of type {typ} without protection")
-            };
-            return Err(unexpected(what));
+            return Err(unexpected(match self.reading {
+                Reading::Clear | Reading::Tls12Keyed => {
+                    format!("an unprotected record of type {typ}, which is not allowed here")
+                }
+                Reading::Tls12 => "a second ChangeCipherSpec".to_owned(),
+                Reading::Tls13 => format!("a record of type {typ} without protection"),
+            }));
         }
         let max = self.payload_max(typ);
         if len > max {
@@ -145,7 +141,7 @@ impl HeaderRules {
             Reading::Clear | Reading::Tls12Keyed => {
                 typ != APPLICATION_DATA || self.skips_early_data
             }
-            Reading::Tls12 => true,
+            Reading::Tls12 => typ != CHANGE_CIPHER_SPEC,
             Reading::Tls13 => typ != HANDSHAKE,
         }
     }

@@ -3,7 +3,9 @@
 
 use dormouse_engine::{FailureKind, Protocols};
 
-use crate::forgery::{ALERT, CLOSE_NOTIFY, DATA, Forge, HANDSHAKE, Scene};
+use crate::forgery::{
+    ALERT, CHANGE_CIPHER_SPEC, CLOSE_NOTIFY, DATA, Forge, HANDSHAKE, Scene, record, scenes_of,
+};
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const DECRYPT_ERROR: u8 = 51;
@@ -24,6 +26,17 @@ fn assert_refused(protocols: &[Protocols], forge: Forge, alert: u8) {
 fn protected_empty_record() {
     assert_refused(&BOTH, |_| (HANDSHAKE, Vec::new()), UNEXPECTED_MESSAGE);
     assert_refused(&BOTH, |_| (ALERT, Vec::new()), UNEXPECTED_MESSAGE);
+}
+
+#[test]
+fn second_change_cipher_spec() {
+    let only = [Protocols::TLS12];
+    assert_refused(&only, |_| (CHANGE_CIPHER_SPEC, vec![1]), UNEXPECTED_MESSAGE);
+    assert_refused(&only, |_| (CHANGE_CIPHER_SPEC, vec![]), UNEXPECTED_MESSAGE);
+    for mut scene in scenes_of(Protocols::TLS12) {
+        scene.change_cipher();
+        scene.assert_refused(&record(CHANGE_CIPHER_SPEC, &[1]), UNEXPECTED_MESSAGE);
+    }
 }
 
 #[test]
