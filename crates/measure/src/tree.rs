@@ -15,9 +15,11 @@ const PROCESSES_MAX: usize = 100_000;
 /// it: a process in a group or session that a member leads (such as workers whose master has
 /// exited), and, for a server that this program started, every orphan that it inherited as
 /// subreaper.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessTree {
     root: i32,
+    /// When the root started; `None` if its id cannot be reused, because this program is its parent.
+    root_started: Option<u64>,
     /// Process id of this program, if it is the subreaper of the server.
     reaper: Option<i32>,
     /// Children of the reaper that are not part of the server (load generators).
@@ -43,6 +45,8 @@ pub(crate) struct ProcessStat {
     group: i32,
     session: i32,
     zombie: bool,
+    /// When it started, in clock ticks since the machine did: a reused process id has another time.
+    started: u64,
 }
 
 impl ProcessTree {
@@ -58,6 +62,7 @@ impl ProcessTree {
         };
         Ok(Self {
             root,
+            root_started: Some(entry.started),
             reaper: None,
             excluded: BTreeSet::new(),
             root_leads: entry.group == root || entry.session == root,
@@ -69,6 +74,7 @@ impl ProcessTree {
     pub fn of_child(root: i32, reaper: i32) -> Self {
         Self {
             root,
+            root_started: None,
             reaper: Some(reaper),
             excluded: BTreeSet::new(),
             root_leads: true,
@@ -137,6 +143,13 @@ impl ProcessTree {
     }
 
     fn members(&self, entries: &[ProcessStat]) -> Vec<i32> {
+        // The kernel reuses no id of a group or session that has a member, so nothing of the server is left.
+        let is_reused = |entry: &ProcessStat| {
+            entry.pid == self.root && self.root_started.is_some_and(|at| at != entry.started)
+        };
+        if entries.iter().any(is_reused) {
+            return Vec::new();
+        }
         let mut members = BTreeSet::from([self.root]);
         // A parent may have a greater pid than its child, so repeat until nothing is added.
         loop {
@@ -200,6 +213,7 @@ pub(crate) fn stat(pid: i32, text: &str) -> Option<ProcessStat> {
         group: number(2)?,
         session: number(3)?,
         zombie: fields.first().is_some_and(|state| *state == "Z"),
+        started: fields.get(19)?.parse().ok()?,
     })
 }
 
@@ -214,6 +228,7 @@ mod tests {
             group,
             session,
             zombie: false,
+            started: 100,
         }
     }
 
@@ -221,6 +236,7 @@ mod tests {
     fn tree(root: i32) -> ProcessTree {
         ProcessTree {
             root,
+            root_started: Some(100),
             reaper: None,
             excluded: BTreeSet::new(),
             root_leads: false,
@@ -242,6 +258,18 @@ mod tests {
     fn a_shell_in_the_servers_group_does_not_belong() {
         let all = [process(40, 1, 40, 40), process(50, 40, 40, 40)];
         assert_eq!(tree(50).members(&all), [50]);
+    }
+
+    #[test]
+    fn another_process_with_the_id_of_a_dead_server_is_not_the_server() {
+        let other = ProcessStat {
+            started: 4_711,
+            ..process(50, 1, 50, 50)
+        };
+        let all = [other, process(51, 50, 50, 50)];
+        assert_eq!(tree(50).members(&all), [0; 0]);
+        let text = "50 (a) S 1 50 50 0 -1 4 5 6 7 8 9 10 11 12 13 20 1 0 4711 100";
+        assert_eq!(stat(50, text).unwrap().started, 4_711);
     }
 
     #[test]
