@@ -137,7 +137,7 @@ impl Growth {
             }) => {
                 if per_unit - plus_minus > material_bytes {
                     Verdict::Grows
-                } else if per_unit + plus_minus <= material_bytes || per_unit <= material_bytes {
+                } else if per_unit <= material_bytes {
                     Verdict::NoGrowth
                 } else {
                     Verdict::Unclear
