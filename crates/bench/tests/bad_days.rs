@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{KnownServer, Silent, measure, measure_at, spec};
 use dormouse_bench::load::{Cycle, Fleet, Order, Plan, Setup, Tally, Trust};
 use dormouse_bench::{Bulk, Console, Hold, Mode, Progress};
-use dormouse_measure::ServerSource;
+use dormouse_measure::{Server, ServerSource};
 
 fn hold(connections: u64, for_s: f64) -> Mode {
     Mode::Hold(Hold {
@@ -247,6 +247,32 @@ fn a_started_server_is_stopped_with_all_its_processes() {
         Path::new(&asked).exists(),
         "the process was killed without a signal to stop"
     );
+}
+
+/// An audit starts the server once, and measures it in several sessions. A server that detaches is no descendant of the
+/// process that was started, which has exited.
+#[test]
+fn a_daemon_is_measured_again() {
+    let _alone = common::alone();
+    let free = TcpListener::bind("127.84.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let listener = format!(
+        "import socket, time; s = socket.create_server(('127.84.0.1', {port})); time.sleep(600)"
+    );
+    let source = ServerSource::Command(format!(
+        "setsid python3 -c \"{listener}\" >/dev/null 2>&1 &"
+    ));
+    let target = format!("127.84.0.1:{port}").parse().unwrap();
+    let open = |source: &ServerSource| Server::open(source, &target, &mut || true);
+    let server = open(&source).unwrap().unwrap();
+    let started = server.tree.root();
+    while server.tree.pids().unwrap().contains(&started) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let again = open(&ServerSource::Tree(server.tree.clone())).unwrap();
+    assert_eq!(again.unwrap().sample().unwrap().processes, 1);
+    assert!(open(&ServerSource::Pid(started)).is_err());
 }
 
 #[test]

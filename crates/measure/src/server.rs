@@ -34,6 +34,8 @@ pub enum ServerSource {
     Unknown,
     /// This process and its descendants.
     Pid(i32),
+    /// These processes, which another part of the program has found or started, and ends.
+    Tree(ProcessTree),
     /// A server that this command starts.
     Command(String),
 }
@@ -61,18 +63,21 @@ impl Server {
     ) -> Result<Option<Self>, Error> {
         match source {
             ServerSource::Unknown => Ok(None),
-            ServerSource::Pid(pid) => {
-                let server = Self {
-                    tree: ProcessTree::of_pid(*pid)?,
-                    started: None,
-                };
-                // Fails now if the process may not be read, not after minutes of load.
-                server.sample()?;
-                refuse_other_server(&server.tree, target)?;
-                Ok(Some(server))
-            }
+            ServerSource::Pid(pid) => Self::running(ProcessTree::of_pid(*pid)?, target).map(Some),
+            ServerSource::Tree(tree) => Self::running(tree.clone(), target).map(Some),
             ServerSource::Command(command) => Self::start(command, target, go_on).map(Some),
         }
+    }
+
+    fn running(tree: ProcessTree, target: &Addr) -> Result<Self, Error> {
+        let server = Self {
+            tree,
+            started: None,
+        };
+        // Fails now if the process may not be read, not after minutes of load.
+        server.sample()?;
+        refuse_other_server(&server.tree, target)?;
+        Ok(server)
     }
 
     fn start(command: &str, target: &Addr, go_on: &mut dyn FnMut() -> bool) -> Result<Self, Error> {

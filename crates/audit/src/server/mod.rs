@@ -79,7 +79,7 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     match &spec.source {
         ServerSource::Pid(pid) => put("pid", (*pid).into()),
         ServerSource::Command(command) => put("cmd", command.clone().into()),
-        ServerSource::Unknown => {}
+        ServerSource::Unknown | ServerSource::Tree(_) => {}
     }
     if let Some((what, name)) = &spec.found_by {
         put(what, name.clone().into());
@@ -152,7 +152,7 @@ fn examine(
             spec,
             launcher,
             console: &mut *console,
-            root: server.tree.root(),
+            tree: server.tree.clone(),
             talk,
             sizes: spec.sizes(),
             budget: Budget::of(spec, deadline),

@@ -124,7 +124,7 @@ fn describe(spec: &Spec, run: &mut Run) {
     let sources: Vec<_> = spec.sources.iter().map(ToString::to_string).collect();
     put("sources", sources.into());
     match &spec.server {
-        ServerSource::Unknown => {}
+        ServerSource::Unknown | ServerSource::Tree(_) => {}
         ServerSource::Pid(pid) => put("pid", (*pid).into()),
         ServerSource::Command(command) => put("command", command.clone().into()),
     }

@@ -39,8 +39,9 @@ fn queued(session: &Session<'_>) -> Option<u64> {
     let Addr::Tcp(target) = session.spec.target.parse().ok()? else {
         return None;
     };
-    let pid = session.server.as_ref()?.tree.root();
-    let listening = sockets::listening(pid, target.port());
+    // The root of a server that detached has exited, and is in no network.
+    let pids = session.server.as_ref()?.tree.pids().ok()?;
+    let listening = sockets::listening(*pids.first()?, target.port());
     Some(listening.iter().map(|socket| socket.queued).sum())
 }
 

@@ -32,15 +32,15 @@ use dormouse_bench::load::{Expect, Launcher, Tls, TlsVersion, Traffic};
 use dormouse_bench::model::{Run, Sample};
 use dormouse_bench::{Churn, Console, Mode, Session, Spec};
 use dormouse_census::CensusReport;
-use dormouse_measure::{Blame, Error, ServerSource};
+use dormouse_measure::{Blame, Error, ProcessTree, ServerSource};
 
 /// Load on a server, with everything that the parts need.
 pub(super) struct Load<'a> {
     pub(super) spec: &'a ServerSpec,
     pub(super) launcher: &'a Launcher,
     pub(super) console: &'a mut dyn Console,
-    /// The server's root process.
-    pub(super) root: i32,
+    /// The server's processes.
+    pub(super) tree: ProcessTree,
     pub(super) talk: Traffic,
     pub(super) sizes: Sizes,
     pub(super) budget: Budget,
@@ -288,7 +288,7 @@ impl Load<'_> {
         Spec {
             target: self.spec.target.clone(),
             label: self.spec.label.clone(),
-            server: ServerSource::Pid(self.root),
+            server: ServerSource::Tree(self.tree.clone()),
             tls: (connects != Connects::WithoutTls).then(|| Tls {
                 server_name: self.spec.server_name.clone(),
                 trust: self.spec.trust.clone(),
