@@ -63,6 +63,7 @@ fn complete(audit: &mut Audit) {
             server_cores: 0.6,
             client_cores: 0.6,
             idle_cores: 0.8,
+            quota_cores: Some(1.0),
             lock: Measured::Value(LockWaits::default()),
         });
         cpu.profile = Measured::Value(vec![HotSpot {

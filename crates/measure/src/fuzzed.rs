@@ -2,7 +2,7 @@
 
 use crate::cpu::CpuTime;
 use crate::memory::Memory;
-use crate::{interrupts, kernel, machine, proc_files, sockets, tree};
+use crate::{interrupts, kernel, limits, machine, proc_files, sockets, tree};
 
 /// Parses a text as each of the files under `/proc` that a measurement reads.
 pub fn proc_text(text: &str) {
@@ -23,4 +23,6 @@ pub fn proc_text(text: &str) {
         kernel::slab_bytes(text),
     );
     let _ = (machine::processor(text), interrupts::ignored_in(text));
+    let _ = (limits::groups_in(text), limits::processors_in(text));
+    let _ = (limits::quota(text), limits::memory_left(text, text, text));
 }

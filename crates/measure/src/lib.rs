@@ -17,6 +17,7 @@ mod error;
 pub mod fuzzed;
 mod interrupts;
 mod kernel;
+pub mod limits;
 mod machine;
 mod memory;
 pub mod proc_files;

@@ -14,6 +14,8 @@ const IDLE_CORES: f64 = 0.3;
 const WAITING_CORES: f64 = 0.5;
 /// Cores that the audit's clients may use without being the limit: they are one thread.
 const CLIENT_CORES: f64 = 0.7;
+/// Share of the time that its control group lets a server use, from which that limit is the cause.
+const QUOTA_SHARE: f64 = 0.7;
 /// Cores that a server uses if one thread is its limit.
 const ONE_THREAD: std::ops::Range<f64> = 0.85..1.15;
 /// Share of the samples in which threads wait for the same lock, if it is the limit.
@@ -66,6 +68,11 @@ pub(super) fn judge_parallel(
     subject: &AuditSubject,
     figures: &ParallelHandshakes,
 ) -> Option<Finding> {
+    // The kernel stops a server that has used its time, with whatever lock it holds.
+    let is_at_quota = |quota| figures.server_cores > QUOTA_SHARE * quota;
+    if figures.quota_cores.is_some_and(is_at_quota) {
+        return None;
+    }
     let is_locked = figures.lock.value().is_some_and(|lock| {
         lock.share > LOCK_ALWAYS && lock.threads > LOCK_CLIENTS * f64::from(figures.clients)
     });
@@ -210,6 +217,7 @@ mod tests {
             server_cores: server,
             client_cores: clients,
             idle_cores: idle,
+            quota_cores: None,
             lock: Measured::not("not sampled"),
         }
     }
@@ -231,6 +239,18 @@ mod tests {
             severity(&parallel(600.0, [0.98, 0.4, 0.6])),
             Some(Severity::Info)
         );
+    }
+
+    /// Containers usually have a part of a core, or one: more clients are served no faster, and other cores are idle.
+    #[test]
+    fn a_server_at_the_limit_of_its_control_group_waits_for_nothing() {
+        let with = |server, quota| ParallelHandshakes {
+            quota_cores: Some(quota),
+            ..parallel(430.0, [server, 0.2, 1.6])
+        };
+        assert_eq!(severity(&with(0.23, 0.25)), None);
+        assert_eq!(severity(&with(0.98, 1.0)), None);
+        assert_eq!(severity(&with(0.15, 2.0)), Some(Severity::Medium));
     }
 
     #[test]

@@ -32,8 +32,12 @@ pub struct ParallelHandshakes {
     pub server_cores: f64,
     /// Cores that the audit's clients used meanwhile.
     pub client_cores: f64,
-    /// Cores of this machine that were idle meanwhile.
+    /// Cores that the server may use and that were idle meanwhile.
     pub idle_cores: f64,
+    /// Cores whose time the server's control group lets it use; `None`: it sets no limit. Missing in audits by older
+    /// versions.
+    #[serde(default)]
+    pub quota_cores: Option<f64>,
     /// Threads of the server that waited for a lock meanwhile.
     pub lock: Measured<LockWaits>,
 }

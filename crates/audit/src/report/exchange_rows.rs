@@ -37,11 +37,14 @@ pub(super) fn at_a_time(server: &ServerFigures) -> Vec<Row> {
         Measured::NotMeasured(why) => missing("speed of several clients", why),
         Measured::Value(cpu) => of("speed of several clients", &cpu.parallel, |speed| {
             format!(
-                "{} connections per second with one, {} with {}; the server used {:.2} cores, the audit's clients {:.2}, {:.2} were idle",
+                "{} connections per second with one, {} with {}; the server used {:.2} cores{}, the audit's clients {:.2}, {:.2} were idle",
                 grouped(speed.alone_per_s, 0),
                 grouped(speed.together_per_s, 0),
                 speed.clients,
                 speed.server_cores,
+                speed.quota_cores.map_or_else(String::new, |quota| format!(
+                    " of the {quota:.2} that its control group allows"
+                )),
                 speed.client_cores,
                 speed.idle_cores
             )
