@@ -100,6 +100,9 @@ struct RunMonitor<'a> {
     /// When the run has to end, and whether it did.
     deadline: Option<Instant>,
     late: bool,
+    /// Memory above which the run has to end, with this error, and whether it did.
+    memory_max: Option<(u64, Error)>,
+    too_large: bool,
     began: Instant,
     next_sample: Instant,
     samples: Vec<Sample>,
@@ -183,15 +186,14 @@ impl<'a> Session<'a> {
         self.watch.deadline = Some(deadline);
     }
 
+    /// Ends the run early, with this error, when the server takes more memory (PSS) than this.
+    pub fn end_above(&mut self, bytes: u64, error: Error) {
+        self.watch.memory_max = Some((bytes, error));
+    }
+
     /// Returns why the run ended early.
     pub fn early_end(&mut self) -> Option<Error> {
-        let died = self.watch.server_died.take();
-        let late = || {
-            let late = self.watch.late && !self.watch.interrupted;
-            late.then(|| Error::target("the run reached its time limit"))
-        };
-        died.or_else(late)
-            .or_else(|| self.watch.interrupted.then(Error::interrupted))
+        self.watch.early_end()
     }
 
     /// Carries out an order, with progress; counts failures.
@@ -441,6 +443,8 @@ impl RunMonitor<'_> {
             interrupted: false,
             deadline: None,
             late: false,
+            memory_max: None,
+            too_large: false,
             began: now,
             next_sample: now,
             samples: Vec::new(),
@@ -491,7 +495,19 @@ impl RunMonitor<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.interrupted || self.late || self.server_died.is_some()
+        self.interrupted || self.late || self.too_large || self.server_died.is_some()
+    }
+
+    fn early_end(&mut self) -> Option<Error> {
+        let died = self.server_died.take();
+        let memory_max = self.memory_max.take().filter(|_| self.too_large);
+        let late = || {
+            let late = self.late && !self.interrupted;
+            late.then(|| Error::target("the run reached its time limit"))
+        };
+        died.or(memory_max.map(|(_, error)| error))
+            .or_else(late)
+            .or_else(|| self.interrupted.then(Error::interrupted))
     }
 
     fn sample(&mut self, server: Option<&Server>, alive: u64) -> Option<TreeSample> {
@@ -504,6 +520,8 @@ impl RunMonitor<'_> {
             }
         };
         self.next_sample = Instant::now() + SAMPLE_EVERY.max(began.elapsed() * SAMPLE_SHARE);
+        let most = self.memory_max.as_ref().map(|(most, _)| *most);
+        self.too_large |= most.is_some_and(|most| taken.memory.pss > most);
         self.samples.push(Sample {
             at_s: self.began.elapsed().as_secs_f64(),
             alive,
@@ -525,6 +543,31 @@ impl RunMonitor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_measure::ServerSource;
+
+    struct Quiet;
+
+    impl Console for Quiet {
+        fn stage(&mut self, _name: &str, _total: Option<u64>) {}
+        fn progress(&mut self, _at: &Progress) {}
+        fn stage_over(&mut self) {}
+    }
+
+    #[test]
+    fn a_server_that_grows_too_large_ends_the_run() {
+        let own = ServerSource::Pid(i32::try_from(std::process::id()).unwrap());
+        let anywhere = Addr::Unix("/nowhere".into());
+        let server = Server::open(&own, &anywhere, &mut || true).unwrap();
+        let mut quiet = Quiet;
+        let mut watch = RunMonitor::begin(&mut quiet);
+        let mut ends_above = |bytes| {
+            watch.memory_max = Some((bytes, Error::target("it grew")));
+            watch.sample(server.as_ref(), 0);
+            (watch.is_over(), watch.early_end())
+        };
+        assert_eq!(ends_above(u64::MAX), (false, None));
+        assert_eq!(ends_above(1), (true, Some(Error::target("it grew"))));
+    }
 
     /// Recorded: for nginx, whose first process holds no connections, the advice was to raise the limit of that one.
     #[test]

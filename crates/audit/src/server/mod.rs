@@ -125,10 +125,8 @@ fn examine(
     stage(console, "what is offered");
     let offered = offer::examine(&dialer, part(OFFER_SHARE));
     // An unreachable server ends the audit.
-    let asked = offered
-        .value()
-        .and_then(|offer| offer.client_certificate_asked);
-    let want = asked == Some(true) && spec.identity.is_none();
+    let asks = |offer: &Offer| offer.client_certificate_asked == Some(true);
+    let want = offered.value().is_some_and(asks) && spec.identity.is_none();
     let (talk, banner) = detect(spec, &dialer, want)?;
     keep_talk(spec, &talk, audit);
     describe_processes(server.as_ref(), audit)?;
@@ -155,13 +153,14 @@ fn examine(
             tree: server.tree.clone(),
             talk,
             sizes: spec.sizes(),
-            budget: Budget::of(spec, deadline),
+            budget: Budget::of(spec, &server.tree, deadline),
             collects: software.is_some_and(|software| software.kind.collects()),
             renews_tickets: figures.is_none_or(renews_tickets),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             handshake_took: handshake_took(&dialer),
             reference: reference::measure(key.as_deref()).map_err(Error::system)?,
             began,
+            base_bytes: None,
             schedule: Schedule::default(),
         };
         keep(audit, load.run())?;

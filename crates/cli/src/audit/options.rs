@@ -106,7 +106,8 @@ pub(super) struct ServerArgs {
     /// End the load after this time (default: 30s with --quick, 180s without) and report what was measured
     #[arg(long, value_parser = duration, value_name = "TIME")]
     time: Option<Duration>,
-    /// Let the server grow by at most this much (default: half of the available memory)
+    /// End a part of the audit in which the server grows by more than this (default: half of the memory
+    /// that is available to it)
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     memory: Option<u64>,
     /// Hold this many idle connections, then twice as many, and four times as many if the server has

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::deadline::Deadline;
 use crate::server::spec::{ServerSpec, Sizes};
-use dormouse_measure::Machine;
+use dormouse_measure::{Error, Machine, ProcessTree, limits};
 
 /// Minimum number of connections for figures per connection.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
@@ -58,17 +58,36 @@ pub(in crate::server) struct Budget {
     pub(in crate::server) memory_bytes: u64,
 }
 
+/// Memory that a server may still take: of the machine's, and of its control groups'.
+fn available_bytes(server: &ProcessTree) -> u64 {
+    let pids = server.pids().unwrap_or_default();
+    let left = pids.into_iter().filter_map(limits::memory_left_bytes);
+    left.fold(Machine::available_bytes(), u64::min)
+}
+
 /// Time reserved for the steps after the load: closing connections and offering an aged ticket.
 const AFTER_LOAD: Duration = Duration::from_secs(3);
 
 impl Budget {
-    /// Returns the limits of an audit with this deadline.
-    pub(in crate::server) fn of(spec: &ServerSpec, deadline: Deadline) -> Self {
+    /// Returns the limits of an audit of this server with this deadline.
+    pub(in crate::server) fn of(
+        spec: &ServerSpec,
+        server: &ProcessTree,
+        deadline: Deadline,
+    ) -> Self {
         let memory_bytes = spec.memory_max_bytes;
         Self {
             deadline: deadline.earlier(AFTER_LOAD),
-            memory_bytes: memory_bytes.unwrap_or_else(|| Machine::available_bytes() / 2),
+            memory_bytes: memory_bytes.unwrap_or_else(|| available_bytes(server) / 2),
         }
+    }
+
+    /// The error of a part in which the server grew too large.
+    pub(super) fn too_large(&self) -> Error {
+        Error::target(format!(
+            "the server grew by more than {} MB; --memory raises this limit",
+            self.memory_bytes / 1_000_000
+        ))
     }
 
     /// Returns the sizes that fit into the time left at `now`, where a connection takes `each` and a census `census`.

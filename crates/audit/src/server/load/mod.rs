@@ -54,6 +54,8 @@ pub(super) struct Load<'a> {
     /// Time of one handshake, if it is known.
     pub(super) handshake_took: Option<Duration>,
     pub(super) began: Instant,
+    /// The server's memory before the load, once it is known.
+    pub(super) base_bytes: Option<u64>,
     /// The parts to come, once the load runs.
     pub(super) schedule: Schedule,
 }
@@ -343,6 +345,12 @@ impl Load<'_> {
         let mut session = Session::open(&spec, self.launcher, &mut *self.console, most, &mut run)?;
         if let Some(end) = steps.slot.end.instant() {
             session.end_by(end);
+        }
+        let now = || Some(session.now(0)?.memory.pss);
+        self.base_bytes = self.base_bytes.or_else(now);
+        if let Some(base) = self.base_bytes {
+            let most = base.saturating_add(self.budget.memory_bytes);
+            session.end_above(most, self.budget.too_large());
         }
         let done = work(&steps, &mut session, log);
         let early = session.early_end();
