@@ -6,10 +6,10 @@ mod common;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{KnownServer, Silent, measure, measure_at, spec};
-use dormouse_bench::load::{Cycle, Fleet, Order, Plan, Setup, Tally, Trust};
+use dormouse_bench::load::{Cycle, Fleet, Order, Plan, Setup, Tally, Tls, Trust};
 use dormouse_bench::{Bulk, Console, Hold, Mode, Progress};
 use dormouse_measure::{Server, ServerSource};
 
@@ -280,7 +280,7 @@ fn a_stream_without_end_is_stopped() {
     let _alone = common::alone();
     // Without TLS, so that bytes flow without a pause on any machine.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut fleet = for_one_connection(&listener);
+    let mut fleet = for_one_connection(&listener, None);
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let _ = std::io::copy(&mut &stream, &mut &stream);
@@ -302,12 +302,33 @@ fn a_stream_without_end_is_stopped() {
     assert_eq!(fleet.alive(), 0, "{report:?}");
 }
 
+/// A server at its limit leaves the last connections without an answer, and no more are to be opened meanwhile.
+#[test]
+fn a_generator_without_work_sleeps() {
+    let _alone = common::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = spec("127.0.0.1:1", hold(1, 0.0)).tls;
+    let mut fleet = for_one_connection(&listener, tls);
+    let before = fleet.cpu().total_ns;
+    let order = Order::Open {
+        alive: 1,
+        per_s: 0.0,
+        in_flight_max: 16,
+    };
+    let began = Instant::now();
+    let for_a_while = &mut |_: &Tally| began.elapsed() < Duration::from_secs(1);
+    let report = fleet.carry_out(&order, Duration::from_secs(15), for_a_while);
+    assert_eq!(report.unwrap().of.tally.alive, 0);
+    let used = Duration::from_nanos(fleet.cpu().total_ns - before);
+    assert!(used < Duration::from_millis(200), "{used:?}");
+}
+
 /// Recorded: audit ordered one connection beside as many as it held, and waited for it without an end.
 #[test]
 fn an_order_without_room_is_refused() {
     let _alone = common::alone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut fleet = for_one_connection(&listener);
+    let mut fleet = for_one_connection(&listener, None);
     let mut orders = [
         Order::Open {
             alive: 1,
@@ -329,12 +350,12 @@ fn an_order_without_room_is_refused() {
     assert!(refused.contains("1 connections are open"), "{refused}");
 }
 
-/// Starts a generator of at most one connection, without TLS.
-fn for_one_connection(listener: &TcpListener) -> Fleet {
+/// Starts a generator of at most one connection.
+fn for_one_connection(listener: &TcpListener, tls: Option<Tls>) -> Fleet {
     let spec = spec(&listener.local_addr().unwrap().to_string(), hold(1, 0.0));
     let setup = Setup {
         target: spec.target.clone(),
-        tls: None,
+        tls,
         talk: spec.talk.clone(),
         connections_max: 1,
         sources: Vec::new(),

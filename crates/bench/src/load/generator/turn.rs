@@ -89,7 +89,7 @@ impl Generator {
     /// Returns the longest that the loop may sleep, in milliseconds.
     pub(super) fn until_next(&self, now: Instant) -> u64 {
         let wait = match &self.job {
-            Some(Job::Open(open)) if self.in_flight < open.in_flight_max => open.pacer.wait(now),
+            Some(Job::Open(open)) if self.opens_more(open) => open.pacer.wait(now),
             Some(Job::Messages(speak)) if !speak.is_over(now) => speak.pacer.wait(now),
             Some(Job::Close) => Duration::ZERO,
             Some(_) => SWEEP_EVERY,
@@ -97,6 +97,12 @@ impl Generator {
         };
         // Rounded up, because a loop that wakes too early spins.
         wait.min(IDLE).as_micros().div_ceil(1000) as u64
+    }
+
+    /// Whether more connections are opened as soon as they are due.
+    fn opens_more(&self, open: &OpenJob) -> bool {
+        let begun = self.tally.alive + u64::from(self.in_flight);
+        self.gave_up.is_none() && begun < open.alive && self.in_flight < open.in_flight_max
     }
 
     /// Starts what is due, and reports what is done.
@@ -123,9 +129,8 @@ impl Generator {
             if failures > open.failures_max && self.gave_up.is_none() && open.alive > 0 {
                 self.gave_up = Some(format!("gave up opening after {failures} failures"));
             }
-            let enough = self.gave_up.is_some()
-                || self.tally.alive + u64::from(self.in_flight) >= open.alive;
-            if enough {
+            let begun = self.tally.alive + u64::from(self.in_flight);
+            if self.gave_up.is_some() || begun >= open.alive {
                 return self.in_flight == 0;
             }
             if self.in_flight >= open.in_flight_max || !open.pacer.take(now) || !self.begin(0, now)
