@@ -1,5 +1,6 @@
 //! Work of a generator, and its pace.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::orders::{Cycle, Messages, Tally};
@@ -69,20 +70,18 @@ pub(super) struct OpenJob {
 pub(super) struct CycleJob {
     pub(super) spec: Cycle,
     pub(super) ends: Option<Instant>,
-    /// Lanes without a connection.
-    pub(super) free: Vec<u32>,
+    /// Lanes without a connection. The one that has waited longest is used next.
+    free: VecDeque<u32>,
     pub(super) exchanges_begun: u64,
     pub(super) stopped: bool,
 }
 
 impl CycleJob {
     pub(super) fn new(spec: Cycle, now: Instant) -> Self {
-        // The lowest lane is taken first.
-        let free = (0..spec.lanes).rev().collect();
         Self {
             ends: end(spec.for_ms, now),
+            free: (0..spec.lanes).collect(),
             spec,
-            free,
             exchanges_begun: 0,
             stopped: false,
         }
@@ -101,6 +100,21 @@ impl CycleJob {
             || reached(self.exchanges_begun, self.spec.exchanges_max)
             || reached(tally.bytes_heard, self.spec.bytes_heard_max)
             || self.ends.is_some_and(|ends| now >= ends)
+    }
+
+    /// Takes a lane for the next connection.
+    pub(super) fn take_lane(&mut self) -> Option<u32> {
+        self.free.pop_front()
+    }
+
+    /// Takes back a lane whose connection has ended.
+    pub(super) fn free_lane(&mut self, lane: u32) {
+        self.free.push_back(lane);
+    }
+
+    /// Takes back a lane whose connection could not begin: it is still the next.
+    pub(super) fn return_lane(&mut self, lane: u32) {
+        self.free.push_front(lane);
     }
 
     pub(super) fn lanes_are_free(&self) -> bool {
@@ -164,6 +178,21 @@ mod tests {
         assert_eq!(count_at(100), 10);
         // After ten seconds of sleep, a thousand actions are not done at once.
         assert!((20..=22).contains(&count_at(10_000)));
+    }
+
+    /// Each client gets its session before resumption is measured.
+    #[test]
+    fn every_lane_is_used_before_one_is_used_again() {
+        let mut cycle = CycleJob::new(Cycle::once(3, 3), Instant::now());
+        let mut used = Vec::new();
+        while used.len() < 3 {
+            let lane = cycle.take_lane().unwrap();
+            cycle.return_lane(lane);
+            assert_eq!(cycle.take_lane(), Some(lane));
+            used.push(lane);
+            cycle.free_lane(lane);
+        }
+        assert_eq!(used, [0, 1, 2]);
     }
 
     #[test]

@@ -347,7 +347,7 @@ impl Generator {
         }
         self.slots.free(index);
         if let Some(Job::Cycle(cycle)) = &mut self.job {
-            cycle.free.push(lane);
+            cycle.free_lane(lane);
         }
     }
 

@@ -157,10 +157,10 @@ impl Generator {
             if cycle.is_over(&self.tally, now) {
                 return cycle.lanes_are_free();
             }
-            let Some(lane) = cycle.free.pop() else { break };
+            let Some(lane) = cycle.take_lane() else { break };
             if !self.begin(lane, now) {
                 if let Some(Job::Cycle(cycle)) = &mut self.job {
-                    cycle.free.push(lane);
+                    cycle.return_lane(lane);
                 }
                 break;
             }
