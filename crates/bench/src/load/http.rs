@@ -5,6 +5,11 @@ const HEAD_MAX: usize = 64 * 1024;
 /// Most bytes of one chunk-size line, extensions included.
 const CHUNK_LINE_MAX: usize = 1024;
 
+/// A server's text in an error: a head has up to 64 KiB.
+fn quoted(text: &str) -> String {
+    format!("{:?}", dormouse_printable::line(text).to_string())
+}
+
 /// Reads one response from bytes split anywhere.
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -142,7 +147,7 @@ impl Response {
             ParserState::ChunkSize => {
                 let size = line.split(';').next().unwrap_or_default().trim();
                 match u64::from_str_radix(size, 16)
-                    .map_err(|_| format!("HTTP: bad chunk size {size:?}"))?
+                    .map_err(|_| format!("HTTP: bad chunk size {}", quoted(size)))?
                 {
                     0 => ParserState::Trailer,
                     size => ParserState::Chunk(size),
@@ -174,7 +179,7 @@ impl Response {
                 length = Some(
                     value
                         .parse::<u64>()
-                        .map_err(|_| format!("HTTP: bad Content-Length {value:?}"))?,
+                        .map_err(|_| format!("HTTP: bad Content-Length {}", quoted(value)))?,
                 );
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 chunked = value.to_ascii_lowercase().ends_with("chunked");
@@ -278,6 +283,15 @@ mod tests {
             assert!(Response::new().take(text.as_bytes()).is_err(), "{text:?}");
         }
         assert!(Response::new().take(&vec![b'a'; HEAD_MAX + 1]).is_err());
+        let long = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+            "9".repeat(HEAD_MAX / 2)
+        );
+        let why = Response::new().take(long.as_bytes()).unwrap_err();
+        assert!(
+            why.len() < 300 && why.contains("Content-Length \"999"),
+            "{why}"
+        );
         let endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
             .iter()
             .chain(&[b'0'; 2000]);
