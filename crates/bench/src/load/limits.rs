@@ -150,8 +150,11 @@ fn ephemeral_ports() -> u64 {
 }
 
 fn check_machine(connections: u64, target: &Addr) -> Result<(), Error> {
-    let local = !matches!(target, Addr::Tcp(address) if !address.ip().is_loopback());
-    let ends = if local { 2 } else { 1 };
+    let is_local = match target {
+        Addr::Tcp(address) => is_this_machine(address.ip()),
+        Addr::Unix(_) => true,
+    };
+    let ends = if is_local { 2 } else { 1 };
     let needed = connections * BYTES_PER_CONNECTION * ends / 2;
     let available = Machine::available_bytes();
     if needed > available {
