@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::spec::Hold;
 use dormouse_census::Snapshot;
 use dormouse_measure::Error;
-use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
+use dormouse_measure::{CpuTime, KernelMemory, TreeSample, page_bytes};
 
 use super::figures::{self, CpuCost};
 
@@ -20,7 +20,6 @@ use super::figures::{self, CpuCost};
 const WARM_UP: u64 = 100;
 /// How long a collection of garbage is awaited before a census.
 const COLLECTION: Duration = Duration::from_secs(20);
-const PAGE_BYTES: u64 = 4096;
 /// With fewer connections, a page or two would distort the bytes per connection.
 const COARSE_BELOW: u64 = 1_000;
 
@@ -259,11 +258,11 @@ fn per_connection(
     let run = &mut session.run;
     if n <= n_first || n_first == 0 {
         return run.note(
-            "too few connections to calculate bytes per connection (at least 20 are needed)",
+            "too few connections to calculate bytes per connection (at least 10 are needed)",
         );
     }
     if n < COARSE_BELOW {
-        let each = PAGE_BYTES / (n - n_first);
+        let each = page_bytes() / (n - n_first);
         run.note(format!(
             "memory comes in pages: with {n} connections, one more page is {each} bytes per connection; \
              measure with thousands"
