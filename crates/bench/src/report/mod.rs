@@ -92,7 +92,9 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let page = page("<em>", &[run("<script>alert(1)</script>", 200.0)]);
+        let mut run = run("<script>alert(1)</script>", 200.0);
+        run.mode = "<script>hold".into();
+        let page = page("<em>", &[run]);
         assert!(
             !page.contains("<script") && !page.contains("<em>"),
             "{page}"

@@ -111,7 +111,8 @@ pub(super) fn memory_over_time(runs: &[Run]) -> String {
             dots: false,
             x_ticks: Vec::new(),
         };
-        let _ = write!(body, "<h3>{mode}</h3>\n{}", chart::lines(&series, &axes));
+        let title = escape(&mode);
+        let _ = write!(body, "<h3>{title}</h3>\n{}", chart::lines(&series, &axes));
     }
     let what = "Proportional set of the server's process tree.";
     section("Memory over time", what, &body)
