@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_measure::proc_files;
 
-use crate::snapshot::ObjectCounts;
+use crate::snapshot::{ObjectCounts, add_objects, class_name};
 use crate::tool::{Tool, ToolError};
 
 /// Commands of `jcmd`, a line each. Objects with a finalizer, such as the JDK's TLS sockets, survive the collection that
@@ -43,13 +43,18 @@ pub(super) fn parse(text: &str) -> ObjectCounts {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         words.next()?.strip_suffix(':')?.parse::<u64>().ok()?;
-        let counts = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        Some((words.next()?.to_owned(), counts))
+        let (instances, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some((class_name(words.next()?), instances, bytes))
     };
     let last = text
         .rsplit_once("#instances")
         .map_or(text, |(_, last)| last);
-    last.lines().filter_map(line).collect()
+    // Each class loader has a class of its own, and a line for it.
+    let mut classes = ObjectCounts::new();
+    for (class, instances, bytes) in last.lines().filter_map(line) {
+        add_objects(&mut classes, class, instances, bytes);
+    }
+    classes
 }
 
 #[cfg(test)]
@@ -69,5 +74,20 @@ mod tests {
             format!("{text} num     #instances         #bytes  class name\n   1:  10  240  [B\n");
         assert_eq!(parse(&twice).len(), 1);
         assert_eq!(parse(&twice)["[B"], (10, 240));
+    }
+
+    /// A web server has a class loader for each application, and so several classes with the same name.
+    #[test]
+    fn classes_of_one_name_are_added() {
+        let text = "#instances\n   1:  100  6400  org.example.Session\n   2:  7  448  org.example.Session\n";
+        assert_eq!(parse(text)["org.example.Session"], (107, 6_848));
+    }
+
+    /// The text comes from the audited process.
+    #[test]
+    fn a_name_of_any_length_is_shortened() {
+        let text = format!("#instances\n 1: 1 8 {}\n", "x".repeat(1 << 20));
+        let (name, counts) = parse(&text).pop_first().unwrap();
+        assert!(name.len() < 300 && counts == (1, 8), "{}", name.len());
     }
 }

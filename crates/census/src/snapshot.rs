@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// one object, so this is one percent.
 const GARBAGE_PER_CONNECTIONS: u64 = 100;
 
+/// Maximum number of characters of a class's name: the text comes from the audited process.
+const CLASS_NAME_MAX: usize = 200;
+
 /// Blocks of one size in all processes of the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SizeCount {
@@ -129,6 +132,14 @@ pub enum Detail {
 
 /// Objects of a managed heap by class: their number and their bytes.
 pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;
+
+/// Returns the name of a class, which may have any length.
+pub(super) fn class_name(name: &str) -> String {
+    if name.len() <= CLASS_NAME_MAX {
+        return name.to_owned();
+    }
+    dormouse_printable::line_up_to(name, CLASS_NAME_MAX).to_string()
+}
 
 /// Adds objects of one class. What a runtime says of itself may be any number.
 pub(super) fn add_objects(counts: &mut ObjectCounts, class: String, instances: u64, bytes: u64) {

@@ -14,7 +14,7 @@ use dormouse_measure::{proc_files, sockets};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::snapshot::{Detail, ObjectCounts, add_objects};
+use crate::snapshot::{Detail, ObjectCounts, add_objects, class_name};
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
@@ -325,7 +325,10 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
         let kind = kinds.and_then(|kinds| kinds.get(index(kind))?.as_str());
         let kind = kind.unwrap_or("?");
         let class = match kind {
-            "object" | "native" => read.strings.get(index(name)).cloned().unwrap_or_default(),
+            "object" | "native" => {
+                let name = read.strings.get(index(name));
+                name.map_or_else(String::new, |name| class_name(name))
+            }
             other => format!("({other})"),
         };
         add_objects(&mut classes, class, 1, field(size));
