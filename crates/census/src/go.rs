@@ -29,7 +29,9 @@ const SPAN_BYTES: usize = 120;
 const SPANS_MAX: u64 = 1 << 22;
 /// Minimum number of matching spans before a slice counts as the slice of all spans.
 const SPANS_MIN: u64 = 8;
-const VARIABLES_MAX: u64 = 256 << 20;
+/// Maximum bytes of a process's variables that are searched, and number of slices in them that are looked at.
+const VARIABLES_MAX: u64 = 512 << 20;
+const SLICES_MAX: u32 = 1 << 18;
 /// Maximum number of objects in one span: more than the 1,024 objects of 8 bytes in 8 kB, and enough for the longest
 /// spans of small objects.
 const OBJECTS_MAX: u64 = 8192;
@@ -140,21 +142,30 @@ impl AllSpans {
     /// Searches the program's variables: the initialised ones, and after them the zero-initialised ones.
     fn find(reader: &ProcessMemory, regions: &[Region], arenas: &Arenas) -> Option<Self> {
         let mut before_end = None;
+        let (mut bytes_left, mut slices_left) = (VARIABLES_MAX, SLICES_MAX);
         for region in regions {
             let follows = before_end == Some(region.start) && region.anonymous;
             if region.is_variables() || follows {
-                if region.len() <= VARIABLES_MAX
-                    && let Some(found) = Self::find_in(reader, region, arenas)
-                {
-                    return Some(found);
-                }
                 before_end = Some(region.end);
+                let Some(left) = bytes_left.checked_sub(region.len()) else {
+                    continue;
+                };
+                bytes_left = left;
+                let found = Self::find_in(reader, region, arenas, &mut slices_left);
+                if found.is_some() {
+                    return found;
+                }
             }
         }
         None
     }
 
-    fn find_in(reader: &ProcessMemory, region: &Region, arenas: &Arenas) -> Option<Self> {
+    fn find_in(
+        reader: &ProcessMemory,
+        region: &Region,
+        arenas: &Arenas,
+        slices_left: &mut u32,
+    ) -> Option<Self> {
         let mut bytes = vec![0; usize::try_from(region.len()).ok()?];
         reader
             .resident(region.start, region.end, |run| {
@@ -164,14 +175,10 @@ impl AllSpans {
                 }
             })
             .ok()?;
-        let words: Vec<u64> = bytes
-            .chunks_exact(8)
-            .filter_map(|word| Some(u64::from_ne_bytes(*word.first_chunk()?)))
-            .collect();
-        words.windows(4).find_map(|four| {
-            let [sweep, at, count, capacity] = *four else {
-                return None;
-            };
+        bytes.windows(32).step_by(8).find_map(|four| {
+            let mut words = pointers(four);
+            let mut word = || words.next();
+            let (sweep, at, count, capacity) = (word()?, word()?, word()?, word()?);
             // The sweep number is even and four bytes long.
             let plausible = sweep < u64::from(u32::MAX)
                 && sweep.is_multiple_of(2)
@@ -182,6 +189,7 @@ impl AllSpans {
             if !plausible {
                 return None;
             }
+            *slices_left = slices_left.checked_sub(1)?;
             let found = Self {
                 at,
                 count,

@@ -9,9 +9,10 @@
 //!
 //! Since glibc 2.32 a link is stored as `(address of the link >> 12) ^ link`.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
-use super::heap::{ALIGN, CHUNK_HEAD, FLAGS, Heap};
+use super::heap::{ALIGN, CHUNK_HEAD, CHUNK_MIN, FLAGS, Heap};
 use crate::process::{ProcessMemory, Region};
 
 /// Layouts of a per-thread cache: chunk size and offset of the lists. glibc 2.30 to 2.41, 2.26 to 2.29, from 2.42.
@@ -24,8 +25,12 @@ const FAST_BINS_AT: u64 = 0x10;
 const TOP_AT: u64 = 0x60;
 /// Maximum length of a list that is followed.
 const LENGTH_MAX: usize = 1 << 20;
-/// Maximum bytes of a library's variables that are searched.
+/// Number of links that are followed, as a multiple of the number of chunks in all heaps: each chunk is in one list at
+/// most. A hostile process may have any number of lists of the same chunks.
+const LINKS_TIMES: u64 = 2;
+/// Maximum bytes of a library's variables that are searched, and of those of all libraries.
 const VARIABLES_MAX: u64 = 4 << 20;
+const ALL_VARIABLES_MAX: u64 = 256 << 20;
 
 /// Addresses of free chunks that malloc marks as in use.
 #[derive(Default)]
@@ -35,12 +40,23 @@ pub(super) struct FreeLists {
 }
 
 /// All heaps of a process by ascending address.
-pub(super) struct Heaps<'a>(pub(super) &'a [Heap]);
+struct Heaps<'a> {
+    heaps: &'a [Heap],
+    links_left: Cell<u64>,
+}
 
-impl Heaps<'_> {
+impl<'a> Heaps<'a> {
+    fn new(heaps: &'a [Heap]) -> Self {
+        let chunks: u64 = heaps.iter().map(|heap| heap.len() / CHUNK_MIN).sum();
+        Self {
+            heaps,
+            links_left: Cell::new(LINKS_TIMES * chunks),
+        }
+    }
+
     fn of(&self, address: u64) -> Option<&Heap> {
-        let after = self.0.partition_point(|heap| heap.start <= address);
-        let heap = self.0.get(after.checked_sub(1)?)?;
+        let after = self.heaps.partition_point(|heap| heap.start <= address);
+        let heap = self.heaps.get(after.checked_sub(1)?)?;
         heap.contains(address).then_some(heap)
     }
 
@@ -65,6 +81,7 @@ impl Heaps<'_> {
             if !self.is_chunk(next, size) || chunks.len() >= LENGTH_MAX {
                 return None;
             }
+            self.links_left.set(self.links_left.get().checked_sub(1)?);
             chunks.push(next);
             let place = next + CHUNK_HEAD;
             let stored = self.word(place)?;
@@ -87,9 +104,9 @@ impl Heaps<'_> {
 impl FreeLists {
     /// Finds the lists of a process. Chunks of a list that is not found count as in use, as malloc marks them.
     pub(super) fn find(heaps: &[Heap], arenas: &[u64]) -> Self {
-        let heaps = Heaps(heaps);
+        let heaps = Heaps::new(heaps);
         let mut found = Self::default();
-        for heap in heaps.0 {
+        for heap in heaps.heaps {
             for chunk in heap.chunks().filter(|chunk| chunk.in_use) {
                 let layout = THREAD_CACHES.iter().find(|(size, _)| *size == chunk.size);
                 if let Some((_, lists)) = layout {
@@ -116,15 +133,20 @@ impl FreeLists {
         reader: &ProcessMemory,
         regions: &[Region],
     ) {
+        let (heaps, mut left) = (Heaps::new(heaps), ALL_VARIABLES_MAX);
         let variables = regions.iter().filter(|region| region.is_variables());
         for region in variables.filter(|region| region.len() <= VARIABLES_MAX) {
+            let Some(rest) = left.checked_sub(region.len()) else {
+                break;
+            };
+            left = rest;
             let Ok(copy) = Heap::read(reader, region.start, region.end) else {
                 continue;
             };
             let places = (TOP_AT..copy.len()).step_by(8);
             for place in places.filter(|place| copy.word(*place) == Some(top)) {
                 let bins = |index: u64| copy.word(place - TOP_AT + FAST_BINS_AT + 8 * index);
-                self.fast.extend(fast_bins(&Heaps(heaps), bins));
+                self.fast.extend(fast_bins(&heaps, bins));
             }
         }
     }
@@ -164,5 +186,28 @@ mod tests {
     fn an_arena_at_any_address_is_looked_for() {
         let found = FreeLists::find(&[], &[u64::MAX - (ALIGN - 1)]);
         assert!(found.fast.is_empty());
+    }
+
+    /// Ten thousand forged caches with the same list of a million chunks took hours.
+    #[test]
+    fn no_chunk_is_followed_again_and_again() {
+        const CHUNKS: u64 = 100;
+        let (first, mut bytes) = (CHUNK_MIN, vec![0; CHUNK_MIN as usize]);
+        for number in 0..CHUNKS {
+            let next = first + (number + 1) * CHUNK_MIN;
+            let link = if number + 1 < CHUNKS {
+                next + CHUNK_HEAD
+            } else {
+                0
+            };
+            for word in [0, CHUNK_MIN | 1, link, 0] {
+                bytes.extend_from_slice(&word.to_ne_bytes());
+            }
+        }
+        let heaps = [Heap::of_bytes(bytes)];
+        let heaps = Heaps::new(&heaps);
+        let followed = || heaps.list(first, CHUNK_MIN).map(|list| list.len() as u64);
+        assert_eq!((followed(), followed()), (Some(CHUNKS), Some(CHUNKS)));
+        assert_eq!(followed(), None);
     }
 }

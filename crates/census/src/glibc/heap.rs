@@ -15,7 +15,7 @@ pub(super) const ALIGN: u64 = 16;
 /// Bytes between the start of a chunk and the block that the program received.
 pub(super) const CHUNK_HEAD: u64 = 16;
 const PREV_INUSE: u64 = 1;
-const CHUNK_MIN: u64 = 32;
+pub(super) const CHUNK_MIN: u64 = 32;
 /// Maximum bytes of one heap that are copied; half of the available memory if that is less.
 const HEAP_MAX: u64 = 8 << 30;
 

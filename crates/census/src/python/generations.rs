@@ -19,8 +19,9 @@ const FIRST_POINTER: usize = GENERATION * GENERATIONS;
 const STATISTICS: usize = FIRST_POINTER + 8 + GENERATION;
 const STATE_BYTES: usize = STATISTICS + GENERATION * GENERATIONS;
 const THRESHOLD_MAX: u32 = 10_000_000;
-/// Maximum bytes of variables, and of the beginning of the heap, that are searched.
+/// Maximum bytes of variables, and of the beginning of the heap, that are searched; and of all of them.
 const SEARCHED_MAX: u64 = 16 << 20;
+const ALL_SEARCHED_MAX: u64 = 512 << 20;
 
 /// Progress of the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +59,9 @@ pub(in crate::python) fn progress(pid: i32) -> Option<Generations> {
     let regions = regions(pid).ok()?;
     let reader = ProcessMemory::open(pid).ok()?;
     let places = places(&regions);
+    let mut left = ALL_SEARCHED_MAX;
     places.into_iter().find_map(|place| {
+        left = left.checked_sub(place.end - place.start)?;
         let bytes = copied(&reader, place.clone())?;
         find(&bytes, place.start)
     })
