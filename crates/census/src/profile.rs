@@ -41,6 +41,17 @@ struct Code {
     name: String,
 }
 
+impl Code {
+    fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Returns the offset in the file of an address within the mapping.
+    fn offset_of(&self, address: u64) -> u64 {
+        (address - self.start).wrapping_add(self.offset)
+    }
+}
+
 /// Groups the samples of these processes by the code that ran, the most frequent first.
 pub fn hot_spots(samples: &[CpuSample], pids: &[i32]) -> Vec<HotSpot> {
     let mut counts: BTreeMap<(String, Option<String>), u64> = BTreeMap::new();
@@ -78,15 +89,13 @@ fn place(
     if sample.in_kernel {
         return ("kernel".into(), None);
     }
-    let code = codes
-        .iter()
-        .find(|code| (code.start..code.end).contains(&sample.address));
+    let code = codes.iter().find(|code| code.contains(sample.address));
     let Some(code) = code.filter(|code| !code.name.is_empty()) else {
         return ("code made at run time".into(), None);
     };
-    let offset = sample.address - code.start + code.offset;
-    let function = symbols.get(&code.name).and_then(|of| of.at(offset));
-    (code.name.clone(), function)
+    let offset = code.offset_of(sample.address);
+    let function = symbols.get(&code.name).and_then(|of| of.0.get(&offset));
+    (code.name.clone(), function.cloned())
 }
 
 /// Returns the executable mappings of a process.
@@ -112,42 +121,45 @@ fn codes(maps: &str) -> Vec<Code> {
 
 /// Reads the symbols of the files with the most samples.
 fn symbols_of(pid: i32, codes: &[Code], samples: &[&CpuSample]) -> HashMap<String, Symbols> {
-    let samples_in = |code: &Code| {
+    let offsets_in = |code: &Code| -> Vec<u64> {
         let inside = samples
             .iter()
-            .filter(|sample| !sample.in_kernel && (code.start..code.end).contains(&sample.address));
-        inside.count()
+            .filter(|sample| !sample.in_kernel && code.contains(sample.address));
+        inside
+            .map(|sample| code.offset_of(sample.address))
+            .collect()
     };
     let mut hot: Vec<_> = codes
         .iter()
-        .map(|code| (samples_in(code), code))
-        .filter(|(count, code)| *count > 0 && !code.name.is_empty())
+        .map(|code| (offsets_in(code), code))
+        .filter(|(offsets, code)| !offsets.is_empty() && !code.name.is_empty())
         .collect();
-    hot.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    hot.sort_by_key(|(offsets, _)| std::cmp::Reverse(offsets.len()));
     hot.truncate(FILES_MAX);
-    hot.into_iter()
-        .filter_map(|(_, code)| Some((code.name.clone(), Symbols::read(pid, &code.range)?)))
-        .collect()
+    let mut all: HashMap<String, Symbols> = HashMap::new();
+    for (offsets, code) in hot {
+        // A file may be mapped in several parts.
+        if let Some(read) = Symbols::read(pid, &code.range, &offsets) {
+            all.entry(code.name.clone()).or_default().0.extend(read.0);
+        }
+    }
+    all
 }
 
-/// Functions of a file by offset.
-struct Symbols(Vec<Function>);
-
-struct Function {
-    offset: u64,
-    bytes: u64,
-    name: String,
-}
+/// Names of the functions at some offsets of a file.
+#[derive(Default)]
+struct Symbols(HashMap<u64, String>);
 
 impl Symbols {
-    fn read(pid: i32, range: &str) -> Option<Self> {
+    fn read(pid: i32, range: &str, offsets: &[u64]) -> Option<Self> {
         let file = proc_files::open_mapped(pid, range).ok()?;
         let mut bytes = Vec::new();
         file.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
-        Self::parse(&bytes)
+        Self::parse(&bytes, offsets)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Only functions that were sampled are named: a file may have millions of others, and names of any length.
+    fn parse(bytes: &[u8], offsets: &[u64]) -> Option<Self> {
         let file = object::File::parse(bytes).ok()?;
         let segments: Vec<_> = file
             .segments()
@@ -162,22 +174,20 @@ impl Symbols {
         let all = file.symbols().chain(file.dynamic_symbols());
         let functions = all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0);
         let mut functions: Vec<_> = functions
-            .filter_map(|symbol| {
-                Some(Function {
-                    offset: offset_of(symbol.address())?,
-                    bytes: symbol.size(),
-                    name: name(symbol.name().ok()?),
-                })
-            })
+            .filter_map(|symbol| Some((offset_of(symbol.address())?, symbol)))
             .collect();
-        functions.sort_by_key(|function| function.offset);
-        Some(Self(functions))
-    }
-
-    fn at(&self, offset: u64) -> Option<String> {
-        let after = self.0.partition_point(|function| function.offset <= offset);
-        let function = self.0.get(after.checked_sub(1)?)?;
-        (offset - function.offset < function.bytes).then(|| function.name.clone())
+        functions.sort_by_key(|(start, _)| *start);
+        let mut names: HashMap<u64, Option<String>> = HashMap::new();
+        let mut at = |offset: u64| {
+            let after = functions.partition_point(|(start, _)| *start <= offset);
+            let (start, symbol) = functions.get(after.checked_sub(1)?)?;
+            (offset - start < symbol.size()).then_some(())?;
+            let of_symbol = || Some(name(symbol.name().ok()?));
+            names.entry(*start).or_insert_with(of_symbol).clone()
+        };
+        let named = offsets.iter().map(|offset| (*offset, at(*offset)));
+        let named = named.filter_map(|(offset, name)| Some((offset, name?)));
+        Some(Self(named.collect()))
     }
 }
 
@@ -216,9 +226,39 @@ mod tests {
     }
 
     #[test]
+    fn only_sampled_functions_are_named_in_all_parts_of_a_file() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let sample = |address: usize| CpuSample {
+            pid,
+            address: address as u64,
+            in_kernel: false,
+        };
+        let own = sample(a_function_of_this_test as fn() -> u64 as usize);
+        let other = sample(an_address_becomes_a_function as fn() as usize);
+        let maps = proc_files::maps(pid).unwrap();
+        let whole = |sample: &CpuSample| {
+            let mut codes = codes(&maps).into_iter();
+            codes.find(|code| code.contains(sample.address)).unwrap()
+        };
+        // The mapping as two, with one sample in each.
+        let middle = own.address.max(other.address);
+        let (mut first, mut second) = (whole(&own), whole(&own));
+        assert_eq!(first.range, whole(&other).range);
+        first.end = middle;
+        second.offset = second.offset_of(middle);
+        second.start = middle;
+        let codes = [first, second];
+        let symbols = symbols_of(pid, &codes, &[&own, &other]);
+        assert_eq!(symbols.values().map(|of| of.0.len()).sum::<usize>(), 2);
+        for sample in [own, other] {
+            assert!(place(&sample, &codes, &symbols).1.is_some());
+        }
+    }
+
+    #[test]
     fn bytes_that_are_not_a_program_have_no_symbols() {
-        assert!(Symbols::parse(b"\x7fELF\x02\x01\x01").is_none());
-        assert!(Symbols::parse(&[0; 4096]).is_none());
+        assert!(Symbols::parse(b"\x7fELF\x02\x01\x01", &[0]).is_none());
+        assert!(Symbols::parse(&[0; 4096], &[0]).is_none());
         assert!(codes("nonsense\n7f00-7f10 r-xp zz 0 0 /x").is_empty());
     }
 }
