@@ -1,6 +1,6 @@
 //! Compares heap snapshots: which blocks come with a connection and which remain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +113,10 @@ impl CensusReport {
                     .get(size)
                     .map_or(0.0, |count| count.resident_bytes as f64)
             };
-            classes.extend(of(two_n).iter().map(|(size, count)| {
+            // A size whose blocks are gone is a part of the sum, too: a table that grew has another size.
+            let sizes: BTreeSet<&u64> = of(none).keys().chain(of(two_n).keys()).collect();
+            classes.extend(sizes.into_iter().map(|size| {
+                let count = of(two_n).get(size).copied().unwrap_or_default();
                 let at = [blocks(none, size), blocks(n, size), count.blocks];
                 let per_connection = (at[2] as f64 - at[0] as f64) / connections;
                 SizeClass {
@@ -125,7 +128,8 @@ impl CensusReport {
                     resident_per_connection: Some(
                         (count.resident_bytes as f64 - resident(none, size)) / connections,
                     ),
-                    zero_share: count.zero_bytes as f64 / (count.blocks * size).max(1) as f64,
+                    zero_share: count.zero_bytes as f64
+                        / count.blocks.saturating_mul(*size).max(1) as f64,
                 }
             }));
         }
@@ -273,7 +277,7 @@ pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
         })
         .filter(|(_, had, has)| has > had)
         .collect();
-    grown.sort_by_key(|(size, had, has)| std::cmp::Reverse((has - had) * size));
+    grown.sort_by_key(|(size, had, has)| std::cmp::Reverse((has - had).saturating_mul(*size)));
     grown.truncate(8);
     grown
 }
@@ -314,6 +318,16 @@ mod tests {
         );
         assert_eq!(report.blocks_per_connection, 3.0);
         assert_eq!(grown(&none, &n)[0], (16912, 3, 203));
+    }
+
+    /// A table of connections that was enlarged is a new block, and the old one is gone.
+    #[test]
+    fn a_block_that_is_gone_is_subtracted() {
+        let none = snapshot(0, &[(4_096, 1)]);
+        let two_n = snapshot(256, &[(8_192, 1), (64, 256)]);
+        let report = CensusReport::compare(&none, &none, &two_n, &[]);
+        assert_eq!(report.heap_bytes_per_connection, 64.0 + 4_096.0 / 256.0);
+        assert_eq!(report.blocks_per_connection, 1.0);
     }
 
     #[test]
