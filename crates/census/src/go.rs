@@ -291,10 +291,10 @@ impl Span {
                     return;
                 };
                 let bytes = living * self.object_bytes;
-                into.in_use_bytes += bytes;
+                into.in_use_bytes = into.in_use_bytes.saturating_add(bytes);
                 let count = into.go.entry(self.object_bytes).or_default();
                 count.blocks += living;
-                count.resident_bytes += bytes;
+                count.resident_bytes = count.resident_bytes.saturating_add(bytes);
             }
             // A span of small stacks is divided into several stacks; a large stack has its own span.
             MANUAL if self.object_bytes > 0 && self.object_bytes < self.pages * PAGE => {

@@ -48,7 +48,12 @@ pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
     for &pid in pids {
         match of_process(pid) {
             Ok(snapshot) => whole.add(&snapshot),
-            Err(why) => whole.refused.push(format!("process {pid}: {why}")),
+            // A process that has ended meanwhile has no memory.
+            Err(_) if !std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
+            Err(why) => {
+                whole.refused.push(format!("process {pid}: {why}"));
+                whole.uncounted += 1;
+            }
         }
     }
     if whole.heap_bytes == 0 {

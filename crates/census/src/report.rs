@@ -146,7 +146,7 @@ impl CensusReport {
                 .map(|(name, at)| ((*name).to_owned(), of(at)))
                 .collect()
         };
-        let stacks = |of: &Snapshot| (of.stack_bytes + of.go_stack_bytes) as f64;
+        let stacks = |of: &Snapshot| of.stack_bytes as f64 + of.go_stack_bytes as f64;
         Self {
             method: method(two_n),
             classes,

@@ -25,9 +25,9 @@ pub struct SizeCount {
 
 impl SizeCount {
     fn add(&mut self, other: &Self) {
-        self.blocks += other.blocks;
-        self.zero_bytes += other.zero_bytes;
-        self.resident_bytes += other.resident_bytes;
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.zero_bytes = self.zero_bytes.saturating_add(other.zero_bytes);
+        self.resident_bytes = self.resident_bytes.saturating_add(other.resident_bytes);
     }
 }
 
@@ -67,20 +67,28 @@ pub struct Snapshot {
     pub stack_bytes: u64,
     /// Resident bytes of anonymous memory that is neither a walked heap nor a thread's stack.
     pub other_bytes: u64,
-    /// Processes of the tree that could not be read, with the reason.
+    /// Memory of the tree that could not be read, with the reason.
     pub refused: Vec<String>,
+    /// Number of processes that could not be counted at all.
+    pub uncounted: u64,
 }
 
 impl Snapshot {
     pub(crate) fn add(&mut self, other: &Snapshot) {
-        self.in_use_bytes += other.in_use_bytes;
-        self.free_bytes += other.free_bytes;
-        self.returnable_bytes += other.returnable_bytes;
-        self.heap_bytes += other.heap_bytes;
-        self.walked_bytes += other.walked_bytes;
-        self.go_stack_bytes += other.go_stack_bytes;
-        self.stack_bytes += other.stack_bytes;
-        self.other_bytes += other.other_bytes;
+        // What a process has in its memory says how much that is.
+        for (own, others) in [
+            (&mut self.in_use_bytes, other.in_use_bytes),
+            (&mut self.free_bytes, other.free_bytes),
+            (&mut self.returnable_bytes, other.returnable_bytes),
+            (&mut self.heap_bytes, other.heap_bytes),
+            (&mut self.walked_bytes, other.walked_bytes),
+            (&mut self.go_stack_bytes, other.go_stack_bytes),
+            (&mut self.stack_bytes, other.stack_bytes),
+            (&mut self.other_bytes, other.other_bytes),
+            (&mut self.uncounted, other.uncounted),
+        ] {
+            *own = own.saturating_add(others);
+        }
         self.go_collections = match (self.go_collections, other.go_collections) {
             // For the tree, the process with the fewest collections counts.
             (Some(one), Some(two)) => Some(one.min(two)),
@@ -102,7 +110,8 @@ impl Snapshot {
             }
         }
         for (size, blocks) in &other.pins {
-            *self.pins.entry(*size).or_default() += blocks;
+            let pins = self.pins.entry(*size).or_default();
+            *pins = pins.saturating_add(*blocks);
         }
     }
 
@@ -117,7 +126,8 @@ impl Snapshot {
 
     /// Bytes that the process uses, as far as its allocators can be read: blocks in use and stacks.
     pub fn used_bytes(&self) -> u64 {
-        self.in_use_bytes + self.go_stack_bytes + self.stack_bytes
+        let stacks = self.go_stack_bytes.saturating_add(self.stack_bytes);
+        self.in_use_bytes.saturating_add(stacks)
     }
 }
 
@@ -164,5 +174,12 @@ mod tests {
         assert_eq!(most, freed(u64::MAX));
         assert!(freed(0).lost_garbage_until(&most));
         assert!(!most.lost_garbage_until(&freed(0)));
+        let mut bytes = Snapshot {
+            in_use_bytes: u64::MAX,
+            stack_bytes: 1,
+            ..Snapshot::default()
+        };
+        bytes.add(&bytes.clone());
+        assert_eq!(bytes.used_bytes(), u64::MAX);
     }
 }

@@ -70,7 +70,10 @@ pub fn untouched_per_connection(before: &Snapshot, held: &Snapshot) -> f64 {
     let untouched = |of: &Snapshot| -> f64 {
         let sizes = of.sizes.iter();
         sizes
-            .map(|(size, count)| (size * count.blocks).saturating_sub(count.resident_bytes) as f64)
+            .map(|(size, count)| {
+                size.saturating_mul(count.blocks)
+                    .saturating_sub(count.resident_bytes) as f64
+            })
             .sum()
     };
     let connections = held.connections.saturating_sub(before.connections).max(1) as f64;
@@ -86,6 +89,13 @@ pub fn used_per_connection(
     (before, objects_before): (&Snapshot, Option<&ManagedHeap>),
     (held, objects): (&Snapshot, Option<&ManagedHeap>),
 ) -> Result<f64, String> {
+    if before.uncounted != held.uncounted {
+        let why = held.refused.iter().chain(&before.refused).next();
+        let why = why.map_or("?", String::as_str);
+        return Err(format!(
+            "not every process could be counted each time ({why})"
+        ));
+    }
     let connections = held.connections.saturating_sub(before.connections).max(1) as f64;
     let more = |of: fn(&Snapshot) -> u64| (of(held) as f64 - of(before) as f64) / connections;
     let blocks = more(Snapshot::used_bytes);
@@ -110,7 +120,7 @@ pub fn used_per_connection(
             "{unread:.0} bytes per connection lie in mappings of an unknown allocator; blocks of known ones are {blocks:.0}"
         ));
     }
-    if held.other_bytes > UNREAD_TIMES * held.used_bytes() {
+    if held.other_bytes > UNREAD_TIMES.saturating_mul(held.used_bytes()) {
         return Err("most of the memory lies in mappings of an unknown allocator".into());
     }
     Ok(blocks)
@@ -212,6 +222,24 @@ mod tests {
             hidden_per_connection([&with(0, 0), &with(48, 47), &with(96, 96)], None),
             0.0
         );
+    }
+
+    /// One of two workers changed its heap during each attempt to read it.
+    #[test]
+    fn a_process_that_was_counted_once_only_makes_no_difference() {
+        let before = snapshot(0, 5_000_000, 0);
+        let held = Snapshot {
+            uncounted: 1,
+            refused: vec!["process 7: its heap changed".into()],
+            ..snapshot(1000, 20_000_000, 0)
+        };
+        let why = used(&before, &held).unwrap_err();
+        assert!(why.contains("process 7"), "{why}");
+        let both = Snapshot {
+            uncounted: 1,
+            ..before
+        };
+        assert_eq!(used(&both, &held), Ok(15_000.0));
     }
 
     #[test]
