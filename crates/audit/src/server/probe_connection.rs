@@ -363,7 +363,7 @@ fn ticket_in_the_clear(received: &[u8]) -> Option<Ticket> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use dormouse_engine::{Flights, Version};
     use dormouse_record::{Role, State, Suite};
 
@@ -413,7 +413,6 @@ mod tests {
 
     /// Both ends of a TLS 1.3 connection after the handshake.
     fn behind_the_handshake() -> (ProbeConnection, TlsConnection<UnixStream>) {
-        let (near, far) = UnixStream::pair().unwrap();
         let tls = |role, read: u8, write: u8| {
             let mut tls = State::empty();
             let suite = Suite::Aes128GcmSha256;
@@ -421,8 +420,22 @@ mod tests {
                 .unwrap();
             tls
         };
+        connected(
+            Version::Tls13,
+            tls(Role::Client, 1, 2),
+            tls(Role::Server, 2, 1),
+        )
+    }
+
+    /// Both ends of a connection with these states.
+    pub(in crate::server) fn connected(
+        protocol: Version,
+        client: State,
+        server: State,
+    ) -> (ProbeConnection, TlsConnection<UnixStream>) {
+        let (near, far) = UnixStream::pair().unwrap();
         let info = HandshakeInfo {
-            protocol: Version::Tls13,
+            protocol,
             suite: "TLS13_AES_128_GCM_SHA256",
             group: None,
             sni: None,
@@ -449,12 +462,12 @@ mod tests {
             chain: Vec::new(),
             took: Duration::ZERO,
             tickets: Vec::new(),
-            connection: TlsConnection::of(Socket::of(near), tls(Role::Client, 1, 2)),
+            connection: TlsConnection::of(Socket::of(near), client),
             sent: Vec::new(),
             ended: false,
             refused: None,
         };
-        (visit, TlsConnection::of(far, tls(Role::Server, 2, 1)))
+        (visit, TlsConnection::of(far, server))
     }
 
     /// A tarpit: each byte arrives in time, but the answer never does.

@@ -80,7 +80,7 @@ fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAn
             sequence += 1;
             opened += record.len();
             match (record.first(), content.as_slice()) {
-                (Some(&HANDSHAKE), [SERVER_HELLO, ..]) => {
+                (Some(&HANDSHAKE), [SERVER_HELLO, ..]) if !begun => {
                     // Some servers count renegotiations and close the connection when there are too many.
                     begun = true;
                     until = Instant::now() + END_WAIT;
@@ -205,7 +205,37 @@ fn nonce_of(mut iv: [u8; 12], sent: &[u8], sequence: u64) -> Option<[u8; 12]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::probe_connection::tests::connected;
+    use dormouse_engine::Version;
     use dormouse_record::{self as record, KeyIv, Role, SealKey};
+
+    /// A server that begins its answer again and again has no more time than one that begins it once.
+    #[test]
+    fn a_server_that_never_ends_its_flight_is_not_awaited() {
+        let suite = Suite::Aes128GcmSha256;
+        let key = vec![7; suite.key_len()];
+        let tls = |role, read: &[u8; 12], write: &[u8; 12]| {
+            let [read, write] = [read, write].map(|iv| KeyIv { key: &key, iv });
+            let mut tls = State::empty();
+            tls.establish_tls12(role, suite, read, 0, write, 0).unwrap();
+            tls
+        };
+        let client = tls(Role::Client, &[1; 12], &[2; 12]);
+        let server = tls(Role::Server, &[2; 12], &[1; 12]);
+        let (mut visit, mut server) = connected(Version::Tls12, client, server);
+        let serving = std::thread::spawn(move || {
+            for _ in 0..40 {
+                if server.send(HANDSHAKE, &[SERVER_HELLO, 0, 0, 0]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let answer = listen(&mut visit, Duration::from_secs(5)).unwrap();
+        assert!(answer.accepted, "{answer:?}");
+        drop(visit);
+        serving.join().unwrap();
+    }
 
     #[test]
     fn a_record_is_opened_beside_the_connection() {
