@@ -18,6 +18,8 @@ use dormouse_measure::Interrupts;
 /// Maximum wait for any step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 256 * 1024;
+/// Bytes of application data after which no more are awaited.
+const HEARD_MAX: usize = 4 << 20;
 /// Interval between two looks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -240,7 +242,7 @@ impl ProbeConnection {
         let until = Instant::now() + time;
         let (mut heard, mut room) = (Vec::new(), vec![0; RECEIVE]);
         self.open(&mut heard)?;
-        while !enough(&heard, self.tickets.len()) && !self.ended {
+        while !enough(&heard, self.tickets.len()) && !self.ended && heard.len() < HEARD_MAX {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -468,6 +470,16 @@ pub(super) mod tests {
             refused: None,
         };
         (visit, TlsConnection::of(far, server))
+    }
+
+    #[test]
+    fn an_endless_answer_is_not_kept() {
+        let (mut visit, mut server) = behind_the_handshake();
+        let serving = std::thread::spawn(move || while server.say(&[b'-'; 16_000]).is_ok() {});
+        let heard = visit.hear(Duration::from_secs(60), |_, _| false).unwrap();
+        assert!(heard.len() < 2 * HEARD_MAX, "{}", heard.len());
+        drop(visit);
+        serving.join().unwrap();
     }
 
     /// A tarpit: each byte arrives in time, but the answer never does.
