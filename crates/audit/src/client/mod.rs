@@ -72,6 +72,23 @@ pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     audit
 }
 
+/// Records the settings.
+fn describe(spec: &ClientSpec, address: SocketAddr, environment: &Environment, audit: &mut Audit) {
+    let mut put =
+        |name: &str, value: String| drop(audit.settings.insert(name.into(), value.into()));
+    put("address", address.to_string());
+    put("ca", environment.ca().display().to_string());
+    if let Some(relay) = spec.relay {
+        put("relay", relay.to_string());
+    }
+    if let Some(file) = &spec.ca_file {
+        put("ca_file", file.display().to_string());
+    }
+    if spec.command.is_empty() {
+        put("listen", address.to_string());
+    }
+}
+
 /// Runs the client against the audit's server and summarises its connections.
 fn examine(
     spec: &ClientSpec,
@@ -83,13 +100,7 @@ fn examine(
     let peer = AuditServer::open(spec.listen, spec.relay)?;
     let address = peer.address();
     let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;
-    let mut put =
-        |name: &str, value: String| drop(audit.settings.insert(name.into(), value.into()));
-    put("address", address.to_string());
-    put("ca", environment.ca().display().to_string());
-    if let Some(relay) = spec.relay {
-        put("relay", relay.to_string());
-    }
+    describe(spec, address, &environment, audit);
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::new(Mutex::new(ConnectionLog::default()));
     let openers = Arc::new(Openers::default());

@@ -134,7 +134,7 @@ fn usual_ms(client: &ClientFigures) -> Option<f64> {
 }
 
 pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
-    let command = format!("dormouse audit client -- {}", subject.target);
+    let command = subject.audit_client();
     let is_many = is_process_each(client);
     let why = NoSessions::of(client);
     let mut add = |id: FindingId,

@@ -22,10 +22,16 @@ pub(super) struct AuditSubject {
     pub(super) target: String,
     /// The name given to `audit`, of which the target is one address.
     named: Option<String>,
-    /// How the process is given: `--pid 4711`, `--cmd '…'`, or nothing.
+    /// How the process is given: `--unit nginx`, `--pid 4711`, `--cmd '…'`, or nothing.
     which: String,
+    /// The same for `bench`, which knows no units and containers.
+    process: String,
     /// Options that `bench` accepts too.
     options: String,
+    /// Options of a client's audit.
+    reach: String,
+    /// Address to which the user sends clients, without a command.
+    listen: Option<String>,
     pub(super) library: Library,
     facts: Facts,
 }
@@ -73,16 +79,25 @@ impl Facts {
 impl AuditSubject {
     pub(super) fn new(audit: &Audit) -> Self {
         let setting = |name: &str| audit.settings.get(name);
-        let named = ["unit", "container"]
-            .iter()
-            .find_map(|what| Some(format!(" --{what} {}", setting(what)?.as_str()?)));
-        let which = match (setting("pid"), setting("cmd").and_then(|cmd| cmd.as_str())) {
-            (Some(pid), _) => named.unwrap_or_else(|| format!(" --pid {pid}")),
+        let named = ["unit", "container"].iter().find_map(|what| {
+            let name = shell::quote(setting(what)?.as_str()?);
+            Some(format!(" --{what} {name}"))
+        });
+        let process = match (setting("pid"), setting("cmd").and_then(|cmd| cmd.as_str())) {
+            (Some(pid), _) => format!(" --pid {pid}"),
             (None, Some(cmd)) => format!(" --cmd {}", shell::quote(cmd)),
             (None, None) => String::new(),
         };
         let options = setting("options").and_then(|options| options.as_str());
+        let reach = [("relay", "--relay"), ("ca_file", "--ca-file")];
+        let reach = reach.iter().filter_map(|(name, option)| {
+            let value = shell::quote(setting(name)?.as_str()?);
+            Some(format!(" {option} {value}"))
+        });
+        let listen = setting("listen").and_then(|listen| listen.as_str());
         Self {
+            reach: reach.collect(),
+            listen: listen.map(str::to_owned),
             kind: audit
                 .software
                 .value()
@@ -91,7 +106,8 @@ impl AuditSubject {
             named: setting("named")
                 .and_then(|named| named.as_str())
                 .map(str::to_owned),
-            which,
+            which: named.unwrap_or_else(|| process.clone()),
+            process,
             library: Library::of(
                 audit
                     .software
@@ -202,11 +218,21 @@ impl AuditSubject {
     pub(super) fn bench(&self, mode: &str, options: &str) -> String {
         let Self {
             target,
-            which,
+            process,
             options: reach,
             ..
         } = self;
-        format!("dormouse bench {mode} {target} {options}{which}{reach}")
+        let target = shell::quote(target);
+        format!("dormouse bench {mode} {target} {options}{process}{reach}")
+    }
+
+    /// Returns the command that repeats the audit of a client.
+    pub(super) fn audit_client(&self) -> String {
+        let Self { target, listen, .. } = self;
+        match listen {
+            Some(listen) => format!("dormouse audit client{} --listen {listen}", self.reach),
+            None => format!("dormouse audit client{} -- {target}", self.reach),
+        }
     }
 
     /// Returns the command that repeats the audit, of all addresses if there are several.
@@ -218,7 +244,7 @@ impl AuditSubject {
             options,
             ..
         } = self;
-        let target = named.as_ref().unwrap_or(target);
+        let target = named.clone().unwrap_or_else(|| shell::quote(target));
         format!("dormouse audit server {target} --quick{which}{options}")
     }
 }
@@ -239,6 +265,45 @@ mod tests {
         };
         assert!(advice("--insecure --http /").contains("IdleTimeout"));
         assert!(advice("--insecure").contains("io.Copy"));
+    }
+
+    /// `bench` has no `--unit`, and a path may contain anything.
+    #[test]
+    fn commands_are_those_of_the_program_and_of_a_shell() {
+        let mut audit = Audit::begin("server", "s", "unix:/run/a b");
+        audit.settings.insert("pid".into(), 4711.into());
+        audit
+            .settings
+            .insert("unit".into(), "a\\x2db.service".into());
+        let subject = AuditSubject::new(&audit);
+        assert_eq!(
+            subject.bench("hold", "-n 2000"),
+            "dormouse bench hold 'unix:/run/a b' -n 2000 --pid 4711"
+        );
+        assert_eq!(
+            subject.audit(),
+            "dormouse audit server 'unix:/run/a b' --quick --unit 'a\\x2db.service'"
+        );
+    }
+
+    #[test]
+    fn the_command_for_a_client_is_the_one_that_was_given() {
+        let mut audit = Audit::begin("client", "c", "curl '{url}'");
+        let command = |audit: &Audit| AuditSubject::new(audit).audit_client();
+        assert_eq!(command(&audit), "dormouse audit client -- curl '{url}'");
+        audit.settings.insert("relay".into(), "127.0.0.1:80".into());
+        audit.settings.insert("ca_file".into(), "a b".into());
+        assert_eq!(
+            command(&audit),
+            "dormouse audit client --relay 127.0.0.1:80 --ca-file 'a b' -- curl '{url}'"
+        );
+        audit
+            .settings
+            .insert("listen".into(), "127.0.0.1:8443".into());
+        assert_eq!(
+            command(&audit),
+            "dormouse audit client --relay 127.0.0.1:80 --ca-file 'a b' --listen 127.0.0.1:8443"
+        );
     }
 
     /// Recorded: Tornado, which runs on asyncio's loop and has a TLS of its own, was to shrink asyncio's buffers.

@@ -33,7 +33,7 @@ use crate::reference;
 use crate::shell;
 use crate::software::{self, Software};
 use dormouse_bench::Console;
-use dormouse_bench::load::{Launcher, TlsVersion, Traffic, Trust};
+use dormouse_bench::load::{Expect, Launcher, TlsVersion, Traffic, Trust};
 use dormouse_measure::{Error, Interrupts, ProcessInfo, Server, ServerSource};
 
 /// Why the parts that need load are missing: the server is on another machine.
@@ -335,19 +335,41 @@ fn words(talk: &Traffic) -> Vec<u8> {
     }
 }
 
-/// Records the detected protocol: `bench` does not detect it and needs the option.
+/// Records the detected protocol: `bench` does not detect it, and awaits an echo unless it is told otherwise.
 fn keep_talk(spec: &ServerSpec, talk: &Traffic, audit: &mut Audit) {
-    if let (
-        None,
+    if spec.talk.is_some() || spec.starttls.is_some() {
+        return;
+    }
+    let detected = options_of(talk);
+    let given = spec.options.iter().map(String::as_str);
+    let options = shell::command_line(given.chain(detected.iter().map(String::as_str)));
+    audit.settings.insert("options".into(), options.into());
+}
+
+/// Returns the options of `bench` and `audit` for what the audit has detected.
+fn options_of(talk: &Traffic) -> Vec<String> {
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    match talk {
         Traffic::Http {
-            path, any_status, ..
-        },
-    ) = (&spec.talk, talk)
-    {
-        let given = spec.options.iter().map(String::as_str);
-        let any = any_status.then_some("--any-status");
-        let options = shell::command_line(given.chain(["--http", path]).chain(any));
-        audit.settings.insert("options".into(), options.into());
+            path,
+            any_status: true,
+            ..
+        } => owned(&["--http", path, "--any-status"]),
+        Traffic::Http { path, .. } => owned(&["--http", path]),
+        Traffic::Message {
+            expect: Expect::Echo,
+            ..
+        } => Vec::new(),
+        Traffic::Message {
+            message, expect, ..
+        } => {
+            let text = String::from_utf8_lossy(message).replace('\n', "\\n");
+            let expect = match expect {
+                Expect::Any => "any",
+                _ => "none",
+            };
+            owned(&["--send", &text, "--expect", expect])
+        }
     }
 }
 
@@ -408,4 +430,29 @@ fn resuming(resumption: &[Resumption]) -> Vec<TlsVersion> {
         }
     };
     resumed.map(|(name, _)| version(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bench_is_told_what_the_audit_has_detected() {
+        let message = |expect| Traffic::Message {
+            message: b"hello\n".to_vec(),
+            expect,
+            greeting: true,
+        };
+        let http = |any_status| Traffic::Http {
+            path: "/".into(),
+            host: "h".into(),
+            any_status,
+        };
+        let options = |talk: &Traffic| shell::command_line(options_of(talk));
+        assert_eq!(options(&http(false)), "--http /");
+        assert_eq!(options(&http(true)), "--http / --any-status");
+        assert_eq!(options(&message(Expect::Echo)), "");
+        let silent = options(&message(Expect::Nothing));
+        assert_eq!(silent, "--send 'hello\\n' --expect none");
+    }
 }
