@@ -177,7 +177,7 @@ fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
             "0-RTT is switched on",
         );
     }
-    expiry(offer, &mut add);
+    expiry(offer, subject.at_s, &mut add);
 }
 
 fn renegotiation(offer: &Offer, add: &mut Add<'_>) {
@@ -207,11 +207,12 @@ fn renegotiation(offer: &Offer, add: &mut Add<'_>) {
     }
 }
 
-fn expiry(offer: &Offer, add: &mut Add<'_>) {
-    let Some(left_s) = offer.chain.iter().map(Certificate::left_s).min() else {
+fn expiry(offer: &Offer, at_s: u64, add: &mut Add<'_>) {
+    let left_s = |certificate: &&Certificate| certificate.left_s(at_s);
+    let Some(first) = offer.chain.iter().min_by_key(left_s) else {
         return;
     };
-    let (severity, title) = match left_s {
+    let (severity, title) = match first.left_s(at_s) {
         ..0 => (Severity::High, "a certificate of the chain has expired"),
         left if left < 14 * DAY_S => (Severity::Medium, "a certificate of the chain expires soon"),
         _ => return,
@@ -220,7 +221,7 @@ fn expiry(offer: &Offer, add: &mut Add<'_>) {
         FindingId::CertificateExpires,
         severity,
         title,
-        format!("{} days left", left_s / DAY_S),
+        format!("{}: {}", first.subject, first.left_words(at_s)),
         "more than 14 days",
         "the certificate was not renewed",
     );
@@ -478,6 +479,34 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
 mod tests {
     use super::*;
     use crate::model::Audit;
+
+    /// A stored audit is judged again, or drawn, long after it was made.
+    #[test]
+    fn a_certificate_is_judged_at_the_time_of_the_audit() {
+        let judged = |at_s: u64| {
+            let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+            audit.started_at_s = at_s;
+            let offer = Offer {
+                chain: vec![Certificate {
+                    subject: "CN=a".into(),
+                    key: "ECDSA 256".into(),
+                    bytes: 500,
+                    expires_at_s: 1_000 * DAY_S,
+                }],
+                ..Offer::default()
+            };
+            let mut findings = Vec::new();
+            offered(&AuditSubject::new(&audit), &offer, &mut findings);
+            let found = findings.into_iter().next();
+            found.map(|found| (found.severity, found.measured))
+        };
+        let day = |day: u64| judged(day * 86_400);
+        assert_eq!(day(900), None);
+        let soon = (Severity::Medium, "CN=a: 10 days left".to_owned());
+        assert_eq!(day(990), Some(soon));
+        let over = (Severity::High, "CN=a: expired 3 days ago".to_owned());
+        assert_eq!(day(1_003), Some(over));
+    }
 
     /// Recorded: Apache and HAProxy with a key that signs in 19 µs: a connection costs 717 to 1,109 µs, of which a resumed one
     /// saves less than two measurements of the same differ.

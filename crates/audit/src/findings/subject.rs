@@ -33,6 +33,8 @@ pub(super) struct AuditSubject {
     /// Address to which the user sends clients, without a command.
     listen: Option<String>,
     pub(super) library: Library,
+    /// When the audit began, in seconds since 1970.
+    pub(super) at_s: u64,
     facts: Facts,
 }
 
@@ -103,6 +105,7 @@ impl AuditSubject {
                 .value()
                 .map_or(SoftwareKind::Unknown, |software| software.kind),
             target: audit.target.clone(),
+            at_s: audit.started_at_s,
             named: setting("named")
                 .and_then(|named| named.as_str())
                 .map(str::to_owned),

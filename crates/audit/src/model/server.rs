@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_engine::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use super::cpu::{CpuFigures, FirstConnection};
@@ -107,10 +106,19 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Seconds until the certificate expires; negative if it has expired.
-    pub(crate) fn left_s(&self) -> i64 {
-        let now_s = UnixTime::now().as_secs();
-        self.expires_at_s - i64::try_from(now_s).unwrap_or(i64::MAX)
+    /// Seconds until the certificate expires, from this time on; negative if it has expired by then.
+    pub(crate) fn left_s(&self, at_s: u64) -> i64 {
+        let at_s = i64::try_from(at_s).unwrap_or(i64::MAX);
+        self.expires_at_s.saturating_sub(at_s)
+    }
+
+    /// Describes the time that is left.
+    pub(crate) fn left_words(&self, at_s: u64) -> String {
+        const DAY_S: i64 = 86_400;
+        match self.left_s(at_s) {
+            left_s @ 0.. => format!("{} days left", left_s / DAY_S),
+            left_s => format!("expired {} days ago", left_s.unsigned_abs() / DAY_S as u64),
+        }
     }
 }
 

@@ -14,7 +14,10 @@ fn us(value: f64) -> String {
 pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
     let mut sections = Vec::new();
     if let Some(server) = &audit.server {
-        sections.push(("what is offered", offered(&server.offer)));
+        sections.push((
+            "what is offered",
+            offered(&server.offer, audit.started_at_s),
+        ));
         sections.push(("resumption", resumption::rows(server)));
         sections.push(("flights", flights(server)));
         sections.push(("records", exchange_rows::records(server)));
@@ -32,7 +35,7 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
     sections
 }
 
-fn offered(offer: &Measured<Offer>) -> Vec<Row> {
+fn offered(offer: &Measured<Offer>, at_s: u64) -> Vec<Row> {
     let offer = match offer {
         Measured::Value(offer) => offer,
         Measured::NotMeasured(why) => return vec![missing("what is offered", why)],
@@ -57,10 +60,12 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
     rows.extend(yes_or_no(offer));
     rows.extend(numbers(offer));
     for certificate in &offer.chain {
-        let days = certificate.left_s() / 86_400;
         let text = format!(
-            "{}, {}, {} bytes, {days} days left",
-            certificate.subject, certificate.key, certificate.bytes
+            "{}, {}, {} bytes, {}",
+            certificate.subject,
+            certificate.key,
+            certificate.bytes,
+            certificate.left_words(at_s)
         );
         rows.push(row("certificate", text));
     }
@@ -278,7 +283,7 @@ fn census(server: &ServerFigures) -> Vec<Row> {
         .grown
         .iter()
         .take(3)
-        .filter(|(_, had, has)| has - had >= 100)
+        .filter(|(_, had, has)| has.saturating_sub(*had) >= 100)
     {
         let title = format!(
             "blocks of {} bytes, over the rounds",
