@@ -9,8 +9,8 @@ use aws_lc_rs::agreement::{self, EphemeralPrivateKey, UnparsedPublicKey};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
-    RSA_PSS_SHA256,
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, RSA_PSS_SHA256,
 };
 use dormouse_engine::{
     ClientContext, ClientSettings, Handshake, HandshakeLimits, Identity, Progress, Roots,
@@ -27,10 +27,13 @@ const CONNECTIONS: u32 = 200;
 
 /// Kind of key whose signature measures the speed of the machine.
 pub(crate) const USUAL_KEY: &str = "ECDSA 256";
+pub(crate) const ED25519: &str = "Ed25519";
+const RSA: &str = "RSA ";
 
-/// Measures the reference for the key kind of the server's certificate.
+/// Measures the reference for the key kind of the server's certificate; for the usual kind if it is another one.
 pub(crate) fn measure(key: Option<&str>) -> Result<Reference, String> {
-    let key = key.unwrap_or(USUAL_KEY);
+    let is_known = |key: &&str| key.starts_with(RSA) || *key == ED25519 || ecdsa(key).is_some();
+    let key = key.filter(is_known).unwrap_or(USUAL_KEY);
     Ok(Reference {
         key: key.to_owned(),
         signature_us: signature_us(key)?,
@@ -60,7 +63,7 @@ pub(crate) fn signature_us(key: &str) -> Result<f64, String> {
     let random = SystemRandom::new();
     let words = |_| "the library refused to sign".to_owned();
     let message = [0x5a; 130];
-    if let Some(bits) = key.strip_prefix("RSA ") {
+    if let Some(bits) = key.strip_prefix(RSA) {
         let size = match bits.parse().unwrap_or(2048) {
             ..=2048 => KeySize::Rsa2048,
             2049..=3072 => KeySize::Rsa3072,
@@ -73,20 +76,25 @@ pub(crate) fn signature_us(key: &str) -> Result<f64, String> {
                 .map_err(words)
         });
     }
-    if key == "Ed25519" {
+    if key == ED25519 {
         let pair = Ed25519KeyPair::generate().map_err(words)?;
         return repeated(|| {
             black_box(pair.sign(&message));
             Ok(())
         });
     }
-    let kind = if key == "ECDSA 384" {
-        &ECDSA_P384_SHA384_ASN1_SIGNING
-    } else {
-        &ECDSA_P256_SHA256_ASN1_SIGNING
-    };
+    let kind = ecdsa(key).ok_or_else(|| format!("no reference for a key of the kind {key}"))?;
     let pair = EcdsaKeyPair::generate(kind).map_err(words)?;
     repeated(|| pair.sign(&random, &message).map(drop).map_err(words))
+}
+
+fn ecdsa(key: &str) -> Option<&'static EcdsaSigningAlgorithm> {
+    match key {
+        USUAL_KEY => Some(&ECDSA_P256_SHA256_ASN1_SIGNING),
+        "ECDSA 384" => Some(&ECDSA_P384_SHA384_ASN1_SIGNING),
+        "ECDSA 521" => Some(&ECDSA_P521_SHA512_ASN1_SIGNING),
+        _ => None,
+    }
 }
 
 /// Generates a key pair and computes the shared secret with the peer's key.
@@ -177,9 +185,10 @@ mod tests {
 
     #[test]
     fn every_kind_of_key_is_measured() {
-        for key in ["ECDSA 256", "ECDSA 384", "Ed25519", "RSA 2048"] {
+        for key in ["ECDSA 256", "ECDSA 384", "ECDSA 521", "Ed25519", "RSA 2048"] {
             assert!(signature_us(key).unwrap() > 1.0, "{key}");
         }
+        assert_eq!(measure(Some("algorithm 1.2.3")).unwrap().key, USUAL_KEY);
         let reference = measure(None).unwrap();
         assert!(
             reference.handshake_us > reference.exchange_us,

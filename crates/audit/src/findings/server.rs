@@ -59,7 +59,10 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
     if let Some(cpu) = figures.cpu.value() {
         let memory = figures.memory.value();
         let is_process_each = memory.is_some_and(|memory| memory.is_process_each());
-        handshakes(subject, cpu, is_process_each, findings);
+        let key = figures.offer.value().and_then(Offer::key);
+        // What a handshake needs with a key of another kind is not known.
+        let is_known = key.is_none_or(|key| key == cpu.reference.key);
+        handshakes(subject, cpu, (is_known, is_process_each), findings);
     }
     if let Some(first) = figures.first.value() {
         findings.extend(first_connection(subject, first));
@@ -230,11 +233,11 @@ fn expiry(offer: &Offer, at_s: u64, add: &mut Add<'_>) {
 fn handshakes(
     subject: &AuditSubject,
     cpu: &CpuFigures,
-    is_process_each: bool,
+    (is_known, is_process_each): (bool, bool),
     findings: &mut Vec<Finding>,
 ) {
     findings.extend(signature(subject, cpu));
-    let mut full = full_handshake(subject, cpu);
+    let mut full = full_handshake(subject, cpu).filter(|_| is_known);
     if let Some(finding) = full.as_mut().filter(|_| is_process_each) {
         finding.cause = format!("{PROCESS_EACH}; {}", finding.cause);
         finding.advice = subject.advice(FindingId::ProcessPerConnection);

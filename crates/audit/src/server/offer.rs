@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dormouse_engine::{Protocols, ResumptionSettings};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::oid_registry::OID_SIG_ED25519;
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
 use super::deadline::Deadline;
@@ -16,6 +17,7 @@ use super::probe_hello::{
 };
 use super::renegotiation;
 use crate::model::{Certificate, Measured, Offer};
+use crate::reference;
 
 /// Maximum wait for tickets.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
@@ -262,17 +264,65 @@ fn add_lifetime(offer: &mut Offer, ticket: &Ticket) {
     offer.ticket_lifetime_s = Some(offer.ticket_lifetime_s.unwrap_or(0).max(ticket.lifetime_s));
 }
 
+/// Returns the kind and the size of a key.
+fn key(of: &SubjectPublicKeyInfo<'_>) -> Option<String> {
+    Some(match of.parsed().ok()? {
+        PublicKey::RSA(rsa) => format!("RSA {}", rsa.key_size()),
+        // A coordinate of P-521 has 66 bytes.
+        PublicKey::EC(point) if point.key_size() == 528 => "ECDSA 521".into(),
+        PublicKey::EC(point) => format!("ECDSA {}", point.key_size()),
+        _ if of.algorithm.algorithm == OID_SIG_ED25519 => reference::ED25519.into(),
+        _ => format!("algorithm {}", of.algorithm.algorithm),
+    })
+}
+
 fn certificate(der: &[u8]) -> Option<Certificate> {
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
-    let key = match parsed.public_key().parsed().ok()? {
-        PublicKey::RSA(rsa) => format!("RSA {}", rsa.key_size()),
-        PublicKey::EC(point) => format!("ECDSA {}", point.key_size()),
-        _ => "Ed25519".into(),
-    };
     Some(Certificate {
         subject: dormouse_printable::line(&parsed.subject().to_string()).to_string(),
-        key,
+        key: key(parsed.public_key())?,
         bytes: der.len() as u64,
         expires_at_s: parsed.validity().not_after.timestamp(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key of an algorithm that the audit does not know, such as ML-DSA, was called Ed25519, and one on P-521 was
+    /// compared with P-256.
+    #[test]
+    fn a_key_is_called_by_its_kind() {
+        let value = |tag: u8, content: &[u8]| {
+            let length = u8::try_from(content.len()).unwrap();
+            [&[tag, 0x81, length], content].concat()
+        };
+        let key = |algorithm: &[u8], key: &[u8]| {
+            let bits = value(0x03, &[&[0], key].concat());
+            let der = value(0x30, &[value(0x30, algorithm), bits].concat());
+            let (_, info) = SubjectPublicKeyInfo::from_der(&der).unwrap();
+            super::key(&info).unwrap()
+        };
+        let ed25519 = [0x06, 3, 0x2b, 0x65, 0x70];
+        assert_eq!(key(&ed25519, &[7; 32]), "Ed25519");
+        let ml_dsa = [
+            0x06, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x11,
+        ];
+        assert_eq!(key(&ml_dsa, &[7; 32]), "algorithm 2.16.840.1.101.3.4.3.17");
+        // id-ecPublicKey, and the curve; an uncompressed point.
+        let ec = |curve: &[u8], bytes: usize| {
+            let id = [0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+            let point = [&[4], &*vec![7; 2 * bytes]].concat();
+            key(&[&id, curve].concat(), &point)
+        };
+        assert_eq!(
+            ec(&[0x06, 5, 0x2b, 0x81, 0x04, 0x00, 0x22], 48),
+            "ECDSA 384"
+        );
+        assert_eq!(
+            ec(&[0x06, 5, 0x2b, 0x81, 0x04, 0x00, 0x23], 66),
+            "ECDSA 521"
+        );
+    }
 }
