@@ -285,15 +285,13 @@ fn signature(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
 /// Reports CPU time that the signature and the library do not explain.
 fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let r = &cpu.reference;
-    let is_p256 = r.key == "ECDSA 256";
-    let signature = if is_p256 { 0.0 } else { r.signature_us };
     // The client's certificate is parsed, and it and the client's signature are verified: about as much again.
     let of_client = if subject.sends_client_certificate() {
         r.handshake_us
     } else {
         0.0
     };
-    let needed = r.handshake_us + r.tcp_us + signature + of_client;
+    let needed = r.needed_us() + of_client;
     let ratio = cpu.full_us / needed.max(1.0);
     let usual = if subject.kind.is_interpreted() {
         RUNTIME_TIMES
@@ -341,7 +339,7 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
         reference: format!(
             "{} µs on this machine: {} for Dormouse's handshake ({} signature {}, key exchange {}), {} for the socket{}",
             whole(needed),
-            whole(r.handshake_us + signature),
+            whole(r.needed_us() - r.tcp_us),
             r.key,
             whole(r.signature_us),
             whole(r.exchange_us),

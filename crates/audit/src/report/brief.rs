@@ -114,7 +114,7 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
     tiles.push(match &server.cpu {
         Measured::NotMeasured(why) => missing("CPU time", why),
         Measured::Value(cpu) => {
-            let needed = cpu.reference.handshake_us + cpu.reference.tcp_us;
+            let needed = cpu.reference.needed_us();
             tile(
                 "CPU time of a full handshake",
                 format!("{} µs", grouped(cpu.full_us, 0)),
