@@ -15,6 +15,8 @@ const BLOCK: usize = 1 << 20;
 /// Evidence that a Python program runs asyncio.
 pub(crate) const ASYNCIO: &str = "mapped _asyncio";
 
+const ASYNCIO_FILE: &str = "/_asyncio.";
+
 /// What is true of a kind of software.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trait {
@@ -267,12 +269,19 @@ fn holds(text: &[u8], mark: &[u8]) -> bool {
     false
 }
 
+/// Whether the program `file` is `name`, maybe with a version (`python3.11`) or a variant (`nginx-debug`). Programs in Go
+/// have no such variants, but names like `node_exporter`.
+fn is_called(file: &str, name: &str, is_go: bool) -> bool {
+    let rest = file.strip_prefix(name);
+    rest.is_some_and(|rest| !is_go || rest.is_empty())
+}
+
 fn kind_of(signs: &Signs, banner: Option<&str>) -> SoftwareKind {
     let program = |name: &str| {
         signs
             .programs
             .iter()
-            .any(|program| program.starts_with(name))
+            .any(|it| is_called(it, name, signs.go))
     };
     let file = |part: &str| signs.files.iter().find(|file| file.contains(part));
     let announces =
@@ -300,8 +309,11 @@ fn kind_of(signs: &Signs, banner: Option<&str>) -> SoftwareKind {
         ),
         (jvm, SoftwareKind::Jvm),
         (
+            // Programs of asyncio, too, map the Rust part of the package cryptography.
             program("python")
-                && (file("/OpenSSL/").is_some() || file("_rust.abi3").is_some() || word("twist")),
+                && (file("/OpenSSL/").is_some()
+                    || (file("_rust.abi3").is_some() && file(ASYNCIO_FILE).is_none())
+                    || word("twist")),
             SoftwareKind::Twisted,
         ),
         (program("python"), SoftwareKind::Python),
@@ -335,7 +347,7 @@ fn kind_of(signs: &Signs, banner: Option<&str>) -> SoftwareKind {
 
 fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
     let kind = kind_of(signs, banner);
-    let is_asyncio = signs.files.iter().any(|file| file.contains("/_asyncio."));
+    let is_asyncio = signs.files.iter().any(|file| file.contains(ASYNCIO_FILE));
     let library = library(signs);
     let mut evidence: Vec<String> = Vec::new();
     evidence.extend(
@@ -401,6 +413,31 @@ mod tests {
             files: files.iter().map(|file| (*file).to_owned()).collect(),
             ..Signs::default()
         }
+    }
+
+    #[test]
+    fn programs_in_go_are_not_what_their_names_begin_with() {
+        for name in [
+            "node_exporter",
+            "gitea",
+            "nginx-prometheus-exporter",
+            "curlie",
+        ] {
+            let go = Signs {
+                go: true,
+                ..signs(name, &[], "")
+            };
+            assert_eq!(kind_of(&go, None), SoftwareKind::Go, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_package_cryptography_alone_does_not_make_it_twisted() {
+        let rust = "/x/cryptography/hazmat/bindings/_rust.abi3.so";
+        let found = |files: &[&str]| kind_of(&signs("python3.11", files, ""), None);
+        assert_eq!(found(&[rust]), SoftwareKind::Twisted);
+        let asyncio = "/x/lib-dynload/_asyncio.cpython-311.so";
+        assert_eq!(found(&[rust, asyncio]), SoftwareKind::Python);
     }
 
     #[test]
