@@ -139,13 +139,15 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
             add(id, Severity::High, title, cause.into(), confidence);
         } else {
             let title = "the server resumes sessions by id only".into();
-            let (id, cause) = (FindingId::NoTickets, "tickets are off".into());
-            add(id, Severity::Low, title, cause, Confidence::High);
+            let sent = none.iter().any(|(_, trials)| trials.offered > 0);
+            let (cause, confidence) = why_not_by_ticket(sent);
+            let id = FindingId::NoTickets;
+            add(id, Severity::Low, title, cause.into(), confidence);
         }
-    } else if let Some((version, _)) = none.first() {
-        let (id, severity, title, confidence) = in_one_version(version, by_id);
-        let cause = "tickets are off for this version".into();
-        add(id, severity, title, cause, confidence);
+    } else if let Some((version, trials)) = none.first() {
+        let (id, severity, title) = in_one_version(version, by_id);
+        let (cause, confidence) = why_not_by_ticket(trials.offered > 0);
+        add(id, severity, title, cause.into(), confidence);
     }
     let partly = by_ticket
         .iter()
@@ -163,6 +165,18 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
             why_partly(trials),
             Confidence::Medium,
         );
+    }
+}
+
+/// Explains that a server resumes sessions, but none by ticket; `sent`: it sends tickets.
+fn why_not_by_ticket(sent: bool) -> (&'static str, Confidence) {
+    if sent {
+        (
+            "the server sends tickets and accepts none of them: their keys do not outlive a connection, or they only name sessions that it does not keep",
+            Confidence::Medium,
+        )
+    } else {
+        ("the server sends no ticket: they are off", Confidence::High)
     }
 }
 
@@ -220,10 +234,10 @@ fn sends_tickets(figures: &ServerFigures) -> Option<bool> {
 }
 
 /// Judges a server that resumes sessions of one version only: this one is not resumed by ticket.
-fn in_one_version(version: &str, by_id: Resumes) -> (FindingId, Severity, String, Confidence) {
+fn in_one_version(version: &str, by_id: Resumes) -> (FindingId, Severity, String) {
     if version == "TLS 1.2" && by_id != Resumes::None {
         let title = "the server resumes sessions of TLS 1.2 by id only".into();
-        return (FindingId::NoTickets, Severity::Low, title, Confidence::High);
+        return (FindingId::NoTickets, Severity::Low, title);
     }
     // Nearly all clients choose TLS 1.3 where a server offers it.
     let severity = if version == "TLS 1.3" {
@@ -232,8 +246,7 @@ fn in_one_version(version: &str, by_id: Resumes) -> (FindingId, Severity, String
         Severity::Low
     };
     let title = format!("the server resumes no session of {version}");
-    let id = FindingId::NoResumptionInOneVersion;
-    (id, severity, title, Confidence::Medium)
+    (FindingId::NoResumptionInOneVersion, severity, title)
 }
 
 /// Reports machines behind one name that resume their own sessions but not each other's.
@@ -553,6 +566,33 @@ mod tests {
         assert_eq!(judged([16, 0, 0]), [(in_one, Severity::Low)]);
         assert_eq!(judged([16, 0, 16]), [(FindingId::NoTickets, Severity::Low)]);
         assert_eq!(judged([16, 16, 0]), []);
+    }
+
+    #[test]
+    fn tickets_are_called_off_only_where_none_was_sent() {
+        let judged = |offered| {
+            let entry = |version: &str, offered, resumed| crate::model::Resumption {
+                version: version.into(),
+                by: "ticket".into(),
+                trials: crate::model::Measured::Value(Trials {
+                    offered,
+                    resumed,
+                    ..Trials::default()
+                }),
+            };
+            let figures = ServerFigures {
+                resumption: vec![entry("TLS 1.3", 16, 16), entry("TLS 1.2", offered, 0)],
+                ..ServerFigures::default()
+            };
+            let subject = AuditSubject::new(&crate::model::Audit::begin("server", "s", "h:1"));
+            let mut findings = Vec::new();
+            at_one_address(&subject, &figures, &mut findings);
+            let found = findings.remove(0);
+            assert_eq!(found.id, FindingId::NoResumptionInOneVersion);
+            (found.cause.contains("are off"), found.confidence)
+        };
+        assert_eq!(judged(0), (true, Confidence::High));
+        assert_eq!(judged(16), (false, Confidence::Medium));
     }
 
     /// Recorded: PostgreSQL turns tickets off. Prosody and ejabberd do, too, but OpenSSL then sends some in TLS 1.3.
