@@ -18,7 +18,7 @@ pub(in super::super) fn server(kind: SoftwareKind) -> Option<&'static str> {
             "leave tickets on: hitch's workers share their keys. Several machines cannot share them: let `dormouse serve` terminate TLS"
         }
         SoftwareKind::Stunnel => {
-            "set sessionCacheSize above 0. Several machines need the same ticketKeySecret and ticketMacSecret (tried with {{advice.stunnel.shared}})"
+            "leave `sessionResume = yes`, which is the default. Several machines need the same ticketKeySecret and ticketMacSecret (tried with {{advice.stunnel.shared}})"
         }
         SoftwareKind::Node => {
             "give all processes and machines the same ticketKeys (48 bytes) and the same sessionIdContext in the options of tls.createServer. By default sessionIdContext is derived from the command line, so the keys alone do not help where command lines differ. Tried with {{advice.node.shared}}; with the keys alone, {{advice.node.shared-alone}}"
