@@ -135,7 +135,7 @@ findings! {
         "update the TLS library; allow TLS 1.3 only until then";
     /// A client may renegotiate as often as it likes.
     RenegotiationByClient = "renegotiation-by-client":
-        "refuse renegotiation (OpenSSL: SSL_OP_NO_RENEGOTIATION, the default since 3.0), or allow TLS 1.3 only"
+        "refuse renegotiation (OpenSSL 1.1.1: set SSL_OP_NO_RENEGOTIATION; since 3.0: do not set SSL_OP_ALLOW_CLIENT_RENEGOTIATION), or allow TLS 1.3 only"
         or handshakes::renegotiation;
     /// The server accepts 0-RTT data, which can be replayed.
     EarlyData = "early-data":
