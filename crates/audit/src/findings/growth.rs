@@ -3,7 +3,6 @@
 use super::catalogue::FindingId;
 use super::collected::{self, COUNTED_PER_ROUND, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
-use super::known_blocks::Library;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, Measured, MemoryFigures};
@@ -111,7 +110,7 @@ fn of_blocks(
     let each = in_use.bytes_per_connection().unwrap_or(0.0);
     let mut finding = grown_finding(subject, id, each, measured, cause);
     finding.confidence = confidence;
-    let is_own = subject.library == Library::OpenSsl3 && !grown.is_empty() && sessions < EACH;
+    let is_own = has_known_sizes(subject, census) && !grown.is_empty() && sessions < EACH;
     if is_own && id != FindingId::LeakPerConnection {
         // Settings of OpenSSL's cache do not reach it.
         finding.cause += OWN_STORE;
@@ -128,6 +127,14 @@ fn of_blocks(
         );
     }
     finding
+}
+
+/// Whether the blocks of the TLS library have the sizes that the audit knows: `libssl.so.3` is the file of OpenSSL 3.0 and
+/// of all later versions, whose objects have other sizes.
+fn has_known_sizes(subject: &AuditSubject, census: Option<&CensusReport>) -> bool {
+    let mut classes = census.map_or(&[][..], |census| &census.classes).iter();
+    classes
+        .any(|class| subject.library.is_connection(class.size_bytes) && class.per_connection > EACH)
 }
 
 /// Growth by a few large blocks, which no connection left behind alone.
@@ -388,6 +395,44 @@ mod tests {
             living(Some(&unclear), &growth).0,
             FindingId::GrowsUnderChurn
         );
+    }
+
+    /// OpenSSL 3.0 and 3.5 are both `libssl.so.3`, and sessions of 3.5 have another size.
+    #[test]
+    fn sessions_are_excluded_only_where_their_size_is_known() {
+        let mut audit = crate::model::Audit::begin("server", "s", "127.0.0.1:1");
+        audit.software = Measured::Value(crate::software::Software {
+            kind: SoftwareKind::OpenSsl,
+            program: None,
+            version: None,
+            library: Some("libssl.so.3".into()),
+            evidence: Vec::new(),
+        });
+        let subject = AuditSubject::new(&audit);
+        let growth = Growth::judge(&[23, 24, 25, 26, 27].map(|mb| mb * 1_000_000), 2_500);
+        let memory = MemoryFigures {
+            growth_in_use: Measured::Value(growth),
+            ..MemoryFigures::not_measured()
+        };
+        let judged = |size_bytes| {
+            let census = CensusReport {
+                grown: vec![(400, 100, 10_100)],
+                classes: vec![dormouse_census::SizeClass {
+                    heap: "malloc".into(),
+                    size_bytes,
+                    blocks: [0, 100, 200],
+                    per_connection: 1.0,
+                    bytes_per_connection: size_bytes as f64,
+                    resident_per_connection: None,
+                    zero_share: 0.0,
+                }],
+                ..CensusReport::without_malloc("")
+            };
+            let found = judge(&subject, &memory, Some(&census)).unwrap();
+            found.cause.contains(OWN_STORE)
+        };
+        assert!(judged(7_616));
+        assert!(!judged(7_712));
     }
 
     #[test]

@@ -79,8 +79,8 @@ pub(in super::super) fn at_a_time(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
-/// Advice where OpenSSL 3.0 itself is the largest part of the CPU time of handshakes with a key that signs quickly.
-pub(in super::super) const OPENSSL_3: &str = "the largest part is OpenSSL 3.0's own work, which no setting of the server is known to change. A build with another library needs less: tried with {{library.openssl}}. Or put `dormouse serve` in front to terminate TLS";
+/// Advice where OpenSSL 3 itself is the largest part of the CPU time of handshakes with a key that signs quickly.
+pub(in super::super) const OPENSSL_3: &str = "the largest part is OpenSSL 3's own work, which no setting of the server is known to change. A build with another library needs less: tried with {{library.openssl}}. Or put `dormouse serve` in front to terminate TLS";
 
 /// Advice where an interpreter takes the CPU time of handshakes, and no certificates are parsed.
 pub(in super::super) const INTERPRETED: &str = "no connection parses certificates of its own: the time is the interpreter's, for accepting a connection and its first answer. Keep connections open and leave resumption on, so that there are fewer handshakes; several processes use more cores. Or put `dormouse serve` in front to terminate TLS. Not tried in the lab";
