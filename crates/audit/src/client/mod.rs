@@ -366,6 +366,25 @@ fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
     Measured::or_why(ms, "the first connection came before the first sample")
 }
 
+/// Uses of one session, in the order in which the handshakes ended.
+struct SessionUses {
+    count: u64,
+    /// Uses that began after the handshake of the one before had ended.
+    successive: u64,
+    /// When the server had issued a newer session.
+    newer_at_s: f64,
+}
+
+impl Default for SessionUses {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            successive: 0,
+            newer_at_s: f64::NEG_INFINITY,
+        }
+    }
+}
+
 /// Summarises the connections.
 fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
@@ -376,7 +395,7 @@ fn figures(seen: &ConnectionLog) -> ClientFigures {
         hello_bytes: (u64::MAX, 0),
         ..ClientFigures::default()
     };
-    let mut uses: HashMap<&str, u64> = HashMap::new();
+    let mut uses: HashMap<&str, SessionUses> = HashMap::new();
     for visit in &seen.visits {
         let raw = &visit.raw;
         figures.connections += 1;
@@ -391,13 +410,17 @@ fn figures(seen: &ConnectionLog) -> ClientFigures {
         figures.hello_bytes = (least.min(raw.hello_bytes), most.max(raw.hello_bytes));
         if let Some(session) = &raw.offered {
             figures.offered += 1;
-            let count = uses.entry(session).or_default();
-            *count += 1;
+            let uses = uses.entry(session).or_default();
+            uses.count += 1;
+            if raw.at_s > uses.newer_at_s {
+                uses.successive += 1;
+                uses.newer_at_s = raw.at_s + raw.handshake_ms / 1e3;
+            }
             // A session id stays the same for the session's lifetime, so its reuse does not count.
             if !session.starts_with(client_hello::SESSION_ID) {
-                figures.same_session_max = figures.same_session_max.max(*count);
+                figures.same_session_max = figures.same_session_max.max(uses.successive);
             }
-            figures.tickets_reused += u64::from(*count > 1 && raw.version == "TLS 1.3");
+            figures.tickets_reused += u64::from(uses.count > 1 && raw.version == "TLS 1.3");
         }
         if figures.raw.len() < RAW_MAX {
             figures.raw.push(raw.clone());
@@ -418,4 +441,36 @@ fn figures(seen: &ConnectionLog) -> ClientFigures {
         figures.alpn = first.alpn.clone();
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::audit_server::RecordedConnection;
+    use crate::model::ClientConnection;
+
+    /// Connections that a client opens at the same time have no newer session to offer.
+    #[test]
+    fn a_session_is_kept_only_if_its_uses_follow_each_other() {
+        let judged = |every_s: f64| {
+            let visit = |number: u32| RecordedConnection {
+                raw: ClientConnection {
+                    at_s: 1.0 + f64::from(number) * every_s,
+                    version: "TLS 1.3".into(),
+                    offered: Some("ticket 1".into()),
+                    handshake_ms: 5.0,
+                    ..ClientConnection::default()
+                },
+                hello: client_hello::ClientHello::default(),
+                retried: false,
+            };
+            let figures = figures(&ConnectionLog {
+                visits: (0..8).map(visit).collect(),
+                ..ConnectionLog::default()
+            });
+            (figures.same_session_max, figures.tickets_reused)
+        };
+        assert_eq!(judged(0.010), (8, 7));
+        assert_eq!(judged(0.0001), (1, 7));
+    }
 }

@@ -50,7 +50,7 @@ fn of_connections(client: &ClientFigures) -> Vec<Row> {
             client.sessions_offered.to_string(),
         ),
         row(
-            "most uses of one session",
+            "most uses of one session, one after another",
             client.same_session_max.to_string(),
         ),
         row("negotiated versions", counts(&client.versions)),
