@@ -30,8 +30,9 @@ impl Authority {
             "127.0.0.1".to_owned(),
             "::1".to_owned(),
         ];
-        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
-            names.push(address.ip().to_string());
+        let ip = address.ip().to_string();
+        if !address.ip().is_unspecified() && !names.contains(&ip) {
+            names.push(ip);
         }
         let key = KeyPair::generate().map_err(words)?;
         let leaf = CertificateParams::new(names)

@@ -1,7 +1,7 @@
 //! Environment of an audited client: the address to connect to and the authority to trust.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
@@ -72,8 +72,13 @@ impl Environment {
         &self.ca
     }
 
-    fn url(&self) -> String {
-        format!("https://localhost:{}/", self.address.port())
+    /// URL of the audit's server: by name, unless it listens at one address that the name does not stand for.
+    pub(super) fn url(&self) -> String {
+        if is_localhost(self.address.ip()) {
+            format!("https://localhost:{}/", self.address.port())
+        } else {
+            format!("https://{}/", self.address)
+        }
     }
 
     /// Replaces the placeholders in a word of the command.
@@ -99,11 +104,17 @@ impl Environment {
             self.java_store.display()
         );
         variables.push((JAVA_VARIABLE, with_own(JAVA_VARIABLE, " ", &java)));
+        let here = format!("localhost,127.0.0.1,::1,{}", self.address.ip());
         for name in NO_PROXY_VARIABLES {
-            variables.push((name, with_own(name, ",", "localhost,127.0.0.1,::1")));
+            variables.push((name, with_own(name, ",", &here)));
         }
         variables
     }
+}
+
+/// Whether a server at this address is reached by the name `localhost`.
+fn is_localhost(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST
 }
 
 /// Appends `more` to the variable's current value.
@@ -172,5 +183,25 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_leads_to_the_address_of_the_server() {
+        let url = |address: &str| {
+            let address: SocketAddr = address.parse().unwrap();
+            let (authority, _) = Authority::make(address).unwrap();
+            Environment::make(address, &authority, None).unwrap().url()
+        };
+        assert_eq!(url("127.0.0.1:8443"), "https://localhost:8443/");
+        assert_eq!(url("0.0.0.0:8443"), "https://localhost:8443/");
+        assert_eq!(url("[::1]:8443"), "https://localhost:8443/");
+        assert_eq!(url("127.0.0.2:8443"), "https://127.0.0.2:8443/");
+        assert_eq!(url("192.0.2.1:8443"), "https://192.0.2.1:8443/");
+        assert_eq!(url("[2001:db8::1]:8443"), "https://[2001:db8::1]:8443/");
     }
 }

@@ -111,8 +111,8 @@ fn examine(
         began,
     );
     if spec.command.is_empty() {
-        let (port, ca) = (address.port(), environment.ca().display());
-        let title = format!("listening on https://localhost:{port} (CA: {ca})");
+        let (url, ca) = (environment.url(), environment.ca().display());
+        let title = format!("listening on {url} (CA: {ca})");
         console.stage(&title, None);
     } else {
         // The client writes to the same terminal, so a progress bar would mix with its output.
