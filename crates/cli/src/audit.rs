@@ -211,9 +211,7 @@ fn diff(args: &DiffArgs) -> Result<u8, Error> {
     };
     let (before, after) = (one(&args.before)?, one(&args.after)?);
     let text = report::difference(&before, &after).map_err(Error::usage)?;
-    for line in text.lines() {
-        terminal::line(format_args!("{}", dormouse_printable::line(line)));
-    }
+    terminal::line(text.trim_end_matches('\n'));
     Ok(0)
 }
 
