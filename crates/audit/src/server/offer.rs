@@ -184,6 +184,7 @@ fn probe_all(probe: &OfferProbe<'_>) -> Result<Offer, String> {
                 "client_renegotiation",
                 "tickets_12",
                 "session_ids_12",
+                "client_certificate_asked",
             ] {
                 offer.not_measured.insert(what.into(), unknown.into());
             }
