@@ -336,12 +336,19 @@ impl Common {
                 host: server_name,
                 any_status,
             },
-            (None, Some(protocol), None) => Traffic::with_starttls(protocol, &server_name),
-            (None, _, text) => Traffic::Message {
-                message: unescape(text.as_deref().unwrap_or(TEXT))?,
-                expect: talk.expect.unwrap_or(ExpectArg::Echo).into(),
-                greeting: talk.greeting.greeting,
-            },
+            (None, protocol, text) => {
+                let (message, answer) = match (protocol, text) {
+                    (Some(protocol), None) => {
+                        (protocol.first_message(&server_name), ExpectArg::Any)
+                    }
+                    (_, text) => (unescape(text.as_deref().unwrap_or(TEXT))?, ExpectArg::Echo),
+                };
+                Traffic::Message {
+                    message,
+                    expect: talk.expect.unwrap_or(answer).into(),
+                    greeting: talk.greeting.greeting,
+                }
+            }
         };
         let spec = Spec {
             target,
@@ -357,5 +364,36 @@ impl Common {
             mode,
         };
         Ok((spec, self.output))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use dormouse_bench::load::Expect;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        hold: HoldArgs,
+    }
+
+    #[test]
+    fn what_counts_as_an_answer_can_be_set_for_every_protocol() {
+        let expect = |options: &[&str]| {
+            let line = ["hold", "127.0.0.1:1", "--insecure"].iter().chain(options);
+            let (spec, _) = Line::parse_from(line).hold.spec().unwrap();
+            match spec.talk {
+                Traffic::Message {
+                    expect, greeting, ..
+                } => (expect, greeting),
+                Traffic::Http { .. } => panic!("it is no HTTP"),
+            }
+        };
+        assert_eq!(expect(&[]), (Expect::Echo, false));
+        assert_eq!(expect(&["--starttls", "smtp"]), (Expect::Any, false));
+        let set = ["--starttls", "smtp", "--expect", "none", "--greeting"];
+        assert_eq!(expect(&set), (Expect::Nothing, true));
     }
 }
