@@ -4,7 +4,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_reactor::process;
 use dormouse_reactor::signal;
@@ -21,6 +21,8 @@ use dormouse_measure::termination;
 const STOP_WAIT: Duration = Duration::from_secs(2);
 /// Interval between attempts to recognise the client's software.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The interval is at least this many times as long as an attempt.
+const LOOK_SHARE: u32 = 9;
 
 /// The client and all its child processes, which end when this is dropped.
 pub(super) struct Client {
@@ -89,6 +91,7 @@ impl Recognition {
         let look = move || {
             let mut best = None;
             loop {
+                let began = Instant::now();
                 let processes = tree.describe().unwrap_or_default();
                 if let Ok(found) = software::recognise(&processes, None) {
                     let known = found.kind != SoftwareKind::Unknown;
@@ -100,7 +103,8 @@ impl Recognition {
                 if told.load(Ordering::Relaxed) {
                     return best;
                 }
-                std::thread::sleep(LOOK_EVERY);
+                // A look reads up to all of a large program, on a core that the client may need.
+                std::thread::park_timeout(LOOK_EVERY.max(began.elapsed() * LOOK_SHARE));
             }
         };
         let looks = std::thread::Builder::new().spawn(look).ok();
@@ -109,7 +113,10 @@ impl Recognition {
 
     pub(super) fn end(self) -> Measured<Software> {
         self.over.store(true, Ordering::Relaxed);
-        let found = self.looks.and_then(|looks| looks.join().ok().flatten());
+        let found = self.looks.and_then(|looks| {
+            looks.thread().unpark();
+            looks.join().ok().flatten()
+        });
         Measured::or_why(found, "the client exited before it was recognised")
     }
 }
