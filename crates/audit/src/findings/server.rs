@@ -30,6 +30,8 @@ const SAVING_SHARE: f64 = 0.2;
 const PARSING_SHARE: f64 = 0.25;
 /// Idle CPU time, in microseconds per connection and second.
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
+/// CPU time, in microseconds per second, that a server may also use without connections: the timers of its runtime.
+const BACKGROUND_US: f64 = 10_000.0;
 /// CPU time of the first handshake beyond that of a later one, in milliseconds.
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
 const PROCESS_EACH: &str =
@@ -63,6 +65,8 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
         // What a handshake needs with a key of another kind is not known.
         let is_known = key.is_none_or(|key| key == cpu.reference.key);
         handshakes(subject, cpu, (is_known, is_process_each), findings);
+        let quiet = memory.and_then(|memory| memory.at("after_quiet"));
+        findings.extend(idle(subject, cpu, quiet.map(|phase| phase.connections)));
     }
     if let Some(first) = figures.first.value() {
         findings.extend(first_connection(subject, first));
@@ -243,7 +247,7 @@ fn handshakes(
         finding.advice = subject.advice(FindingId::ProcessPerConnection);
     }
     findings.extend(full);
-    resumed_and_idle(subject, cpu, findings);
+    not_cheaper(subject, cpu, findings);
 }
 
 /// Reports signatures with an RSA key that is larger than necessary.
@@ -357,7 +361,7 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     })
 }
 
-fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
+fn not_cheaper(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
     // A signature that is a small part of a connection's cost saves less than the measurement varies.
     let shows = cpu.reference.signature_us > SAVING_SHARE * cpu.full_us;
     for (version, us) in cpu.resumed_us.iter().filter(|_| shows) {
@@ -379,14 +383,14 @@ fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec
             command: subject.bench("churn", "-n 2000 -c 16 --resume"),
         });
     }
-    findings.extend(idle(subject, cpu));
 }
 
 /// Reports CPU time while all connections are idle. A server that polls uses all of the core that it gets, so its cost
 /// per connection depends on their number and on the machine's load; that it never sleeps does not.
-fn idle(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
+fn idle(subject: &AuditSubject, cpu: &CpuFigures, held: Option<u64>) -> Option<Finding> {
     let idle = cpu.idle_us_per_connection_s.value().copied().unwrap_or(0.0);
-    let by_cost = Severity::above(&IDLE_US, idle);
+    let is_background = held.is_some_and(|held| idle * held as f64 <= BACKGROUND_US);
+    let by_cost = Severity::above(&IDLE_US, idle).filter(|_| !is_background);
     // Compilers and collectors may still be at work after the load.
     let threads = cpu.polling_threads.value().copied().unwrap_or(0);
     let polls = threads > 0 && !subject.kind.collects() && !subject.kind.compiles();
@@ -521,12 +525,27 @@ mod tests {
             let version = "TLS 1.3".to_owned();
             cpu.resumed_us.insert(version, Measured::Value(resumed_us));
             let mut findings = Vec::new();
-            resumed_and_idle(&subject, &cpu, &mut findings);
+            not_cheaper(&subject, &cpu, &mut findings);
             findings.into_iter().next().map(|finding| finding.id)
         };
         assert_eq!(judged(19.0, 717.0, 765.0), None);
         let rsa = judged(700.0, 1_668.0, 1_660.0);
         assert_eq!(rsa, Some(FindingId::ResumptionNotCheaper));
         assert_eq!(judged(700.0, 1_668.0, 701.0), None);
+    }
+
+    /// A slow server is held with few connections, among which the work of its timers is divided.
+    #[test]
+    fn timers_of_a_runtime_are_no_cost_of_connections() {
+        let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+        let severity = |us, held| {
+            let mut cpu = CpuFigures::with_profile(Vec::new());
+            cpu.idle_us_per_connection_s = Measured::Value(us);
+            idle(&subject, &cpu, held).map(|finding| finding.severity)
+        };
+        assert_eq!(severity(250.0, Some(20)), None);
+        assert_eq!(severity(250.0, Some(500)), Some(Severity::Medium));
+        assert_eq!(severity(60.0, Some(500)), Some(Severity::Low));
+        assert_eq!(severity(250.0, None), Some(Severity::Medium));
     }
 }

@@ -284,7 +284,8 @@ impl MemoryFigures {
         self.at(name).map(|phase| phase.processes)
     }
 
-    fn at(&self, name: &str) -> Option<&MemoryPhase> {
+    /// Returns a phase by its name.
+    pub(crate) fn at(&self, name: &str) -> Option<&MemoryPhase> {
         self.phases.iter().find(|phase| phase.name == name)
     }
 
