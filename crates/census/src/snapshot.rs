@@ -124,6 +124,21 @@ impl Snapshot {
         freed.saturating_mul(GARBAGE_PER_CONNECTIONS) > later.connections
     }
 
+    /// Refuses to compare a snapshot with a later one in which another number of processes was counted.
+    ///
+    /// # Errors
+    /// Why a process was not counted.
+    pub fn ensure_comparable(&self, later: &Self) -> Result<(), String> {
+        if self.uncounted == later.uncounted {
+            return Ok(());
+        }
+        let why = later.refused.iter().chain(&self.refused).next();
+        let why = why.map_or("?", String::as_str);
+        Err(format!(
+            "not every process could be counted each time ({why})"
+        ))
+    }
+
     /// Bytes that the process uses, as far as its allocators can be read: blocks in use and stacks.
     pub fn used_bytes(&self) -> u64 {
         let stacks = self.go_stack_bytes.saturating_add(self.stack_bytes);

@@ -89,13 +89,7 @@ pub fn used_per_connection(
     (before, objects_before): (&Snapshot, Option<&ManagedHeap>),
     (held, objects): (&Snapshot, Option<&ManagedHeap>),
 ) -> Result<f64, String> {
-    if before.uncounted != held.uncounted {
-        let why = held.refused.iter().chain(&before.refused).next();
-        let why = why.map_or("?", String::as_str);
-        return Err(format!(
-            "not every process could be counted each time ({why})"
-        ));
-    }
+    before.ensure_comparable(held)?;
     let connections = held.connections.saturating_sub(before.connections).max(1) as f64;
     let more = |of: fn(&Snapshot) -> u64| (of(held) as f64 - of(before) as f64) / connections;
     let blocks = more(Snapshot::used_bytes);

@@ -57,6 +57,7 @@ impl LoadLog {
             return Err(early.clone());
         }
         let closed = self.snapshot("after_close").ok_or(NOT_REACHED)?;
+        pair.before.ensure_comparable(closed)?;
         let more = closed.used_bytes().saturating_sub(pair.before.used_bytes());
         Ok(more as f64 / pair.held.connections.max(1) as f64)
     }

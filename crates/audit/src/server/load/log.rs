@@ -455,7 +455,7 @@ fn reached<T: Clone>(result: &Option<Result<T, String>>) -> Measured<T> {
 
 /// Bytes in use, where a census counts all of them.
 pub(super) fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
-    let snapshot = snapshot.filter(|snapshot| snapshot.unread.is_empty())?;
+    let snapshot = snapshot.filter(|it| it.unread.is_empty() && it.uncounted == 0)?;
     Some(snapshot.used_bytes())
 }
 
@@ -494,6 +494,18 @@ mod tests {
         let memory = log.memory_figures();
         assert_eq!(value(&memory.after_handshake_bytes), Some(10_000.0));
         assert_eq!(value(&memory.after_exchange_bytes), Some(4_000.0));
+    }
+
+    /// The heap of a worker may change during each attempt to read it: memory did not shrink then.
+    #[test]
+    fn bytes_in_use_are_those_of_all_processes() {
+        let mut snapshot = Snapshot {
+            in_use_bytes: 5_000_000,
+            ..Snapshot::default()
+        };
+        assert_eq!(counted(Some(&snapshot)), Some(5_000_000));
+        snapshot.uncounted = 1;
+        assert_eq!(counted(Some(&snapshot)), None);
     }
 
     /// Recorded: beside 96 connections of Dovecot, other programs opened 4,276 sockets, and one seemed to take 200 kB.
