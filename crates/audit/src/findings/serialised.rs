@@ -20,10 +20,12 @@ const QUOTA_SHARE: f64 = 0.7;
 const ONE_THREAD: std::ops::Range<f64> = 0.85..1.15;
 /// Share of the samples in which threads wait for the same lock, if it is the limit.
 const LOCK_SHARE: f64 = 0.5;
-/// The same, and the share of the clients whose threads wait for it, where that alone is enough: on a busy machine no core
-/// is idle, and a thread that lost its core may hold any lock for a while.
+/// The same, and the share of the clients whose threads wait for it, where that is enough although no core is idle.
 const LOCK_ALWAYS: f64 = 0.8;
 const LOCK_CLIENTS: f64 = 0.5;
+/// Share of the samples in which the thread with the lock waited for something else than a core. On a busy machine a thread
+/// that lost its core may hold any lock for a while, but then it is ready to run.
+const LOCK_ASLEEP: f64 = 0.3;
 
 pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> Option<Finding> {
     let blocked_by = figures.blocked_by?;
@@ -74,7 +76,10 @@ pub(super) fn judge_parallel(
         return None;
     }
     let is_locked = figures.lock.value().is_some_and(|lock| {
-        lock.share > LOCK_ALWAYS && lock.threads > LOCK_CLIENTS * f64::from(figures.clients)
+        let is_asleep = lock.asleep_share.is_none_or(|share| share > LOCK_ASLEEP);
+        lock.share > LOCK_ALWAYS
+            && lock.threads > LOCK_CLIENTS * f64::from(figures.clients)
+            && is_asleep
     });
     if is_locked {
         return Some(waiting(subject, figures));
@@ -262,22 +267,28 @@ mod tests {
             samples: 48,
             share: 0.96,
             threads: 12.5,
+            asleep_share: None,
         });
         let finding = judge_parallel(&subject(), &waits).unwrap();
         assert_eq!(finding.confidence, Confidence::High);
         assert!(finding.cause.contains("12.5 threads"), "{}", finding.cause);
         // Recorded on a busy machine: with the lock, and without it, where threads without a core held another one.
         let mut busy = parallel(253.0, [0.2, 0.12, 0.0]);
-        let lock = |share, threads| {
+        let lock = |share, threads, asleep_share| {
             Measured::Value(LockWaits {
                 samples: 95,
                 share,
                 threads,
+                asleep_share,
             })
         };
-        busy.lock = lock(0.97, 11.8);
+        busy.lock = lock(0.97, 11.8, None);
         assert_eq!(severity(&busy), Some(Severity::Medium));
-        busy.lock = lock(0.11, 12.7);
+        busy.lock = lock(0.11, 12.7, None);
+        assert_eq!(severity(&busy), None);
+        // Java with a whole lock's queue, whose first thread was ready to run.
+        let mut busy = parallel(220.0, [0.66, 0.06, 0.0]);
+        busy.lock = lock(0.86, 26.8, Some(0.0));
         assert_eq!(severity(&busy), None);
     }
 }

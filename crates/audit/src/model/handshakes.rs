@@ -51,4 +51,8 @@ pub struct LockWaits {
     pub share: f64,
     /// Mean number of threads that waited for it, in these samples.
     pub threads: f64,
+    /// Share of the samples in which they waited while no thread of the server was running or ready to run: so the one
+    /// that held the lock waited for something else than a core. `None`: not looked at.
+    #[serde(default)]
+    pub asleep_share: Option<f64>,
 }

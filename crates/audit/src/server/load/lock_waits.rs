@@ -29,6 +29,8 @@ const FUTEX: u64 = if cfg!(target_arch = "x86_64") {
 const OPERATION: u64 = 0x7f;
 const FUTEX_WAIT: u64 = 0;
 const HAS_WAITERS: u64 = 2;
+/// What the kernel shows instead of a call for a thread that runs, or waits for a core only.
+const RUNNING: &[u8] = b"running";
 
 /// Samples the threads of a server until it is stopped.
 pub(super) struct LockSampler {
@@ -52,24 +54,36 @@ impl LockSampler {
 }
 
 fn sample(pids: &[i32], is_over: &AtomicBool) -> Result<LockWaits, String> {
-    let (mut waits, mut contended, mut threads) = (LockWaits::default(), 0, 0);
+    let (mut samples, mut contended, mut asleep, mut threads) = (0, 0, 0, 0);
     while !is_over.load(Ordering::Relaxed) {
-        let waiting = most_waiting(pids)?;
-        waits.samples += 1;
-        if waiting >= WAITING_MIN {
-            (contended, threads) = (contended + 1, threads + waiting);
+        let seen = look(pids)?;
+        samples += 1;
+        if seen.waiting >= WAITING_MIN {
+            (contended, threads) = (contended + 1, threads + seen.waiting);
+            asleep += u32::from(!seen.is_running);
         }
         thread::sleep(EVERY);
     }
-    waits.share = f64::from(contended) / waits.samples.max(1) as f64;
-    waits.threads = threads as f64 / f64::from(contended.max(1));
-    Ok(waits)
+    let share = |of: u32| f64::from(of) / samples.max(1) as f64;
+    Ok(LockWaits {
+        samples,
+        share: share(contended),
+        threads: threads as f64 / f64::from(contended.max(1)),
+        asleep_share: Some(share(asleep)),
+    })
 }
 
-/// Number of threads that wait for the same lock, of the lock with the most.
-fn most_waiting(pids: &[i32]) -> Result<usize, String> {
+/// What the threads of a server were doing at one time.
+struct Sample {
+    /// Number of threads that waited for the same lock, of the lock with the most.
+    waiting: usize,
+    /// Whether a thread was running, or ready to run.
+    is_running: bool,
+}
+
+fn look(pids: &[i32]) -> Result<Sample, String> {
     let mut waiting: BTreeMap<(i32, u64), usize> = BTreeMap::new();
-    let mut is_read = false;
+    let (mut is_read, mut is_running) = (false, false);
     for &pid in pids {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
             continue;
@@ -81,6 +95,7 @@ fn most_waiting(pids: &[i32]) -> Result<usize, String> {
                 continue;
             };
             is_read = true;
+            is_running |= call.starts_with(RUNNING);
             if let Some(lock) = lock_of(&String::from_utf8_lossy(&call)) {
                 *waiting.entry((pid, lock)).or_default() += 1;
             }
@@ -89,7 +104,10 @@ fn most_waiting(pids: &[i32]) -> Result<usize, String> {
     if !is_read {
         return Err("the system calls of its threads cannot be read: run as root".into());
     }
-    Ok(waiting.into_values().max().unwrap_or(0))
+    Ok(Sample {
+        waiting: waiting.into_values().max().unwrap_or(0),
+        is_running,
+    })
 }
 
 /// Address of the lock for which a thread waits, from its line in `/proc/PID/task/TID/syscall`: the number of the call,
