@@ -39,12 +39,13 @@ pub(crate) fn parse(bytes: &[u8], body_max: usize) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let head_len = match request.parse(bytes) {
-        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Complete(len)) if len <= HEAD_BYTES_MAX => len,
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => {
             return Parsed::Incomplete;
         }
-        Ok(httparse::Status::Partial) => {
-            return Parsed::Refused(Response::words(431, "request longer than 8 KiB"));
+        // A longer head may arrive at once. It would take the room of the body, which then never gets complete.
+        Ok(_) => {
+            return Parsed::Refused(Response::words(431, "request head longer than 8 KiB"));
         }
         Err(error) => {
             let words = format!("not an HTTP/1.1 request: {error}");
@@ -238,6 +239,7 @@ mod tests {
     #[test]
     fn invalid_requests_are_rejected_with_a_status() {
         let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
+        let long = format!("{endless}\r\nContent-Length: {BODY_MAX}\r\n\r\n");
         let large = format!(
             "POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
             BODY_MAX + 1
@@ -247,6 +249,7 @@ mod tests {
             ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
             ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
             (&endless, 431),
+            (&long, 431),
             (&large, 413),
             (
                 "GET / HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\n",
