@@ -68,10 +68,12 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
             ));
         }
     };
-    if request.method != wanted {
+    // A HEAD is a GET whose response has no body (RFC 9110 §9.3.2).
+    let is_allowed = request.method == wanted || (wanted == "GET" && request.is_head());
+    if !is_allowed {
         let words = format!("{} needs the method {wanted}", request.path);
         return Handling::Respond(Response {
-            allow: Some(wanted),
+            allow: Some(if wanted == "GET" { "GET, HEAD" } else { wanted }),
             ..Response::words(405, &words)
         });
     }

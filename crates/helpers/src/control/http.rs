@@ -24,6 +24,13 @@ pub(crate) struct Request {
     pub(crate) body: SecretText,
 }
 
+impl Request {
+    /// Whether it asks for the head of a response only.
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+}
+
 /// The result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
@@ -143,8 +150,10 @@ pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
     pub(crate) body: String,
-    /// With status 405: the allowed method.
+    /// With status 405: the allowed methods.
     pub(crate) allow: Option<&'static str>,
+    /// Whether the request was a HEAD, so that the body is not sent.
+    pub(crate) is_head: bool,
 }
 
 impl Response {
@@ -155,6 +164,7 @@ impl Response {
             content_type: "text/plain; charset=utf-8",
             body: format!("{}\n", dormouse_printable::lines(words)),
             allow: None,
+            is_head: false,
         }
     }
 
@@ -167,6 +177,7 @@ impl Response {
             content_type: "application/json",
             body: dormouse_printable::json(&format!("{value:#}\n")),
             allow: None,
+            is_head: false,
         }
     }
 
@@ -186,7 +197,9 @@ impl Response {
             let _ = write!(text, "Allow: {allow}\r\n");
         }
         text.push_str("\r\n");
-        text.push_str(&self.body);
+        if !self.is_head {
+            text.push_str(&self.body);
+        }
         text.into_bytes()
     }
 }
@@ -234,6 +247,16 @@ mod tests {
         );
         assert_eq!(request.body.0, "{}\n");
         assert_eq!(format!("{:?}", request.body), "3 secret bytes");
+    }
+
+    #[test]
+    fn the_response_to_a_head_has_no_body() {
+        let mut response = Response::words(200, "ok");
+        let whole = String::from_utf8(response.encode()).expect("text");
+        response.is_head = true;
+        let head = String::from_utf8(response.encode()).expect("text");
+        assert!(head.ends_with("\r\n\r\n") && head.contains("\r\nContent-Length: 3\r\n"));
+        assert_eq!(whole, head + "ok\n");
     }
 
     #[test]

@@ -286,7 +286,16 @@ impl Control {
             ClientStep::Closed => self.drop_client(index),
             ClientStep::Request(request) => {
                 match answers::reply(&request, &self.view, client.access) {
-                    Handling::Respond(response) => self.respond(index, &response),
+                    Handling::Respond(response) => {
+                        let is_head = request.is_head();
+                        self.respond(
+                            index,
+                            &Response {
+                                is_head,
+                                ..response
+                            },
+                        );
+                    }
                     Handling::Forward(order) => self.forward(index, order, now_ms),
                 }
             }
