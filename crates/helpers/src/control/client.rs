@@ -5,6 +5,7 @@ use super::http::{self, HEAD_BYTES_MAX, Parsed, Request, Response};
 use super::listener::Access;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
+use std::io;
 use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
@@ -79,15 +80,17 @@ impl Client {
     /// Handles a readable, writable or closed socket.
     pub(super) fn step(&mut self, now_ms: u64) -> ClientStep {
         match &mut self.state {
-            ClientState::Reading(bytes) => match read(self.fd, bytes, room(self.access)) {
-                ClientStep::Request(request) => ClientStep::Request(request),
-                ClientStep::Closed => ClientStep::Closed,
-                ClientStep::Pending => match http::parse(bytes, self.access.body_bytes_max()) {
+            ClientState::Reading(bytes) => {
+                let Ok(is_end) = read(self.fd, bytes, room(self.access)) else {
+                    return ClientStep::Closed;
+                };
+                match http::parse(bytes, self.access.body_bytes_max()) {
+                    Parsed::Incomplete if is_end => ClientStep::Closed,
                     Parsed::Incomplete => ClientStep::Pending,
                     Parsed::Request(request) => ClientStep::Request(request),
                     Parsed::Refused(response) => self.respond(&response, now_ms),
-                },
-            },
+                }
+            }
             // The client may close early; further requests are not read.
             ClientState::Waiting(_) | ClientState::Lingering => {
                 match socket::recv(self.fd, &mut [0; 512]) {
@@ -133,19 +136,49 @@ fn room(access: Access) -> usize {
     HEAD_BYTES_MAX + access.body_bytes_max()
 }
 
-/// Receives up to the longest request.
-fn read(fd: Fd, bytes: &mut Vec<u8>, room: usize) -> ClientStep {
+/// Receives up to the longest request. Returns whether the client has closed its direction, which it may do right
+/// after the request.
+fn read(fd: Fd, bytes: &mut Vec<u8>, room: usize) -> io::Result<bool> {
     let mut chunk = Zeroizing::new([0; 1024]);
     while bytes.len() < room {
         let left = chunk.len().min(room - bytes.len());
         let chunk = &mut chunk[..left];
-        match socket::recv(fd, chunk) {
-            Ok(Attempt::Done(0)) | Err(_) => return ClientStep::Closed,
-            Ok(Attempt::Done(count)) => {
+        match socket::recv(fd, chunk)? {
+            Attempt::Done(0) => return Ok(true),
+            Attempt::Done(count) => {
                 bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());
             }
-            Ok(Attempt::WouldBlock) => break,
+            Attempt::WouldBlock => break,
         }
     }
-    ClientStep::Pending
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::Shutdown;
+    use std::os::fd::IntoRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_client_that_has_closed_its_direction_gets_its_response() {
+        for (request, is_whole) in [("GET /healthz HTTP/1.0\r\n\r\n", true), ("GET /", false)] {
+            let (mut peer, ours) = UnixStream::pair().expect("a pair");
+            ours.set_nonblocking(true).expect("set");
+            peer.write_all(request.as_bytes()).expect("sent");
+            peer.shutdown(Shutdown::Write).expect("closed");
+            let mut client = Client::new(Fd(ours.into_raw_fd()), Access::Orders, 0);
+            let is_request = matches!(client.step(0), ClientStep::Request(_));
+            assert_eq!(is_request, is_whole, "{request}");
+            if is_request {
+                let _ = client.respond(&Response::words(200, "ok"), 0);
+            }
+            client.fd.close();
+            let mut said = String::new();
+            peer.read_to_string(&mut said).expect("a proper end");
+            assert_eq!(said.ends_with("ok\n"), is_whole, "{said}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use super::messages::{HttpChallenge, Site};
 use super::response::{self, HEAD_BYTES_MAX};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
+use std::io;
 
 /// Time to receive the head of a request; then for the response and the client's close.
 const TIMEOUT_MS: u64 = 5_000;
@@ -52,11 +53,11 @@ impl Client {
         challenge: Option<&HttpChallenge>,
     ) -> Next {
         if let Phase::Reading(head) = &mut self.phase {
-            if receive(self.fd, head) == Next::Close {
+            let Ok(is_end) = receive(self.fd, head) else {
                 return Next::Close;
-            }
+            };
             let Some(response) = response::respond(head, site, challenge) else {
-                return Next::Read;
+                return if is_end { Next::Close } else { Next::Read };
             };
             self.deadline_ms = now_ms + TIMEOUT_MS;
             self.phase = Phase::Writing { response, sent: 0 };
@@ -92,16 +93,58 @@ impl Client {
     }
 }
 
-/// Receives up to the longest head.
-fn receive(fd: Fd, head: &mut Vec<u8>) -> Next {
+/// Receives up to the longest head. Returns whether the client has closed its direction, which it may do right after
+/// the request.
+fn receive(fd: Fd, head: &mut Vec<u8>) -> io::Result<bool> {
     let mut chunk = [0; 1024];
     while head.len() < HEAD_BYTES_MAX {
         let room = chunk.len().min(HEAD_BYTES_MAX - head.len());
-        match socket::recv(fd, &mut chunk[..room]) {
-            Ok(Attempt::Done(0)) | Err(_) => return Next::Close,
-            Ok(Attempt::Done(count)) => head.extend_from_slice(&chunk[..count]),
-            Ok(Attempt::WouldBlock) => break,
+        match socket::recv(fd, &mut chunk[..room])? {
+            Attempt::Done(0) => return Ok(true),
+            Attempt::Done(count) => head.extend_from_slice(&chunk[..count]),
+            Attempt::WouldBlock => break,
         }
     }
-    Next::Read
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_reactor::OnExec;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::IntoRawFd as _;
+
+    /// As `socat` does at the end of its input.
+    #[test]
+    fn a_client_that_has_closed_its_direction_gets_its_response() {
+        let site = Site {
+            status: 308,
+            port: 443,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("bound");
+        let listener = Fd(listener.into_raw_fd());
+        for (request, is_answered) in [
+            ("GET / HTTP/1.0\r\nHost: a\r\n\r\n", true),
+            ("GET /", false),
+        ] {
+            let mut peer = TcpStream::connect(address).expect("connected");
+            peer.write_all(request.as_bytes()).expect("sent");
+            peer.shutdown(Shutdown::Write).expect("closed");
+            let Ok(Attempt::Done(accepted)) = socket::accept(listener, OnExec::Close) else {
+                panic!("a client waits");
+            };
+            let mut client = Client::new(accepted.fd, 0);
+            while client.step(0, site, None) != Next::Close {
+                std::thread::yield_now();
+            }
+            client.fd.close();
+            let mut said = String::new();
+            peer.read_to_string(&mut said).expect("a proper end");
+            assert_eq!(said.starts_with("HTTP/1.1 308 "), is_answered, "{said}");
+        }
+        listener.close();
+    }
 }
