@@ -7,6 +7,7 @@ use std::time::Duration;
 /// Maximum bytes of a response, head included.
 const RESPONSE_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
+const SWITCHING_PROTOCOLS: u16 = 101;
 const NO_CONTENT: u16 = 204;
 
 pub(super) struct Request<'a> {
@@ -122,21 +123,42 @@ fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
 }
 
 /// Parses a response. Returns `None` if it is incomplete. `ended`: the server closed the connection.
-pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Option<Response>> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut head = httparse::Response::new(&mut headers);
-    let parsed = head.parse(received);
-    let parsed = parsed.map_err(|error| io::Error::other(error.to_string()))?;
-    let httparse::Status::Complete(len) = parsed else {
-        return Ok(None);
-    };
+pub(crate) fn read(
+    mut received: &[u8],
+    is_head: bool,
+    ended: bool,
+) -> io::Result<Option<Response>> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut head = httparse::Response::new(&mut headers);
+        let parsed = head.parse(received);
+        let parsed = parsed.map_err(|error| io::Error::other(error.to_string()))?;
+        let httparse::Status::Complete(len) = parsed else {
+            return Ok(None);
+        };
+        let behind = received.get(len..).unwrap_or_default();
+        let code = head.code.unwrap_or(0);
+        // Interim responses come before the final one, even if nobody asked for them (RFC 9110 §15.2).
+        if code / 100 != 1 || code == SWITCHING_PROTOCOLS {
+            return final_response(&head, behind, is_head, ended);
+        }
+        received = behind;
+    }
+}
+
+/// The response with this head, whose body begins with `body`. `None`: the body is incomplete.
+fn final_response(
+    head: &httparse::Response<'_, '_>,
+    body: &[u8],
+    is_head: bool,
+    ended: bool,
+) -> io::Result<Option<Response>> {
     let value = |name: &str| {
         let mut all = head.headers.iter();
         let found = all.find(|header| header.name.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(found.value).ok()
     };
     let status = head.code.unwrap_or(0);
-    let body = received.get(len..).unwrap_or_default();
     let whole = |body: &[u8]| {
         let headers = head.headers.iter();
         let headers = headers.map(|header| (header.name.to_owned(), header.value.to_vec()));
@@ -149,11 +171,19 @@ pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Op
     if is_head || status == NO_CONTENT {
         return whole(&[]);
     }
-    if value("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
-        return match unchunk(body)? {
-            Some(body) => whole(&body),
-            None => Ok(None),
-        };
+    match value("transfer-encoding") {
+        Some(coding) if coding.eq_ignore_ascii_case("chunked") => {
+            return match unchunk(body)? {
+                Some(body) => whole(&body),
+                None => Ok(None),
+            };
+        }
+        Some(_) => {
+            return Err(io::Error::other(
+                "the response has a Transfer-Encoding other than chunked",
+            ));
+        }
+        None => {}
     }
     match value("content-length").map(str::parse::<usize>) {
         Some(Err(_)) => Err(io::Error::other(
@@ -186,9 +216,14 @@ fn unchunk(mut rest: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let chunk = rest.get(head..).and_then(|rest| rest.get(..len));
         let Some(chunk) = chunk else { return Ok(None) };
         body.extend_from_slice(chunk);
-        match rest.get(head + len + 2..) {
-            Some(behind) => rest = behind,
-            None => return Ok(None),
+        match rest.get(head + len..).unwrap_or_default() {
+            [b'\r', b'\n', behind @ ..] => rest = behind,
+            [] | [b'\r'] => return Ok(None),
+            _ => {
+                return Err(io::Error::other(
+                    "a chunk of the response is longer than its size",
+                ));
+            }
         }
     }
 }
@@ -284,6 +319,8 @@ mod tests {
         let all = [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"[..],
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
+              HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
         ];
         for response in all {
             for len in 0..response.len() - 4 {
@@ -309,13 +346,12 @@ mod tests {
             .expect("read")
             .expect("a complete response");
         assert_eq!(head.headers[1], ("Replay-Nonce".to_owned(), b"x".to_vec()));
-        assert!(
-            read(
-                b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-                false,
-                false
-            )
-            .is_err()
-        );
+        for bad in [
+            &b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+        ] {
+            assert!(read(bad, false, false).is_err(), "{bad:?}");
+        }
     }
 }
