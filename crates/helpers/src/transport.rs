@@ -7,7 +7,7 @@ use dormouse_engine::{ClientContext, ClientSettings, HandshakeLimits, Roots};
 use dormouse_handover::unix_time;
 use dormouse_record::State;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 /// Connects to servers; TLS settings and trusted roots are parsed once.
@@ -49,22 +49,32 @@ impl Connector {
         timeout: Duration,
     ) -> io::Result<Transport> {
         let deadline = Instant::now() + timeout;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for found in (host, port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&found, left(deadline)?) {
-                Ok(tcp) => {
-                    tcp.set_nodelay(true)?;
-                    let tcp = Timed { tcp, deadline };
-                    return match &self.tls {
-                        None => Ok(Transport::Plain(tcp)),
-                        Some(context) => tls(tcp, context, host).map(Transport::Tls),
-                    };
-                }
-                Err(error) => last = error,
-            }
+        let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        let tcp = first_that_accepts(&found, deadline)?;
+        tcp.set_nodelay(true)?;
+        let tcp = Timed { tcp, deadline };
+        match &self.tls {
+            None => Ok(Transport::Plain(tcp)),
+            Some(context) => tls(tcp, context, host).map(Transport::Tls),
         }
-        Err(last)
     }
+}
+
+/// Shortest time for one of many addresses.
+const ADDRESS_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+/// Connects to the addresses in turn. Each gets its share of the time that is left, because an address may swallow all
+/// packets (IPv6 without a route to the outside, say), and then the others must have time too.
+fn first_that_accepts(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for (address, others) in addresses.iter().zip((0..addresses.len()).rev()) {
+        let share = left(deadline)? / u32::try_from(others + 1).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, share.max(ADDRESS_TIMEOUT_MIN)) {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn tls(tcp: Timed, context: &ClientContext, host: &str) -> io::Result<Box<Tls>> {
@@ -166,5 +176,40 @@ impl Drop for Transport {
         if let Transport::Tls(tls) = self {
             let _ = tls.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_reactor::OnExec;
+    use dormouse_reactor::socket::{self, Addr, ListenOptions};
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_silent_address_leaves_time_for_the_next() {
+        // The kernel drops connection requests once the queue of this listener is full.
+        let options = ListenOptions {
+            backlog: 0,
+            v6only: true,
+            on_exec: OnExec::Close,
+        };
+        let any = Addr::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let full = socket::listen(&any, &options).expect("a listener");
+        let Ok(Addr::Tcp(silent)) = Addr::local(full) else {
+            panic!("a listener has an address");
+        };
+        let short = Duration::from_millis(200);
+        let queued: Vec<TcpStream> = (0..8)
+            .map_while(|_| TcpStream::connect_timeout(&silent, short).ok())
+            .collect();
+        assert!(queued.len() < 8, "the queue has no limit");
+        let accepts = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let accepts = accepts.local_addr().expect("bound");
+        let deadline = Instant::now() + Duration::from_secs(4);
+        let tcp = first_that_accepts(&[silent, accepts], deadline).expect("the second address");
+        assert_eq!(tcp.peer_addr().expect("connected"), accepts);
+        assert!(left(deadline).is_ok());
+        full.close();
     }
 }
