@@ -9,7 +9,7 @@
 //! The library is asynchronous, but nothing in it ever waits: the HTTP client completes each request
 //! before it returns the future.
 
-use super::http::{self, Request};
+use super::http::{self, Request, Response};
 use super::messages::{
     AcmeServer, CertificateRequest, Challenge, ErrandReport, IssuedCertificate, Job,
     PrivateKeyLines, RenewalQuery, RenewalWindow,
@@ -120,7 +120,7 @@ impl AcmeClient {
             return Err(Error::Unsupported("the certificate names no issuer's key"));
         };
         let (info, again) = account.renewal_info(&id).await?;
-        Ok(RenewalWindow {
+        in_order(RenewalWindow {
             from_s: info.suggested_window.start.unix_timestamp(),
             until_s: info.suggested_window.end.unix_timestamp(),
             ask_again_s: again.as_secs(),
@@ -140,7 +140,7 @@ impl AcmeClient {
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
                 AuthorizationStatus::Pending => {}
-                _ => return Err(Error::Str("an authorization that is pending or valid")),
+                _ => return Err(Error::Str("the authorization is neither pending nor valid")),
             }
             let kind = match request.challenge {
                 AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
@@ -160,7 +160,7 @@ impl AcmeClient {
         until(&mut order, OrderStatus::Valid, deadline).await?;
         let chain = order.certificate().await?;
         Ok(IssuedCertificate {
-            chain: chain.ok_or(Error::Str("a certificate for a valid order"))?,
+            chain: chain.ok_or(Error::Str("the order is valid, but has no certificate"))?,
             key: PrivateKeyLines::of(&key),
         })
     }
@@ -236,6 +236,14 @@ impl AcmeClient {
         Err(failure(
             "the main process did not confirm the challenge in time",
         ))
+    }
+}
+
+/// Refuses a window that ends before it begins: the client must treat it as if there were no answer (RFC 9773 §4.2).
+fn in_order(window: RenewalWindow) -> Result<RenewalWindow, Error> {
+    match window.from_s < window.until_s {
+        true => Ok(window),
+        false => Err(Error::Str("the renewal window ends before it begins")),
     }
 }
 
@@ -342,7 +350,7 @@ fn in_words(error: &Error) -> String {
             }
             words
         }
-        Error::Str(missing) => format!("the server did not send {missing}"),
+        Error::Str(why) => format!("the server's answer is not valid: {why}"),
         Error::Unsupported(what) => format!("the server does not support {what}"),
         Error::Json(error) => format!("the server's answer is not valid: {error}"),
         error => error.to_string(),
@@ -388,6 +396,9 @@ impl Http {
         };
         let response = http::exchange(&request, Some(&self.0), REQUEST_TIMEOUT)
             .map_err(|error| failure(&format!("{url}: {error}")))?;
+        if let Some(error) = refusal(parts.method.as_str(), &url, &response) {
+            return Err(error);
+        }
         let mut built = ::http::Response::builder().status(response.status);
         for (name, value) in &response.headers {
             built = built.header(name, value.as_slice());
@@ -397,6 +408,20 @@ impl Http {
             parts,
             body: Box::new(Bytes::from(response.body)),
         })
+    }
+}
+
+/// The error in a response that the library would misunderstand: it follows no redirects, looks for errors only in
+/// responses to POST, and expects all of them to be problem documents (RFC 8555 §6.7). A proxy in front of the server
+/// sends others.
+fn refusal(method: &str, url: &str, response: &Response) -> Option<Error> {
+    if response.status / 100 == 2 {
+        return None;
+    }
+    match serde_json::from_slice::<Problem>(&response.body) {
+        Ok(_) if method == "POST" => None,
+        Ok(problem) => Some(Error::Api(problem)),
+        Err(_) => Some(failure(&format!("{url}: HTTP status {}", response.status))),
     }
 }
 
@@ -419,6 +444,49 @@ mod tests {
         let error = Error::Api(serde_json::from_str(problem).expect("a problem"));
         assert_eq!(in_words(&error), "the server answered malformed: no");
         assert!(is(&error, "malformed") && !is(&error, "formed"));
+    }
+
+    #[test]
+    fn an_error_of_a_proxy_is_named_by_its_status() {
+        let problem = r#"{"type":"urn:ietf:params:acme:error:badNonce","detail":"no"}"#;
+        let by_status = |status: u16| format!("https://ca.example/x: HTTP status {status}");
+        let (moved, busy) = (by_status(301), by_status(503));
+        for (method, status, body, expected) in [
+            ("GET", 200, "{}", None),
+            ("POST", 400, problem, None),
+            (
+                "GET",
+                404,
+                problem,
+                Some("the server answered badNonce: no"),
+            ),
+            ("POST", 503, "<html>", Some(busy.as_str())),
+            ("HEAD", 503, "", Some(&busy)),
+            ("GET", 301, "<html>", Some(&moved)),
+        ] {
+            let response = Response {
+                status,
+                headers: Vec::new(),
+                body: body.as_bytes().to_vec(),
+            };
+            let error = refusal(method, "https://ca.example/x", &response);
+            let words = error.as_ref().map(in_words);
+            assert_eq!(words.as_deref(), expected, "{method} {status}");
+        }
+    }
+
+    #[test]
+    fn a_reversed_renewal_window_counts_as_no_answer() {
+        let window = |from_s, until_s| RenewalWindow {
+            from_s,
+            until_s,
+            ask_again_s: 600,
+        };
+        assert!(in_order(window(1, 2)).is_ok());
+        for (from_s, until_s) in [(2, 1), (1, 1)] {
+            let error = in_order(window(from_s, until_s)).err().expect("refused");
+            assert!(in_words(&error).contains("ends before it begins"));
+        }
     }
 
     #[test]
