@@ -160,12 +160,14 @@ impl Targets {
         self.balance == Balance::ClientHash
     }
 
-    /// Chooses the first backend to try.
+    /// Chooses the first backend to try. If backends are up, but full, the connection waits for one of them.
     pub fn first(&self, client: Option<IpAddr>, known: &Backends, now_ms: u64) -> Choice {
-        for (backup, marks_count) in [(false, true), (true, true), (false, false), (true, false)] {
+        let is_up = |target: &Target| known.is_up(target.place, now_ms);
+        let marks_count = self.all.iter().any(is_up);
+        for backup in [false, true] {
             let usable = |target: &Target| {
                 target.backup == backup
-                    && (!marks_count || known.is_up(target.place, now_ms))
+                    && (!marks_count || is_up(target))
                     && has_room(target, known)
             };
             let candidates: Vec<usize> = (0..self.all.len())

@@ -139,6 +139,21 @@ fn uses_backups_when_the_others_are_full() {
     assert_eq!(scene.targets.first(None, &scene.known, 5000), Choice::Full);
 }
 
+/// A backend marked down is no better than waiting: it may answer every connection with an error.
+#[test]
+fn waits_for_a_full_backend_rather_than_use_one_that_is_down() {
+    let mut scene = Scene::new(Balance::RoundRobin, &[1, 1, 1]);
+    scene.targets.all[0].connections_max = Some(1);
+    scene.targets.all[2].backup = true;
+    scene.take_down(1);
+    scene.take_down(2);
+    assert_eq!(scene.first(1), 0);
+    scene.known.enter(scene.targets.all[0].place);
+    assert_eq!(scene.targets.first(None, &scene.known, 5000), Choice::Full);
+    scene.take_down(0);
+    assert_eq!(scene.first(1), 1, "all are down, so the marks are ignored");
+}
+
 /// The order in which the backends are tried if all of them fail.
 fn order(scene: &Scene, first: usize) -> Vec<usize> {
     let mut order = vec![first];
