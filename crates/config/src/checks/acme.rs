@@ -46,8 +46,7 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         mistakes.error(&locations.option("acme_challenge"), problem);
     }
     let url = &acme.acme_server;
-    let host = url.strip_prefix("https://").unwrap_or_default();
-    if locations.sound(&["acme_server"]) && (host.is_empty() || host.starts_with('/')) {
+    if locations.sound(&["acme_server"]) && !is_url(url) {
         let problem = Problem::new(format!(
             "`{url}` is not the URL of an ACME server's directory"
         ))
@@ -85,6 +84,13 @@ fn without_names(locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>)
             return;
         }
     }
+}
+
+/// Whether this is an https URL with a host, of characters that a URL may have (RFC 3986 §2).
+fn is_url(text: &str) -> bool {
+    let is_of_url = |c: char| c.is_ascii_alphanumeric() || "-._~:/?[]@!$&'()*+,;=%".contains(c);
+    let rest = text.strip_prefix("https://").unwrap_or_default();
+    !rest.is_empty() && !rest.starts_with(['/', ':', '?']) && rest.chars().all(is_of_url)
 }
 
 fn is_email(text: &str) -> bool {

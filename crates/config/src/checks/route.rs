@@ -9,6 +9,7 @@ use crate::options::Route;
 use crate::values::choices::{Balance, ClientAsk, ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
 use crate::values::host_name::is_in_certificates;
+use crate::values::network::Network;
 use crate::values::source_address::SourceAddress;
 use std::collections::BTreeSet;
 
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     identity(route, at, mistakes);
     lists(route, at, mistakes);
+    unreachable(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
     protocols(at, "alpn", &route.alpn, mistakes);
     proxy_protocol(route, at, mistakes);
@@ -46,6 +48,45 @@ fn lists(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>)
     let revocation_lists = route.client_crl.iter().map(|path| path.display());
     no_item_twice(item("client_crl"), revocation_lists, mistakes);
     no_item_twice(item("client_allow"), &route.client_allow, mistakes);
+}
+
+/// Reports networks and names that no client of this route can have.
+fn unreachable(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if at.sound(&["allow", "deny"]) {
+        for (n, allowed) in route.allow.iter().enumerate() {
+            let denies =
+                |deny: &&Network| deny.prefix <= allowed.prefix && deny.contains(allowed.address);
+            if let Some(deny) = route.deny.iter().find(denies) {
+                let problem = Problem::new(format!(
+                    "`{allowed}` has no effect: no client from there can connect"
+                ));
+                mistakes.warning(
+                    &at.location("allow", Some(n)),
+                    problem
+                        .label(format!("`deny` has {deny}"))
+                        .help("remove one of the two"),
+                );
+            }
+        }
+    }
+    if route.server_names.is_empty() || !at.sound(&["acme", "server_names"]) {
+        return;
+    }
+    for (n, name) in route.acme.iter().enumerate() {
+        if !route
+            .server_names
+            .iter()
+            .any(|served| served.covers(name.as_str()))
+        {
+            let problem = Problem::new(format!(
+                "the certificate for `{name}` has no use: clients that ask for that name do not reach this route"
+            ));
+            mistakes.warning(
+                &at.location("acme", Some(n)),
+                problem.help("add the name to `server_names`, or remove it here"),
+            );
+        }
+    }
 }
 
 /// Reports `backend_connect = "first-data"` where the client's address is not known any more by then.

@@ -91,6 +91,13 @@ pub(crate) fn of_program(
             help: "add bytes_per_client = \"10 MiB\", in bytes per second",
         },
         Dependent {
+            options: &["resolve_ttl_min", "resolve_ttl_max"],
+            depends_on: &["resolve_every"],
+            is_used: config.process.resolve_every.is_some(),
+            why: ": with resolve_every = \"off\", names are not looked up again",
+            help: "remove one of the two",
+        },
+        Dependent {
             options: &["keepalive_interval", "keepalive_count"],
             depends_on: &["keepalive_idle"],
             is_used: sockets.keepalive_idle.is_some(),

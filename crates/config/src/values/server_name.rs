@@ -19,6 +19,16 @@ impl ServerName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns whether this is the name, in lower case, or a wildcard for it.
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        self.0 == name
+            || self
+                .0
+                .strip_prefix("*.")
+                .is_some_and(|own| Some(own) == parent)
+    }
 }
 
 impl fmt::Display for ServerName {
