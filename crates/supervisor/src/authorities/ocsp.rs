@@ -6,6 +6,7 @@ use dormouse_engine::{ocsp_question, pem_chain};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Job;
+use dormouse_reactor::socket::MESSAGE_MAX;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -21,7 +22,7 @@ pub(super) struct OcspSchedule {
 
 /// A chain, and the schedule of its queries.
 struct Chain {
-    /// DER. Empty: the certificate names no responder.
+    /// DER. Empty: the certificate names no responder, or the chain fits into no message.
     certificates: Vec<Vec<u8>>,
     due_ms: u64,
     failures: u32,
@@ -103,13 +104,32 @@ impl OcspSchedule {
     }
 }
 
+/// Whether a query about this chain fits into a message to the errand. One that does not would stay due for ever, and
+/// keep the queries behind it from being sent.
+fn fits(chain: &[Vec<u8>]) -> bool {
+    /// Characters of a message besides the chain, at most.
+    const AROUND: usize = 256;
+    // JSON has a byte as a number and a comma, and a certificate as a list.
+    let in_json = |byte: &u8| 2 + usize::from(*byte > 9) + usize::from(*byte > 99);
+    let bytes: usize = chain.iter().flatten().map(in_json).sum();
+    AROUND + bytes + 3 * chain.len() <= MESSAGE_MAX
+}
+
 impl Chain {
     fn of(pem: &Pem) -> Chain {
         let chain = pem_chain(pem.chain.as_bytes()).unwrap_or_default();
         let slices: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
         let has_responder = ocsp_question(&slices).is_some();
+        let is_asked = has_responder && fits(&chain);
+        if has_responder && !is_asked {
+            tracing::warn!(
+                certificate = pem.name,
+                error = "the certificate chain is too long to be queried; staple a response from a file",
+                "OCSP query failed"
+            );
+        }
         Chain {
-            certificates: if has_responder { chain } else { Vec::new() },
+            certificates: if is_asked { chain } else { Vec::new() },
             due_ms: 0,
             failures: 0,
         }
@@ -118,5 +138,28 @@ impl Chain {
     fn failed(&mut self, now_ms: u64) {
         self.due_ms = now_ms + backoff_ms(self.failures);
         self.failures = self.failures.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_chain_that_fits_into_a_message_is_queried() {
+        for byte in [0, 9, 10, 99, 100, 255] {
+            let chain = |len| vec![vec![byte; len], vec![byte; 1_000]];
+            let lens = (1_000..MESSAGE_MAX).step_by(100);
+            let longest = lens.take_while(|&len| fits(&chain(len))).last();
+            let job = Job::Ocsp {
+                id: u64::MAX,
+                chain: chain(longest.expect("a short chain fits")),
+            };
+            let len = serde_json::to_vec(&job).expect("JSON").len();
+            assert!(
+                len <= MESSAGE_MAX && len > MESSAGE_MAX - 1_000,
+                "{byte}: {len}"
+            );
+        }
     }
 }

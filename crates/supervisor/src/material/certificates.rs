@@ -172,8 +172,10 @@ fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem>
                 pair.cert.display().to_string(),
                 pair.key.display().to_string(),
             );
-            let same = |pem: &&Pem| pem.name == name && pem.key_name == key_name;
-            let current = former.iter().find(same);
+            // A key that is missing for a moment is looked for in the chain's file, so the names may differ.
+            let same_chain = || former.iter().filter(|pem| pem.name == name);
+            let same = same_chain().find(|pem| pem.key_name == key_name);
+            let current = same.or_else(|| same_chain().next());
             match read_again(&pair, current) {
                 Ok(None) => pems.extend(current.cloned()),
                 Ok(Some(new)) => {
