@@ -39,7 +39,7 @@ pub(crate) struct ChangedFiles {
 }
 
 impl CertificateWatch {
-    /// Starts the watch right after the files were read.
+    /// Starts the watch right before the files are read.
     pub(crate) fn begin(config: &Config) -> CertificateWatch {
         let now = Fingerprints::of(config);
         CertificateWatch {
@@ -149,4 +149,102 @@ fn fingerprint(path: &Path) -> Option<[i64; 5]> {
         found.mtime(),
         found.mtime_nsec(),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{self, Ready};
+    use crate::occasion::{Occasion, Occupied, Purpose};
+    use crate::source::Source;
+    use dormouse_config::Section;
+    use dormouse_engine::Identity;
+    use std::thread;
+    use std::time::Duration;
+
+    /// Writes a new certificate for this name, and its key beside it.
+    fn write_pair(folder: &Path, name: &str) {
+        let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
+        fs::write(folder.join(format!("{name}.key")), key.as_bytes()).expect("written");
+        fs::write(folder.join(format!("{name}.pem")), chain).expect("written");
+    }
+
+    /// A configuration with the certificates of this folder, and its watch.
+    fn load(folder: &Path) -> (Edition, CertificateWatch) {
+        let source = Source {
+            file: Some(folder.join("dormouse.toml")),
+            section: Section::Route,
+            flags: Vec::new(),
+        };
+        let text = format!(
+            "reload_certificates = '100ms'\n[[route]]\nlisten = '127.0.0.1:5001'\nto = 'echo:'\n\
+             certificates = '{}'\n",
+            folder.display()
+        );
+        fs::write(folder.join("dormouse.toml"), text).expect("written");
+        let occasion = Occasion {
+            purpose: Purpose::Check,
+            look_up: &|_, _| Ok(Vec::new()),
+            occupied: &|_| Occupied::default(),
+        };
+        let ready = load::load(&source, &occasion).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let Ready {
+            loaded,
+            material,
+            watch,
+        } = ready;
+        (
+            Edition::new(1, 0, loaded.config, loaded.plan, material),
+            watch,
+        )
+    }
+
+    /// What the watch has found after the files have not changed for two polls.
+    fn settled(watch: &mut CertificateWatch, edition: &Edition) -> Option<ChangedFiles> {
+        (0..3).find_map(|_| {
+            thread::sleep(Duration::from_millis(110));
+            watch.poll(edition)
+        })
+    }
+
+    /// The start may wait seconds for a store or a disk after it has read the certificates.
+    #[test]
+    fn a_change_during_the_start_is_noticed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_pair(folder.path(), "a.example");
+        let (edition, mut watch) = load(folder.path());
+        assert!(
+            settled(&mut watch, &edition).is_none(),
+            "nothing has changed"
+        );
+        let (edition, mut watch) = load(folder.path());
+        write_pair(folder.path(), "a.example");
+        let changed = settled(&mut watch, &edition).expect("a change");
+        assert_ne!(
+            changed.material.certificates[0][0].chain,
+            edition.material.certificates[0][0].chain
+        );
+    }
+
+    /// Some programs remove a key before they write the next one.
+    #[test]
+    fn a_certificate_stays_while_its_key_is_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a.example", "b.example"] {
+            write_pair(folder.path(), name);
+        }
+        let (edition, mut watch) = load(folder.path());
+        fs::remove_file(folder.path().join("b.example.key")).expect("removed");
+        let changed = settled(&mut watch, &edition);
+        assert!(
+            changed.is_none(),
+            "{:?}",
+            changed.map(|changed| changed.names)
+        );
+        assert_eq!(watch.complaints.len(), 1, "{:?}", watch.complaints);
+        write_pair(folder.path(), "b.example");
+        let changed = settled(&mut watch, &edition).expect("a change");
+        assert_eq!(changed.names.len(), 1);
+        assert!(changed.names[0].ends_with("b.example.pem"));
+    }
 }

@@ -1,6 +1,7 @@
 //! Loading of a configuration with everything that it names. `serve`, `check` and a reload share it, so
 //! that all three accept the same configurations.
 
+use crate::certificate_watch::CertificateWatch;
 use crate::examine;
 use crate::findings::Findings;
 use crate::material::Material;
@@ -15,6 +16,8 @@ pub struct Ready {
     /// The configuration, with the sizes and limits that follow from it on this machine.
     pub loaded: Loaded,
     pub(crate) material: Material,
+    /// The watch on the files of the material, from before they were read: it notices a change that came after.
+    pub(crate) watch: CertificateWatch,
 }
 
 impl Ready {
@@ -48,9 +51,10 @@ pub(crate) fn load_after(
             return Vec::new();
         }
         let mut findings = Findings::default();
+        let watch = CertificateWatch::begin(config);
         let material = Material::load(config, former, &mut findings);
         examine::examine(config, &material, occasion, &mut findings);
-        found.replace(Some(material));
+        found.replace(Some((material, watch)));
         findings.into_list()
     };
     let loaded = config::load_with(
@@ -61,11 +65,18 @@ pub(crate) fn load_after(
         occasion.look_up,
         &examine,
     )?;
-    let material = found.into_inner().unwrap_or_else(|| Material {
-        certificates: Vec::new(),
-        client_trust: Vec::new(),
-        origins: Vec::new(),
-        backend_tls: Vec::new(),
+    let (material, watch) = found.into_inner().unwrap_or_else(|| {
+        let nothing = Material {
+            certificates: Vec::new(),
+            client_trust: Vec::new(),
+            origins: Vec::new(),
+            backend_tls: Vec::new(),
+        };
+        (nothing, CertificateWatch::begin(&loaded.config))
     });
-    Ok(Ready { loaded, material })
+    Ok(Ready {
+        loaded,
+        material,
+        watch,
+    })
 }

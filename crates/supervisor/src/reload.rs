@@ -215,7 +215,10 @@ mod tests {
             flags: Vec::new(),
         };
         let at_start = load::load(&source, &Occasion::start()).expect("a configuration");
-        let (Ready { loaded, material }, names) = (at_start, 5001..=5004);
+        let Ready {
+            loaded, material, ..
+        } = at_start;
+        let names = 5001..=5004;
         let edition = Edition::new(1, 0, loaded.config, loaded.plan, material);
         let failed = || Err("Temporary failure in name resolution".to_owned());
         let names = names.map(|port| (format!("localhost:{port}"), failed()));

@@ -1,5 +1,6 @@
 //! Continuing in place of another binary: with its process id, children, listeners and memory.
 
+use crate::certificate_watch::CertificateWatch;
 use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
@@ -79,7 +80,6 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         .map_err(system("wait for ticket keys"))?;
     let history = History {
         born_ms: state.born_ms,
-        is_upgraded: true,
         is_announced: true,
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
@@ -93,6 +93,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
     let helpers = Helpers {
         control,
         log_writer,
+        certificate_watch: CertificateWatch::adopt(config),
     };
     Ok(Supervisor::new(
         source, set_logs, serving, helpers, poller, signals, history,

@@ -341,7 +341,9 @@ mod tests {
 
     /// A program without workers.
     fn serving(ready: Ready) -> Serving {
-        let Ready { loaded, material } = ready;
+        let Ready {
+            loaded, material, ..
+        } = ready;
         let loaded = loaded.settled();
         let memory = SharedMemory::create(&loaded, &material).expect("shared memory");
         let (config, plan) = (loaded.config, loaded.plan);
@@ -359,7 +361,9 @@ mod tests {
     }
 
     fn reload(serving: &mut Serving, next: Ready) -> Result<(), String> {
-        let Ready { loaded, material } = next;
+        let Ready {
+            loaded, material, ..
+        } = next;
         let loaded = loaded.settled();
         serving.apply_reload(loaded.config, loaded.plan, material, false)
     }

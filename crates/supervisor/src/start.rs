@@ -1,5 +1,6 @@
 //! The start of the program: everything that can fail does so before the first client is served.
 
+use crate::certificate_watch::CertificateWatch;
 use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
@@ -32,13 +33,17 @@ const KEEPERS_OOM_SCORE: i32 = 300;
 /// # Errors
 /// Why it could not start, or ended unexpectedly.
 pub fn serve(ready: Ready, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
-    let Ready { loaded, material } = ready;
+    let Ready {
+        loaded,
+        material,
+        watch,
+    } = ready;
     let saved = SavedStandardError::redirect(&loaded.config.log.log_to);
     let _saved = saved.map_err(system("open syslog"))?;
     set_logs(&loaded.config.log);
     let oom = OomScore::open();
     process_setup::prepare_process()?;
-    let mut supervisor = prepare(&loaded.settled(), source, set_logs, material)?;
+    let mut supervisor = prepare(&loaded.settled(), source, set_logs, material, watch)?;
     start_pairs(&mut supervisor, oom)?;
     // Frees what was parsed to check the configuration.
     process::return_heap();
@@ -50,6 +55,7 @@ fn prepare(
     source: Source,
     set_logs: fn(&Log),
     material: Material,
+    certificate_watch: CertificateWatch,
 ) -> Result<Supervisor, ServeError> {
     let Loaded { config, plan, .. } = loaded;
     let user = worker_user::choose(config)?;
@@ -87,6 +93,7 @@ fn prepare(
     let helpers = Helpers {
         control,
         log_writer,
+        certificate_watch,
     };
     Ok(Supervisor::new(
         source, set_logs, serving, helpers, poller, signals, history,

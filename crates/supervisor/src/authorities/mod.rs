@@ -409,8 +409,9 @@ mod tests {
             look_up: &|_, _| Ok(Vec::new()),
             occupied: &|_| Occupied::default(),
         };
-        let Ready { loaded, material } =
-            load::load(&source, &occasion).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let Ready {
+            loaded, material, ..
+        } = load::load(&source, &occasion).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         Edition::new(1, 0, loaded.config, loaded.plan, material)
     }
 

@@ -172,17 +172,18 @@ impl Supervisor {
         }
         let edition = &self.serving.edition;
         let listeners = self.serving.listening.usable_addresses();
-        let Ready { loaded, material } =
-            match reload::load(&self.source, names, edition, &listeners)? {
-                Reloaded::Complete(ready) => *ready,
-                Reloaded::LookUp(names) => {
-                    let started =
-                        self.lookup
-                            .start(names, requests.to_vec(), &edition.config, &self.poller);
-                    started.map_err(|error| format!("names could not be looked up: {error}"))?;
-                    return Ok(None);
-                }
-            };
+        let Ready {
+            loaded, material, ..
+        } = match reload::load(&self.source, names, edition, &listeners)? {
+            Reloaded::Complete(ready) => *ready,
+            Reloaded::LookUp(names) => {
+                let started =
+                    self.lookup
+                        .start(names, requests.to_vec(), &edition.config, &self.poller);
+                started.map_err(|error| format!("names could not be looked up: {error}"))?;
+                return Ok(None);
+            }
+        };
         let fixed = self.serving.fixed();
         let ReloadPlan {
             config,

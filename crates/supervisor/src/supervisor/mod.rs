@@ -58,8 +58,6 @@ const STOP_MS: u64 = 5_000;
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) born_ms: u64,
-    /// Whether another binary has run before in this process.
-    pub(crate) is_upgraded: bool,
     /// Whether the log line `ready` was written.
     pub(crate) is_announced: bool,
     /// Processes whose exit is expected.
@@ -70,10 +68,11 @@ pub(crate) struct History {
     pub(crate) stops_after_drain: bool,
 }
 
-/// Helpers that run from the start.
+/// Helpers that run from the start, and the watch that begins before it.
 pub(crate) struct Helpers {
     pub(crate) control: Option<ControlProcess>,
     pub(crate) log_writer: LogWriter,
+    pub(crate) certificate_watch: CertificateWatch,
 }
 
 /// The state of main.
@@ -119,17 +118,15 @@ impl Supervisor {
         let Helpers {
             control,
             log_writer,
+            certificate_watch,
         } = helpers;
         let syslog = SyslogSocket::of_log(&serving.edition.config.log);
         Supervisor {
             source,
             set_logs,
-            certificate_watch: match history.is_upgraded {
-                true => CertificateWatch::adopt(&serving.edition.config),
-                false => CertificateWatch::begin(&serving.edition.config),
-            },
             serving,
             control,
+            certificate_watch,
             authorities: Authorities::default(),
             redirect: RedirectProcess::default(),
             log_writer,
