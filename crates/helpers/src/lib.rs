@@ -11,12 +11,14 @@
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
 //! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers;
-//! [`syslog`] forms messages, [`private_file`] reads secrets.
+//! `exchange` receives a request and sends its response; [`syslog`] forms messages, [`private_file`]
+//! reads secrets.
 #![forbid(unsafe_code)]
 
 pub mod connection_log;
 pub mod control;
 pub mod errand;
+mod exchange;
 pub mod fleet;
 #[doc(hidden)]
 pub mod fuzzed;

@@ -3,9 +3,9 @@
 
 use super::http::{self, HEAD_BYTES_MAX, Parsed, Request, Response};
 use super::listener::Access;
+use crate::exchange::{Outgoing, receive};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
-use std::io;
 use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
@@ -26,10 +26,7 @@ enum ClientState {
     Reading(Zeroizing<Vec<u8>>),
     /// The order went to main with this id.
     Waiting(u64),
-    Writing {
-        bytes: Vec<u8>,
-        sent: usize,
-    },
+    Writing(Outgoing),
     /// The response is sent. Closing waits for the client's FIN, because a reset could overtake the
     /// response.
     Lingering,
@@ -58,7 +55,7 @@ impl Client {
 
     /// Whether the poller must watch it for writing.
     pub(super) fn is_writing(&self) -> bool {
-        matches!(self.state, ClientState::Writing { .. })
+        matches!(self.state, ClientState::Writing(_))
     }
 
     /// Whether it waits for main's answer to the order `id`.
@@ -81,7 +78,7 @@ impl Client {
     pub(super) fn step(&mut self, now_ms: u64) -> ClientStep {
         match &mut self.state {
             ClientState::Reading(bytes) => {
-                let Ok(is_end) = read(self.fd, bytes, room(self.access)) else {
+                let Ok(is_end) = receive(self.fd, bytes, room(self.access)) else {
                     return ClientStep::Closed;
                 };
                 match http::parse(bytes, self.access.body_bytes_max()) {
@@ -98,35 +95,26 @@ impl Client {
                     Ok(_) => ClientStep::Pending,
                 }
             }
-            ClientState::Writing { .. } => self.write(),
+            ClientState::Writing(_) => self.write(),
         }
     }
 
     /// Starts to send the response.
     pub(super) fn respond(&mut self, response: &Response, now_ms: u64) -> ClientStep {
         self.deadline_ms = now_ms + TIMEOUT_MS;
-        self.state = ClientState::Writing {
-            bytes: response.encode(),
-            sent: 0,
-        };
+        self.state = ClientState::Writing(Outgoing::new(response.encode()));
         self.write()
     }
 
     fn write(&mut self) -> ClientStep {
-        let ClientState::Writing { bytes, sent } = &mut self.state else {
+        let ClientState::Writing(response) = &mut self.state else {
             return ClientStep::Pending;
         };
-        while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
-            match socket::send(self.fd, rest) {
-                Ok(Attempt::Done(count)) => *sent += count,
-                Ok(Attempt::WouldBlock) => return ClientStep::Pending,
-                Err(_) => return ClientStep::Closed,
-            }
+        match response.send(self.fd) {
+            Ok(Attempt::Done(())) => self.state = ClientState::Lingering,
+            Ok(Attempt::WouldBlock) => {}
+            Err(_) => return ClientStep::Closed,
         }
-        if socket::shutdown_write(self.fd).is_err() {
-            return ClientStep::Closed;
-        }
-        self.state = ClientState::Lingering;
         ClientStep::Pending
     }
 }
@@ -134,24 +122,6 @@ impl Client {
 /// Length of the longest request.
 fn room(access: Access) -> usize {
     HEAD_BYTES_MAX + access.body_bytes_max()
-}
-
-/// Receives up to the longest request. Returns whether the client has closed its direction, which it may do right
-/// after the request.
-fn read(fd: Fd, bytes: &mut Vec<u8>, room: usize) -> io::Result<bool> {
-    let mut chunk = Zeroizing::new([0; 1024]);
-    while bytes.len() < room {
-        let left = chunk.len().min(room - bytes.len());
-        let chunk = &mut chunk[..left];
-        match socket::recv(fd, chunk)? {
-            Attempt::Done(0) => return Ok(true),
-            Attempt::Done(count) => {
-                bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());
-            }
-            Attempt::WouldBlock => break,
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::messages::{HttpChallenge, Site};
 use super::response::{self, HEAD_BYTES_MAX};
+use crate::exchange::{Outgoing, receive};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
-use std::io;
 
 /// Time to receive the head of a request; then for the response and the client's close.
 const TIMEOUT_MS: u64 = 5_000;
@@ -21,7 +21,7 @@ pub(super) struct Client {
 
 enum Phase {
     Reading(Vec<u8>),
-    Writing { response: Vec<u8>, sent: usize },
+    Writing(Outgoing),
     Lingering { discarded: usize },
 }
 
@@ -53,27 +53,21 @@ impl Client {
         challenge: Option<&HttpChallenge>,
     ) -> Next {
         if let Phase::Reading(head) = &mut self.phase {
-            let Ok(is_end) = receive(self.fd, head) else {
+            let Ok(is_end) = receive(self.fd, head, HEAD_BYTES_MAX) else {
                 return Next::Close;
             };
             let Some(response) = response::respond(head, site, challenge) else {
                 return if is_end { Next::Close } else { Next::Read };
             };
             self.deadline_ms = now_ms + TIMEOUT_MS;
-            self.phase = Phase::Writing { response, sent: 0 };
+            self.phase = Phase::Writing(Outgoing::new(response));
         }
-        if let Phase::Writing { response, sent } = &mut self.phase {
-            while let Some(rest) = response.get(*sent..).filter(|rest| !rest.is_empty()) {
-                match socket::send(self.fd, rest) {
-                    Ok(Attempt::Done(count)) => *sent += count,
-                    Ok(Attempt::WouldBlock) => return Next::Write,
-                    Err(_) => return Next::Close,
-                }
+        if let Phase::Writing(response) = &mut self.phase {
+            match response.send(self.fd) {
+                Ok(Attempt::Done(())) => self.phase = Phase::Lingering { discarded: 0 },
+                Ok(Attempt::WouldBlock) => return Next::Write,
+                Err(_) => return Next::Close,
             }
-            if socket::shutdown_write(self.fd).is_err() {
-                return Next::Close;
-            }
-            self.phase = Phase::Lingering { discarded: 0 };
         }
         self.linger()
     }
@@ -91,21 +85,6 @@ impl Client {
         }
         Next::Close
     }
-}
-
-/// Receives up to the longest head. Returns whether the client has closed its direction, which it may do right after
-/// the request.
-fn receive(fd: Fd, head: &mut Vec<u8>) -> io::Result<bool> {
-    let mut chunk = [0; 1024];
-    while head.len() < HEAD_BYTES_MAX {
-        let room = chunk.len().min(HEAD_BYTES_MAX - head.len());
-        match socket::recv(fd, &mut chunk[..room])? {
-            Attempt::Done(0) => return Ok(true),
-            Attempt::Done(count) => head.extend_from_slice(&chunk[..count]),
-            Attempt::WouldBlock => break,
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]
