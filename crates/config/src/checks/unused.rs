@@ -113,7 +113,7 @@ pub(crate) fn of_program(
 }
 
 /// The same for session tickets.
-fn of_tickets(tickets: &Tickets) -> [Dependent; 3] {
+fn of_tickets(tickets: &Tickets) -> [Dependent; 4] {
     let is_stored = |source: &KeySource| matches!(source, KeySource::Store(store) if store.tls);
     [
         Dependent {
@@ -122,6 +122,15 @@ fn of_tickets(tickets: &Tickets) -> [Dependent; 3] {
             is_used: tickets.ticket_keys.iter().any(is_stored),
             why: " without ticket_keys = \"rediss://…\"",
             help: "remove it, or use a store with TLS",
+        },
+        Dependent {
+            options: &["ticket_keys"],
+            depends_on: &["session_cache"],
+            is_used: tickets.session_cache.is_none()
+                || tickets.tickets == 0
+                || tickets.ticket_keys.contains(&KeySource::Memory),
+            why: " with `session_cache`: sessions stay on this machine, and end with the program",
+            help: "remove one of the two",
         },
         Dependent {
             options: &["ticket_secret_file"],

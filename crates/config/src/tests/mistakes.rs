@@ -58,6 +58,7 @@ const PROCESS: &[&str] = &[
     "ticket_keys = 'http://store'",
     "ticket_keys = 'redis://secret@store'",
     "ticket_secret_file = 'x'",
+    "session_cache = '1 MiB'\nticket_keys = 'file:x'\nticket_secret_file = 'y'",
     "redirect_port = 8443",
     "group = 'dormouse'",
     "log_handshakes = true\nlog_level = 'warn'",
