@@ -17,6 +17,10 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+/// Maximum number of reported addresses of a name, far more than are used. An answer of DNS has room for thousands, which
+/// would not fit into a message to main.
+const ADDRESSES_MAX: usize = 1_000;
+
 /// Maximum number of concurrent lookups.
 const THREADS_MAX: usize = 8;
 
@@ -100,12 +104,27 @@ fn host(name: &str) -> &str {
 fn look_up(name: &str) -> Result<Vec<SocketAddr>, String> {
     let (host, port) = name.rsplit_once(':').ok_or("the name has no port")?;
     let port = port.parse().map_err(|_| "the name has no valid port")?;
-    config::usable(config::look_up(host, port))
+    let mut found = config::usable(config::look_up(host, port))?;
+    found.truncate(ADDRESSES_MAX);
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_reactor::socket::MESSAGE_MAX;
+    use std::net::Ipv6Addr;
+
+    #[test]
+    fn the_addresses_of_a_name_fit_into_a_message() {
+        let longest = SocketAddr::from((Ipv6Addr::from(u128::MAX), u16::MAX));
+        let report = ScoutReport::Name {
+            name: format!("{}:65535", "a".repeat(253)),
+            found: Ok(vec![longest; ADDRESSES_MAX]),
+        };
+        let len = serde_json::to_vec(&report).expect("JSON").len();
+        assert!(len <= MESSAGE_MAX, "{len}");
+    }
 
     #[test]
     fn a_lifetime_applies_within_its_bounds_and_to_its_own_addresses() {
