@@ -21,7 +21,7 @@ pub(super) fn respond(
 ) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    Some(match request.parse(head) {
+    let mut response = match request.parse(head) {
         Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => return None,
         Ok(httparse::Status::Partial) => error(
             "431 Request Header Fields Too Large",
@@ -35,7 +35,13 @@ pub(super) fn respond(
             "400 Bad Request",
             &format!("not an HTTP/1.1 request: {why}"),
         ),
-    })
+    };
+    if request.method == Some("HEAD") {
+        // Its length stays in the head (RFC 9110 §9.3.2).
+        let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+        response.truncate(end.map_or(0, |end| end + 4));
+    }
+    Some(response)
 }
 
 fn answer(target: &Target<'_>, site: Site, challenge: Option<&HttpChallenge>) -> Vec<u8> {
@@ -239,6 +245,15 @@ mod tests {
             );
             assert!(!said.contains("Location"), "{head:?}: {said}");
         }
+    }
+
+    #[test]
+    fn the_response_to_a_head_has_no_body() {
+        let request = |method: &str| said(&format!("{method} / HTTP/1.1\r\n\r\n"));
+        let (head, whole) = (request("HEAD"), request("GET"));
+        let (before, body) = whole.split_once("\r\n\r\n").expect("a body");
+        assert_eq!(head, format!("{before}\r\n\r\n"));
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
     }
 
     #[test]
