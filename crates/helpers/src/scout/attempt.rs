@@ -2,14 +2,18 @@
 
 use super::task::Check;
 use super::tls::TlsCheck;
+use dormouse_config::StatusCodes;
 use dormouse_engine::ClientContext;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
 
-/// Length of "HTTP/1.1 200", the only part of a response that is read.
+/// Length of "HTTP/1.1 200", the only part of the final response that matters.
 const STATUS_BYTES: usize = 12;
+
+/// Maximum bytes of interim responses and the start of the final one.
+const ANSWER_MAX: usize = 4 << 10;
 
 /// Maximum bytes received at once.
 const RECEIVE_MAX: usize = 16 << 10;
@@ -120,7 +124,7 @@ impl CheckAttempt {
             let mut room = [0; RECEIVE_MAX];
             let wanted = match self.tls {
                 Some(_) => RECEIVE_MAX,
-                None => STATUS_BYTES.saturating_sub(self.answer.len()),
+                None => ANSWER_MAX.saturating_sub(self.answer.len()),
             };
             let n = match socket::recv(self.fd, &mut room[..wanted])? {
                 Attempt::Done(0) => {
@@ -152,8 +156,8 @@ impl CheckAttempt {
                 false => Progress::Pending,
             },
             Ok(came) => {
-                let missing = STATUS_BYTES.saturating_sub(self.answer.len());
-                let more = came.plaintext.iter().take(missing);
+                let room = ANSWER_MAX.saturating_sub(self.answer.len());
+                let more = came.plaintext.iter().take(room);
                 self.answer.extend(more);
                 match self.judge(check) {
                     Progress::Pending if came.is_end => Progress::Failed(
@@ -179,17 +183,33 @@ impl CheckAttempt {
     }
 
     fn judge(&self, check: &Check) -> Progress {
-        let Some((_, good)) = &check.request else {
-            return Progress::Passed;
+        match &check.request {
+            Some((_, good)) => verdict(&self.answer, *good),
+            None => Progress::Passed,
+        }
+    }
+}
+
+/// The result by the start of a response. Interim responses come before it, even if nobody asked for them
+/// (RFC 9110 §15.2).
+fn verdict(answer: &[u8], good: StatusCodes) -> Progress {
+    let mut line = answer;
+    while line.len() >= STATUS_BYTES {
+        let Some(code) = status(line) else {
+            return Progress::Failed("the response is not HTTP/1".to_owned());
         };
-        if self.answer.len() < STATUS_BYTES {
-            return Progress::Pending;
+        if good.contain(code) {
+            return Progress::Passed;
         }
-        match status(&self.answer) {
-            None => Progress::Failed("the response is not HTTP/1".to_owned()),
-            Some(code) if good.contain(code) => Progress::Passed,
-            Some(code) => Progress::Failed(format!("the response has status {code}")),
+        if code / 100 != 1 {
+            return Progress::Failed(format!("the response has status {code}"));
         }
+        let end = line.windows(4).position(|four| four == b"\r\n\r\n");
+        line = end.and_then(|end| line.get(end + 4..)).unwrap_or_default();
+    }
+    match answer.len() < ANSWER_MAX {
+        true => Progress::Pending,
+        false => Progress::Failed(format!("no final response within {ANSWER_MAX} bytes")),
     }
 }
 
@@ -209,6 +229,34 @@ fn status(line: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_final_response_decides() {
+        let good = StatusCodes {
+            least: 200,
+            greatest: 399,
+        };
+        let judged = |answer: &str| match verdict(answer.as_bytes(), good) {
+            Progress::Pending => "pending".to_owned(),
+            Progress::Passed => "passed".to_owned(),
+            Progress::Failed(why) => why,
+        };
+        let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+        for (last, expected) in [
+            ("HTTP/1.1 200 OK", "passed"),
+            ("HTTP/1.1 503 Busy", "the response has status 503"),
+            ("SSH-2.0-OpenSSH", "the response is not HTTP/1"),
+        ] {
+            assert_eq!(judged(last), expected);
+            let answer = format!("{interim}{last}");
+            for end in 0..interim.len() + STATUS_BYTES {
+                assert_eq!(judged(&answer[..end]), "pending", "{}", &answer[..end]);
+            }
+            assert_eq!(judged(&answer), expected);
+        }
+        let endless = format!("HTTP/1.1 103 x\r\nLink: {}", "x".repeat(ANSWER_MAX));
+        assert_eq!(judged(&endless), "no final response within 4096 bytes");
+    }
 
     #[test]
     fn a_status_line_has_a_code() {
