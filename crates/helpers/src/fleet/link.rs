@@ -7,6 +7,7 @@ use crate::helper::{self, Privileges, RestartTimer};
 use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
+use dormouse_handover::parts;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -69,19 +70,27 @@ impl StoreLink {
         let told = message(&FirstMessage {
             address: address.clone(),
             secret: secret.bytes().to_vec(),
-            ca: ca.clone(),
             rotation: *rotation,
             keys: keys.export().to_vec(),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
-        let started = StoreArguments { channel: theirs.0 };
-        let begun = match socket::send_message(ours, &told, &[]) {
-            Ok(Attempt::Done(())) => {
-                helper::start("ticket-store", &self.privileges, &started, vec![theirs])
-            }
-            Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error),
-        };
+        let ca = ca.as_deref().map(parts::write_text).transpose();
+        let begun = ca.and_then(|ca| {
+            let started = StoreArguments {
+                channel: theirs.0,
+                ca: ca.map(|fd| fd.0),
+            };
+            let inherited = [Some(theirs), ca].into_iter().flatten().collect();
+            let begun = match socket::send_message(ours, &told, &[]) {
+                Ok(Attempt::Done(())) => {
+                    helper::start("ticket-store", &self.privileges, &started, inherited)
+                }
+                Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) => Err(error),
+            };
+            ca.into_iter().for_each(Fd::close);
+            begun
+        });
         theirs.close();
         self.pid = Some(begun.inspect_err(|_| ours.close()).map_err(in_words)?);
         self.channel = ours;

@@ -6,6 +6,7 @@ use crate::helper::{self, Privileges};
 use crate::transport::Connector;
 use dormouse_config::{Log, StoreAddress};
 use dormouse_engine::TicketKeys;
+use dormouse_handover::parts;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::sandbox::Role;
@@ -122,7 +123,12 @@ impl Member {
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let mut first = receive_first_message(channel, &poller)?;
-        let connector = Connector::to_store(&first.address, first.ca.as_deref());
+        let ca = started.ca.map(Fd).map(|file| {
+            let ca = parts::read_text(file);
+            file.close();
+            ca
+        });
+        let connector = Connector::to_store(&first.address, ca.transpose()?.as_deref());
         let keys = TicketKeys::import(&first.keys).map_err(io::Error::other)?;
         privileges.confine(Role::Scout)?;
         Ok(Member {

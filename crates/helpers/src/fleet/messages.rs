@@ -24,6 +24,8 @@ pub struct StoreSettings {
 pub(super) struct StoreArguments {
     /// The process's end of the channel.
     pub(super) channel: i32,
+    /// Memory file with the authorities for the store's certificate, which may be too long for a message.
+    pub(super) ca: Option<i32>,
 }
 
 /// The first message through the channel, and the only one from main.
@@ -31,7 +33,6 @@ pub(super) struct StoreArguments {
 pub(super) struct FirstMessage {
     pub(super) address: StoreAddress,
     pub(super) secret: Vec<u8>,
-    pub(super) ca: Option<String>,
     /// Time between rotations.
     pub(super) rotation: Duration,
     /// Main's keys, to be written to a store that has none.

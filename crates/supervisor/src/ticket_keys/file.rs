@@ -1,12 +1,11 @@
 //! Ticket keys in a file: readable only by the owner, and replaced as a whole.
 
-use crate::error::unreadable;
 use dormouse_engine::{SettingsError, TicketKeys};
 use dormouse_helpers::fleet::{FILE_BYTES_MAX, Secret};
 use dormouse_helpers::private_file::read_private;
-use dormouse_reactor::file::{open_regular, replace_private};
+use dormouse_reactor::file::replace_private;
 use std::fmt::Display;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -80,17 +79,6 @@ fn log(error: &impl Display) {
         %error,
         "ticket keys could not be saved; new tickets are lost at a restart"
     );
-}
-
-/// Reads a file that all users may read, such as certificates.
-pub(super) fn read_text(path: &Path) -> Result<String, String> {
-    let cannot = |error: io::Error| unreadable(path, &error);
-    let mut text = String::new();
-    let file = open_regular(path).map_err(cannot)?;
-    file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(cannot)?;
-    Ok(text)
 }
 
 /// Reads keys that dormouse has written. `Ok(None)`: the file is in another program's format.

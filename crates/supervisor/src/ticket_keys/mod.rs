@@ -379,7 +379,7 @@ fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<StoreSett
     Ok(StoreSettings {
         address: address.clone(),
         secret: Secret::read(secret.ok_or("ticket_secret_file is missing")?)?,
-        ca: ca.map(file::read_text).transpose()?,
+        ca: ca.map(material::authorities_of).transpose()?,
         rotation: tickets.ticket_rotation,
     })
 }
@@ -390,4 +390,44 @@ fn fresh(tickets: &Tickets, now: UnixTime) -> Result<TicketKeys, Vec<String>> {
 
 fn period_s(rotation: Duration) -> u32 {
     u32::try_from(rotation.as_secs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{Flag, Machine, Section, load};
+    use dormouse_engine::Identity;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    /// The system's bundle has more than 200 kB.
+    #[test]
+    fn all_authorities_of_a_store_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let (chain, _) = Identity::self_signed_pem("store.example").expect("a certificate");
+        let bundle = chain.repeat(300);
+        assert!(bundle.len() > 128 << 10);
+        fs::write(at("bundle.pem"), &bundle).expect("written");
+        fs::write(at("secret"), "x".repeat(32)).expect("written");
+        fs::set_permissions(at("secret"), Permissions::from_mode(0o600)).expect("changed");
+        let flags = [
+            ("listen", "127.0.0.1:8443".to_owned()),
+            ("to", "echo:".to_owned()),
+            ("self-signed", "x".to_owned()),
+            ("ticket-keys", "rediss://127.0.0.1:1".to_owned()),
+            ("ticket-secret-file", at("secret")),
+            ("ticket-store-ca", at("bundle.pem")),
+        ];
+        let flags = flags.map(|(name, value)| Flag::new(name, &value));
+        let loaded = load(None, Section::Route, &flags, &Machine::read());
+        let config = loaded
+            .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+            .config;
+        let [KeySource::Store(address)] = config.tickets.ticket_keys.as_slice() else {
+            panic!("a store");
+        };
+        let settings = store_settings(&config.tickets, address).expect("readable files");
+        assert_eq!(settings.ca, Some(bundle));
+    }
 }
