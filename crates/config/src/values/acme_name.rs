@@ -4,7 +4,7 @@ use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
-use crate::values::host_name::is_in_certificates;
+use crate::values::host_name::{self, is_in_certificates};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
@@ -43,7 +43,10 @@ impl OptionType for AcmeName {
         if is_address || !is_in_certificates(text) || !is_public {
             let problem = Problem::new(format!("`{}` is not a public host name", raw.text()));
             return Err(problem
-                .help("write it like this: \"www.example.com\"")
+                .help(host_name::help(
+                    text,
+                    "write it like this: \"www.example.com\"",
+                ))
                 .into());
         }
         Ok(Self(text.to_ascii_lowercase()))

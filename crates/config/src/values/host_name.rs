@@ -5,6 +5,17 @@ use std::net::IpAddr;
 /// Longest name of a host (RFC 1035 §2.3.4).
 const LEN_MAX: usize = 253;
 
+/// Returns the help for a text that is not a name: `usual`, or how to write a name with letters of other scripts
+/// (RFC 5890 §2.3.2.1).
+pub(crate) fn help<'a>(text: &str, usual: &'a str) -> &'a str {
+    match text.is_ascii() {
+        true => usual,
+        false => {
+            "write the name as DNS has it: a part with letters outside ASCII begins with `xn--`"
+        }
+    }
+}
+
 /// Returns whether this is the name of a host; underscores are allowed.
 pub(crate) fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {

@@ -5,7 +5,7 @@ use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
-use crate::values::host_name::is_in_certificates;
+use crate::values::host_name::{self, is_in_certificates};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ impl OptionType for ServerName {
         if !is_in_certificates(text) {
             let problem = Problem::new(format!("`{}` is not a host name", shortened(text)));
             let help = "write it like this: \"example.com\", or \"*.example.com\" for every name with one more label";
-            return Err(problem.help(help).into());
+            return Err(problem.help(host_name::help(text, help)).into());
         }
         Ok(Self(text.to_ascii_lowercase()))
     }
