@@ -319,6 +319,16 @@ choice! {
 }
 
 impl TlsSuite {
+    /// Returns whether the suite is for certificates with RSA keys, or else for those with others. `None`: it is for
+    /// all, as every suite of TLS 1.3.
+    pub fn is_for_rsa(self) -> Option<bool> {
+        match self {
+            Self::Aes128Gcm | Self::Aes256Gcm | Self::Chacha20 => None,
+            Self::EcdsaAes128Gcm | Self::EcdsaAes256Gcm | Self::EcdsaChacha20 => Some(false),
+            Self::RsaAes128Gcm | Self::RsaAes256Gcm | Self::RsaChacha20 => Some(true),
+        }
+    }
+
     /// Returns the TLS version of this suite.
     pub fn version(self) -> TlsVersion {
         match self {

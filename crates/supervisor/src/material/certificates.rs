@@ -7,8 +7,8 @@ use super::key_mode;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
 use crate::findings::Findings;
-use dormouse_config::{Config, Place, Route};
-use dormouse_engine::Identity;
+use dormouse_config::{Config, Place, Route, TlsVersion};
+use dormouse_engine::{Identity, KeyKind};
 use dormouse_handover::Pem;
 use std::path::Path;
 
@@ -23,6 +23,7 @@ pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings
             findings.warning(Place::of_route(index, "acme"), what);
         }
         pems.extend(issued);
+        check_suites(index, route, &pems, findings);
         pems
     };
     let loaded = config.routes.iter().enumerate().map(&mut load).collect();
@@ -89,6 +90,35 @@ fn load_pairs(
     let left_out = left_out.into_iter();
     warnings.extend(left_out.map(|why| format!("invalid certificate skipped: {why}")));
     findings.warnings(place, warnings);
+}
+
+/// Warns of suites for TLS 1.2 that fit no key of the route: clients without TLS 1.3 could not connect.
+fn check_suites(index: usize, route: &Route, pems: &[Pem], findings: &mut Findings) {
+    let suites: Vec<bool> = route
+        .suites
+        .iter()
+        .filter_map(|one| one.is_for_rsa())
+        .collect();
+    if suites.is_empty() || route.oldest_version() > TlsVersion::Tls12 {
+        return;
+    }
+    let identities = pems.iter().filter_map(|pem| pem.identity().ok());
+    let is_rsa = |identity: Identity| matches!(identity.key_kind(), KeyKind::Rsa { .. });
+    let mut keys: Vec<bool> = identities.map(is_rsa).collect();
+    // Those to come are for ECDSA.
+    keys.extend((!route.acme.is_empty()).then_some(false));
+    if let Some(first) = keys.first()
+        && !keys.iter().any(|key| suites.contains(key))
+    {
+        let kind = if *first { "RSA" } else { "ECDSA" };
+        findings.warning(
+            Place::of_route(index, "suites"),
+            format!(
+                "no suite for TLS 1.2 fits a certificate of this route, so clients without TLS 1.3 cannot connect\n\
+                 add one such as TLS_ECDHE_{kind}_WITH_AES_128_GCM_SHA256, or set min_version = \"1.3\""
+            ),
+        );
+    }
 }
 
 fn self_signed_name(name: &str) -> String {
@@ -214,4 +244,38 @@ fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Ve
         tracing::warn!(warning, "certificate warning");
     }
     Ok(Some(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{Flag, Machine, Section, Severity, load as load_config};
+
+    #[test]
+    fn suites_that_fit_no_key_are_reported() {
+        const TLS13: &str = "TLS_AES_128_GCM_SHA256";
+        const ECDSA: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+        const RSA: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+        let warnings = |suites: &[&str], min_version: &str| {
+            let mut flags = vec![
+                Flag::new("listen", "127.0.0.1:8443"),
+                Flag::new("to", "echo:"),
+                // Its key is for ECDSA.
+                Flag::new("self-signed", "x"),
+                Flag::new("min-version", min_version),
+            ];
+            flags.extend(suites.iter().map(|&suite| Flag::new("suites", suite)));
+            let loaded = load_config(None, Section::Route, &flags, &Machine::read());
+            let config = loaded
+                .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+                .config;
+            let mut findings = Findings::default();
+            load(&config, &[], &mut findings);
+            findings.words(Severity::Warning)
+        };
+        assert_eq!(warnings(&[TLS13, RSA], "1.2").len(), 1);
+        assert_eq!(warnings(&[TLS13, RSA], "1.3"), [""; 0]);
+        assert_eq!(warnings(&[TLS13, ECDSA], "1.2"), [""; 0]);
+        assert_eq!(warnings(&[TLS13, RSA, ECDSA], "1.2"), [""; 0]);
+    }
 }
