@@ -28,6 +28,9 @@ const ASK_MS: u64 = DAY_MS / 4;
 const ASK_AGAIN_S: std::ops::RangeInclusive<u64> = 600..=86_400;
 /// Maximum number of certificates in one errand's renewal queries.
 const ASKED_AT_ONCE: usize = 32;
+/// Minimum time between two certificates for a name, unless the server wants another one sooner. By a clock that is
+/// ahead, a new certificate is due for renewal or has expired already.
+const ISSUED_MS: u64 = MINUTE_MS;
 /// Pause after an order during which a worker restarted.
 const DISTURBED_MS: u64 = 1000;
 /// Maximum number of names reported to control.
@@ -54,6 +57,8 @@ struct AcmeName {
     obtain_ms: u64,
     /// When to ask the server for the renewal window.
     ask_ms: u64,
+    /// When this process got a certificate. `None`: not yet.
+    issued_ms: Option<u64>,
     failures: u32,
     /// Why the last attempt failed.
     why: Option<String>,
@@ -115,6 +120,7 @@ impl AcmeNames {
                         obtain_ms: now_ms,
                         // A certificate from a previous run is queried at once, a new one later.
                         ask_ms: now_ms + if known.is_some() { ASK_MS } else { 0 },
+                        issued_ms: known.and_then(|known| known.issued_ms),
                         failures: 0,
                         why: None,
                     };
@@ -226,7 +232,11 @@ impl AcmeName {
                 let share = hasher.hash_one((name, shown.digest));
                 let at_s = shown.renew_at_s(self.advised, share);
                 let in_s = at_s.saturating_sub(unix_time().as_secs());
-                now_ms.saturating_add(in_s.saturating_mul(1000))
+                let at_ms = now_ms.saturating_add(in_s.saturating_mul(1000));
+                match (self.advised, self.issued_ms) {
+                    (None, Some(issued_ms)) => at_ms.max(issued_ms + ISSUED_MS),
+                    _ => at_ms,
+                }
             }
         };
     }
@@ -368,6 +378,9 @@ impl AcmeNames {
         };
         acme::check_for(&pem, name)?;
         self.issued += 1;
+        if let Some(entry) = self.all.get_mut(name) {
+            entry.issued_ms = Some(process::boottime_ms());
+        }
         if let Err(error) = acme::keep(config, name, &pem) {
             // The certificate is used anyway; the next start orders another.
             tracing::error!(
@@ -451,6 +464,7 @@ mod tests {
             // From a clock that was 50 years behind.
             obtain_ms: 50 * 365 * DAY_S * 1000,
             ask_ms: 0,
+            issued_ms: None,
             failures: 0,
             why: None,
         };
@@ -458,6 +472,33 @@ mod tests {
         assert_eq!(names.take_due(7), ["example.org"]);
         // The certificate has expired, so another one is due now.
         assert_eq!(names.all["example.org"].obtain_ms, 7);
+    }
+
+    #[test]
+    fn a_certificate_that_is_due_at_its_issue_is_not_renewed_at_once() {
+        let mut entry = AcmeName {
+            // It expired long ago, by this clock.
+            shown: Some(LIFE),
+            advised: None,
+            obtain_ms: 0,
+            ask_ms: 0,
+            issued_ms: Some(5_000),
+            failures: 0,
+            why: None,
+        };
+        let hasher = RandomState::new();
+        entry.plan(&hasher, "example.org", 5_001);
+        assert_eq!(entry.obtain_ms, 5_000 + ISSUED_MS);
+        entry.plan(&hasher, "example.org", 99_000);
+        assert_eq!(entry.obtain_ms, 99_000);
+        // The server may want it at once: it is about to revoke the certificate.
+        entry.advised = Some(RenewalWindow {
+            from_s: 1,
+            until_s: 2,
+            ask_again_s: 600,
+        });
+        entry.plan(&hasher, "example.org", 5_001);
+        assert_eq!(entry.obtain_ms, 5_001);
     }
 
     #[test]
