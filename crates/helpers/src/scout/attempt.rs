@@ -8,6 +8,7 @@ use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
+use std::net::SocketAddr;
 
 /// Length of "HTTP/1.1 200", the only part of the final response that matters.
 const STATUS_BYTES: usize = 12;
@@ -58,6 +59,7 @@ impl CheckAttempt {
             }
         };
         let options = ConnectOptions {
+            source: check.source.map(|ip| SocketAddr::new(ip, 0)),
             on_exec: OnExec::Close,
             ..ConnectOptions::default()
         };
@@ -229,6 +231,29 @@ fn status(line: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_check_comes_from_the_source_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let backend = listener.local_addr().expect("bound");
+        let source = Some([127, 0, 0, 5].into());
+        let check = Check {
+            backend: backend.to_string(),
+            source,
+            preface: Vec::new(),
+            tls: None,
+            request: None,
+            every_ms: 1,
+            timeout_ms: 1,
+            rise: 1,
+            fall: 1,
+        };
+        let attempt = CheckAttempt::begin(&check, &Addr::Tcp(backend), None);
+        let (_, client) = listener.accept().expect("a client");
+        assert_eq!(Some(client.ip()), source);
+        attempt.expect("connected").fd().close();
+    }
 
     #[test]
     fn the_final_response_decides() {

@@ -267,6 +267,7 @@ mod tests {
     fn health_changes_after_consecutive_results() {
         let check = Check {
             backend: "10.0.0.1:80".to_owned(),
+            source: None,
             preface: Vec::new(),
             request: None,
             tls: None,
@@ -296,6 +297,7 @@ mod tests {
         let backends = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
         let [stays, one, other] = backends.each_ref().map(|backend| Check {
             backend: backend.local_addr().expect("an address").to_string(),
+            source: None,
             preface: Vec::new(),
             request: None,
             tls: None,

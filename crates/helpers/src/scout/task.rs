@@ -5,6 +5,7 @@ use dormouse_handover::{OriginPem, Pem, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::net::IpAddr;
 
 /// A scout's work.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,8 @@ impl Task {
 pub struct Check {
     /// The backend's address, as in the table of backends.
     pub backend: String,
+    /// The local address to connect from. `None`: the kernel chooses.
+    pub source: Option<IpAddr>,
     /// Bytes sent first: a PROXY protocol header without client address.
     pub preface: Vec<u8>,
     /// `None`: the check does not speak TLS.
@@ -133,6 +136,7 @@ mod tests {
             }),
             checks: vec![Check {
                 backend: "10.0.0.1:80".to_owned(),
+                source: Some([10, 0, 0, 2].into()),
                 preface: Vec::new(),
                 tls: Some(CheckTls {
                     profile: 0,

@@ -2,11 +2,12 @@
 
 use crate::edition::{addresses, upstreams};
 use dormouse_config::milliseconds;
-use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol};
+use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol, SourceAddress};
 use dormouse_dataplane::proxy_protocol;
 use dormouse_handover::OriginPem;
 use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 /// The task for this configuration.
 pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
@@ -109,6 +110,7 @@ fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, addre
     };
     Check {
         backend: address.to_owned(),
+        source: source(route, address),
         tls: profile.map(|profile| CheckTls {
             profile,
             server_name: server_name(route, host),
@@ -124,6 +126,16 @@ fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, addre
         rise: route.check_rise,
         fall: route.check_fall,
     }
+}
+
+/// The local address of a check: the first of the route's, because a backend may accept connections from these only.
+fn source(route: &config::Route, address: &str) -> Option<IpAddr> {
+    let to: SocketAddr = address.parse().ok()?;
+    let mut sources = route.source_addresses.iter();
+    sources.find_map(|source| match source {
+        SourceAddress::Address(ip) if ip.is_ipv4() == to.is_ipv4() => Some(*ip),
+        SourceAddress::Address(_) | SourceAddress::Auto => None,
+    })
 }
 
 #[cfg(test)]
@@ -181,7 +193,8 @@ mod tests {
             ),
             route(
                 5005,
-                "to = '10.0.0.5:5'\ncheck = 'GET /'\nproxy_protocol = 'v1'",
+                "to = '10.0.0.5:5'\ncheck = 'GET /'\nproxy_protocol = 'v1'\n\
+                 source_addresses = ['10.0.0.9', '10.0.0.8']",
             ),
             "[[route]]\nlisten = '127.0.0.1:5006'\npass_through = true\nto = '10.0.0.6:6'\n\
              server_names = ['*.a.example', 'b.example']\ncheck = 'tls'\nproxy_protocol = 'v2'\n"
@@ -214,6 +227,9 @@ mod tests {
         // A backend that expects a PROXY header gets one before the first byte, and none with plain connects.
         assert!(of(&task, "10.0.0.4:4").preface.is_empty());
         assert_eq!(of(&task, "10.0.0.5:5").preface, proxy_protocol::v1(None));
+        let nine = Some([10, 0, 0, 9].into());
+        assert_eq!(of(&task, "10.0.0.5:5").source, nine, "as connections do");
+        assert_eq!(of(&task, "10.0.0.4:4").source, None);
         assert_eq!(of(&task, "10.0.0.6:6").preface, proxy_protocol::local());
     }
 }
