@@ -8,7 +8,7 @@ use crate::error::{ServeError, system};
 use crate::helper_process::{HelperProcess, start_due};
 use crate::syslog::SyslogSocket;
 use crate::tokens;
-use dormouse_config::{Config, LogTarget};
+use dormouse_config::{Config, LogDestination, LogTarget};
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
 use dormouse_helpers::helper::{Privileges, RestartTimer};
 use dormouse_reactor::Fd;
@@ -39,14 +39,16 @@ pub(crate) enum LogFile {
 impl LogFile {
     /// Opens the file of the configuration. `None`: there is no connection log.
     pub(crate) fn open(config: &Config) -> Result<Option<LogFile>, ServeError> {
-        let path = match &config.log.connection_log {
-            LogTarget::Off => return Ok(None),
-            LogTarget::Stderr => return Ok(Some(LogFile::StandardError)),
-            LogTarget::Syslog(address) => {
+        let path = match (&config.log.connection_log, &config.log.log_to) {
+            (LogTarget::Off, _) => return Ok(None),
+            (LogTarget::Stderr, LogDestination::Stderr) => return Ok(Some(LogFile::StandardError)),
+            // With the program's log in syslog, standard error is a socket to it, for messages and not for lines.
+            (LogTarget::Syslog(address), _)
+            | (LogTarget::Stderr, LogDestination::Syslog(address)) => {
                 let socket = SyslogSocket::open(address).map_err(system("open syslog"))?;
                 return Ok(Some(LogFile::Syslog(socket)));
             }
-            LogTarget::File(path) => path,
+            (LogTarget::File(path), _) => path,
         };
         match Fd::open_to_append(path, FILE_MODE) {
             Ok(fd) => Ok(Some(LogFile::File(fd))),
@@ -233,4 +235,34 @@ fn start(
             channel: channel.0,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{Flag, Machine, Section, load};
+
+    /// Standard error is then a socket to syslog, which expects messages.
+    #[test]
+    fn lines_among_those_of_a_log_in_syslog_are_messages() {
+        let opened = |log_to: &str| {
+            let flags = [
+                ("listen", "127.0.0.1:8443"),
+                ("to", "echo:"),
+                ("self-signed", "x"),
+                ("log-to", log_to),
+                ("connection-log", "stderr"),
+            ];
+            let flags = flags.map(|(name, value)| Flag::new(name, value));
+            let loaded = load(None, Section::Route, &flags, &Machine::read());
+            let config = loaded
+                .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+                .config;
+            let opened = LogFile::open(&config).unwrap_or_else(|error| panic!("{error}"));
+            opened.expect("a connection log")
+        };
+        assert!(matches!(opened("stderr"), LogFile::StandardError));
+        let syslog = opened("syslog:/run/no/such.sock");
+        assert!(matches!(syslog, LogFile::Syslog(_)));
+    }
 }
