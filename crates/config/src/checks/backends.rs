@@ -103,4 +103,33 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
     let name = route.backend_name.as_ref();
     name_of_server(at, "backend_name", name, "the backends'", mistakes);
     protocols(at, "backend_alpn", &route.backend_alpn, mistakes);
+    same_protocol(route, at, mistakes);
+}
+
+/// Warns if a client and its backend may choose different protocols: each chooses for itself.
+fn same_protocol(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !at.sound(&["alpn", "backend_alpn"]) {
+        return;
+    }
+    let mut clients = route.alpn.iter();
+    let (option, what) = match route.backend_alpn.as_slice() {
+        [] if clients.any(|one| one == "h2") => (
+            "alpn",
+            "clients may choose `h2`, which is not offered to the backends".to_owned(),
+        ),
+        [] => return,
+        [only] => match clients.find(|one| *one != only) {
+            Some(other) => (
+                "backend_alpn",
+                format!("clients may choose `{other}`, which is not offered to the backends"),
+            ),
+            None => return,
+        },
+        [first, second, ..] => (
+            "backend_alpn",
+            format!("a backend may choose `{first}` while its client speaks `{second}`"),
+        ),
+    };
+    let help = "bytes are passed on unchanged: make a route for each protocol, with the same one in `alpn` and `backend_alpn`";
+    mistakes.warning(&at.location(option, None), Problem::new(what).help(help));
 }

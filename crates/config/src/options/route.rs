@@ -84,9 +84,9 @@ option_groups! {
         backend_certificates: Vec<CertificateFiles> = default "",
             like "[{ cert = \"gateway.pem\", key = \"gateway.key\" }]";
 
-        /// Protocols to offer to the backends by ALPN, the preferred one first. Bytes are passed on
-        /// unchanged, so offer the protocols of `alpn`.
-        backend_alpn: Vec<String> = default "";
+        /// Protocols to offer to the backends by ALPN, the preferred one first. A client and its backend
+        /// choose separately, and bytes are passed on unchanged: offer one protocol, the same as in `alpn`.
+        backend_alpn: Vec<String> = default "", like "\"h2\"";
 
         /// What the client sees when the backend's connection ends without close_notify: `abort`
         /// resets, `close` ends cleanly.
