@@ -66,7 +66,7 @@ pub struct SessionPlace {
 }
 
 /// The contents of a place, for a session file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub struct Snapshot {
     /// Unix time of the full handshake from which the sessions come.
     pub since_s: u64,
@@ -74,6 +74,22 @@ pub struct Snapshot {
     pub uses: u32,
     /// Whether each session was offered before, and its bytes; the oldest first.
     pub sessions: Vec<(bool, Zeroizing<Vec<u8>>)>,
+}
+
+/// Without the sessions, which hold secrets.
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            since_s,
+            uses,
+            sessions,
+        } = self;
+        write!(
+            f,
+            "{} sessions since {since_s}, used {uses} times",
+            sessions.len()
+        )
+    }
 }
 
 const FREE: u64 = 0;

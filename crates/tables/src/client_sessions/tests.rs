@@ -171,6 +171,8 @@ fn a_snapshot_can_be_restored() {
     place.put(chain, &session(2, 10));
     place.take(at(11)).expect("a session");
     let snapshot = place.snapshot().expect("a session is left");
+    let shown = format!("{snapshot:?}");
+    assert_eq!(shown, "1 sessions since 10, used 1 times", "no secrets");
     let after = sessions();
     let place = after.place([1; 16], REUSE).expect("room for a place");
     place.restore(&snapshot);
