@@ -280,7 +280,7 @@ pub fn title(pid: u32) -> String {
 ///
 /// # Panics
 /// When it keeps working.
-fn until_asleep(pid: u32) {
+pub fn until_asleep(pid: u32) {
     let is_asleep = |task: std::fs::DirEntry| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         field(&stat, 0).as_deref() == Some("S")

@@ -1,6 +1,6 @@
 //! Deaths of keepers and of main during an upgrade, at moments that a slow new binary makes long enough.
 
-use dormouse_interop::process::{signal, until_ended};
+use dormouse_interop::process::{signal, until_asleep, until_ended};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::tools;
@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use super::upgrade::{Installed, begin_slow_upgrade, echo_scene, lines};
 
-/// As [`begin_slow_upgrade`], and stops the old keeper before the commit.
+/// As [`begin_slow_upgrade`], and stops the old keeper before the commit, once it has told main of the new one.
 fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
     let (old, new) = begin_slow_upgrade(scene, installed, trial);
+    until_asleep(old);
     signal(old, Signal::STOP);
     (old, new)
 }
