@@ -65,8 +65,7 @@ impl LiveProcesses {
                 member.signalled = true;
             }
             reap(tree);
-            // A listing is not atomic: it may miss a process whose parent changes meanwhile.
-            if self.0.is_empty() && tree.pids().is_err() && tree.pids().is_err() {
+            if self.0.is_empty() && tree.pids().is_err() {
                 return true;
             }
             if Instant::now() > until {

@@ -8,6 +8,9 @@ use crate::proc_files;
 
 /// Maximum number of processes in a tree: a larger one is a mistake (or a fork bomb).
 const PROCESSES_MAX: usize = 100_000;
+/// Looks after which a tree without processes has ended. A process that starts another one and exits, while the list of
+/// processes is read, leaves neither of them in it; a daemon does so twice.
+const LOOKS: u32 = 3;
 
 /// The process tree of a server.
 ///
@@ -96,14 +99,16 @@ impl ProcessTree {
     /// # Errors
     /// If `/proc` cannot be read, or no process of the tree is left.
     pub fn pids(&self) -> Result<Vec<i32>, Error> {
-        let members = self.members(&entries()?);
-        if members.is_empty() {
-            return Err(Error::target(format!(
-                "the server (process {}) has died",
-                self.root
-            )));
+        for _ in 0..LOOKS {
+            let members = self.members(&entries()?);
+            if !members.is_empty() {
+                return Ok(members);
+            }
         }
-        Ok(members)
+        Err(Error::target(format!(
+            "the server (process {}) has died",
+            self.root
+        )))
     }
 
     /// Returns the processes of the tree with their names.
