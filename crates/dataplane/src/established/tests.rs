@@ -9,6 +9,7 @@ use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
 use crate::lifecycle::stop::Stop;
+use crate::memory::backlog;
 use crate::worker::{Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::{
@@ -489,13 +490,19 @@ fn longer_send_queues_of_a_reload_are_measured() {
     assert_eq!(work.allowance(Fd::NONE), Allowance::Nothing, "measured");
 }
 
-/// A TCP connection: the gateway's end and the peer's.
+/// A TCP connection: the gateway's end and the peer's. Its queues are as short as the kernel allows, and together shorter
+/// than what is pending then: some of that is left, however long the kernel takes to fill them.
 fn tcp() -> (Fd, std::net::TcpStream) {
+    use std::os::fd::AsRawFd as _;
+    const SHORTEST: usize = 1;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    // Those whom it accepts have the same queue.
+    socket::set_receive_buffer(Fd(listener.as_raw_fd()), SHORTEST).expect("a socket");
     let address = listener.local_addr().expect("an address");
     let here = std::net::TcpStream::connect(address).expect("connected");
     let (there, _) = listener.accept().expect("accepted");
     let here = Fd::from_owned(here.into());
+    socket::set_send_buffer(here, SHORTEST).expect("a socket");
     here.set_nonblocking().expect("a socket");
     (here, there)
 }
@@ -522,8 +529,11 @@ fn with_pending_plaintext(world: &mut World) -> std::net::TcpStream {
         world.run();
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let slot = world.worker().parts().connections.slots.get(0);
-    assert!(slot.is_some_and(|slot| slot.has(Flag::OpeningBlocked)));
+    let parts = world.worker().parts();
+    let slot = parts.connections.slots.get(0).expect("a slot");
+    assert!(slot.has(Flag::OpeningBlocked));
+    let pending = backlog::opened(slot, &parts.work.pending).len();
+    assert!(pending > 16 << 10, "only {pending} bytes");
     peer
 }
 
