@@ -56,7 +56,7 @@ impl MemoryStore {
     /// Notes that a full handshake begins.
     fn begin(&self, name: ServerName<'static>) {
         let mut all = self.full_at_s();
-        if all.len() >= self.servers_max {
+        if all.len() >= self.servers_max && !all.contains_key(&name) {
             // Costs each server one full handshake.
             all.clear();
         }
@@ -103,5 +103,25 @@ impl ClientSessionStore for MemoryStore {
             while self.cache.take_tls13_ticket(name).is_some() {}
         }
         self.cache.take_tls13_ticket(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that gives no sessions gets a full handshake each time. The sessions of others must not be lost by that.
+    #[test]
+    fn a_known_server_takes_no_room_of_others() {
+        let store = MemoryStore::new(2);
+        let [one, other, third] =
+            ["a.example", "b.example", "c.example"].map(|name| ServerName::try_from(name).unwrap());
+        store.begin(one.clone());
+        store.begin(other.clone());
+        store.begin(other.clone());
+        assert!(store.may_resume(&one) && store.may_resume(&other));
+        store.begin(third.clone());
+        assert_eq!(store.full_at_s().len(), 1, "the limit holds");
+        assert!(store.may_resume(&third) && !store.may_resume(&one));
     }
 }
