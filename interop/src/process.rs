@@ -261,6 +261,31 @@ pub fn name(pid: u32) -> String {
     name.trim_end().to_owned()
 }
 
+/// Changes a limit of a process, as `prlimit` and `setpriv` must be there to do. The process's own user may lower limits and
+/// raise soft ones; root may not without CAP_SYS_RESOURCE.
+///
+/// # Panics
+/// When `prlimit` refuses.
+pub fn limit(pid: u32, limit: &str) {
+    let id = |name: &str| {
+        let ids = status(pid, name);
+        ids.split_whitespace().take(1).collect::<String>()
+    };
+    let user = [
+        "--reuid",
+        &id("Uid:"),
+        "--regid",
+        &id("Gid:"),
+        "--clear-groups",
+    ];
+    let set = Command::new("setpriv")
+        .args(user)
+        .args(["prlimit", "--pid", &pid.to_string(), limit])
+        .status()
+        .expect("setpriv starts");
+    assert!(set.success(), "prlimit {limit}: {set}");
+}
+
 /// A line of /proc/PID/status, such as `Uid:`. Empty when there is none.
 pub fn status(pid: u32, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

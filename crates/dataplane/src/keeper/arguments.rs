@@ -6,7 +6,7 @@ use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::BoardReader;
 use std::io;
 
-/// Exit status of a worker that can't start (its configuration is invalid); it is not started again.
+/// Exit status of a worker that can't start. If it is the first one of its pair, it is not started again.
 pub const EXIT_CANNOT_BEGIN: u8 = 78;
 
 /// Exit status of a worker that has handed over to another binary.

@@ -39,6 +39,10 @@ const START_WITHIN: Duration = Duration::from_secs(10);
 /// Pause between two attempts to start it.
 const START_AGAIN: Duration = Duration::from_millis(100);
 
+/// Number of workers in a row that died before the keeper gives up if the last one could not begin. The pauses between
+/// them add up to six seconds.
+const STREAK_MAX: u32 = 8;
+
 /// Runs the keeper. Returns when the worker has ended regularly.
 pub(crate) fn keep(
     mut args: KeeperArgs,
@@ -56,10 +60,11 @@ pub(crate) fn keep(
         reap_all();
         std::thread::sleep(delay);
     }
+    let has_former = header.epoll() != Fd::NONE;
     let start = || start_worker(&args, part, set_logs);
-    let started = match header.epoll() {
-        Fd::NONE => start(),
-        _ => start_patiently(start),
+    let started = match has_former {
+        false => start(),
+        true => start_patiently(start),
     };
     let born_ms = process::monotonic_ms();
     let child = match started {
@@ -83,8 +88,9 @@ pub(crate) fn keep(
         tracing::error!("main process died; keeper exits, its connections end");
         return ExitCode::from(EXIT_ORPHANED);
     }
+    let could_not_begin = ended == Ended::Exited(i32::from(EXIT_CANNOT_BEGIN));
     match ended {
-        Ended::Exited(code) if code == 0 || code == i32::from(EXIT_CANNOT_BEGIN) => {
+        Ended::Exited(code) if code == 0 || could_not_begin && !begins_again(has_former, args) => {
             // The child may have been reaped already.
             let _ = process::wait(Wait::For(child));
             ExitCode::from(code as u8)
@@ -106,7 +112,7 @@ pub(crate) fn keep(
                 lived_ms,
                 "worker died; starting the next one"
             );
-            let streak = if lived_ms >= SETTLED_MS {
+            let streak = if lived_ms >= SETTLED_MS && !could_not_begin {
                 1
             } else {
                 args.streak.saturating_add(1)
@@ -114,6 +120,13 @@ pub(crate) fn keep(
             execute_again(KeeperArgs { streak, ..args })
         }
     }
+}
+
+/// Whether another worker is started after one that could not begin. Connections wait for it if there was a worker
+/// before it (`has_former`), and what it lacked may be there a moment later: memory, for instance. The first worker of a
+/// pair reports what is wrong, and nobody waits.
+fn begins_again(has_former: bool, args: KeeperArgs) -> bool {
+    has_former && args.streak < STREAK_MAX
 }
 
 /// Prepares the process after each exec, before it touches anything of the worker.

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use dormouse_interop::content::{Meter, random};
 use dormouse_interop::crowd::Crowd;
 use dormouse_interop::namespace::{Cable, NEAR};
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::status;
+use dormouse_interop::process::limit;
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -67,7 +66,7 @@ fn descriptors_run_out() {
     let scene = Scene::new();
     let mut bystander = Peer::echoing(scene.address);
     for pid in scene.terminator.tree() {
-        lower_descriptors(pid);
+        limit(pid, "--nofile=70:70");
     }
     let mut crowd = crowd(60, scene.address);
     let places = crowd.wait_until_full();
@@ -80,27 +79,6 @@ fn descriptors_run_out() {
         .expect("an echo while descriptors are short");
     crowd.disperse();
     bystander.echo().expect("a later echo");
-}
-
-/// Lowers the descriptor limit of a process to 70. Its own user may do that; root may not without
-/// CAP_SYS_RESOURCE.
-fn lower_descriptors(pid: u32) {
-    let id = |name: &str| {
-        let ids = status(pid, name);
-        ids.split_whitespace().take(1).collect::<String>()
-    };
-    let lowered = Command::new("setpriv")
-        .args([
-            "--reuid",
-            &id("Uid:"),
-            "--regid",
-            &id("Gid:"),
-            "--clear-groups",
-        ])
-        .args(["prlimit", "--pid", &pid.to_string(), "--nofile=70:70"])
-        .status()
-        .expect("setpriv starts");
-    assert!(lowered.success(), "prlimit: {lowered}");
 }
 
 /// The scene at the near end of a cable; clients connect from the far end.

@@ -10,7 +10,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::{Load, Probe};
-use dormouse_interop::process::{signal, started, until_ended};
+use dormouse_interop::process::{limit, signal, started, until_ended};
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
 use dormouse_interop::slots::{self, Slots};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -370,6 +370,28 @@ fn a_starting_worker_closes_nothing_of_its_first_thread() {
     let deaths = scene.terminator.lines_with("worker died");
     let others = deaths.iter().filter(|line| !line.contains("SIGKILL"));
     assert_eq!(others.count(), 0, "{deaths:?}");
+}
+
+/// The next worker lacks memory when it begins. The one after it has more.
+#[test]
+fn a_worker_that_cannot_begin_is_followed_by_another() {
+    requires!(Can::BeDormouse, "prlimit", "setpriv");
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.workers = 1;
+        settings.option("pending_memory", "1GB");
+    });
+    let mut probe = scene.probe();
+    let worker = workers(&scene, 1)[0];
+    let keeper = scene.terminator.parent_of(worker).expect("its keeper");
+    // Enough for the process, but not for its pending bytes.
+    limit(keeper, "--as=400000000:");
+    kill_at_rest(worker);
+    scene
+        .terminator
+        .wait_for_line("worker start failed", PATIENCE);
+    limit(keeper, "--as=unlimited:");
+    probe.echo(100).expect("an echo");
 }
 
 /// Without its keeper a worker keeps serving, and main continues: also if no keeper is left.
