@@ -5,7 +5,9 @@ use super::http::{self, HEAD_BYTES_MAX, Parsed, Request, Response};
 use super::listener::Access;
 use crate::exchange::{Outgoing, receive};
 use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Attempt};
+use std::io;
 use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
@@ -25,7 +27,11 @@ pub(super) struct Client {
 enum ClientState {
     Reading(Zeroizing<Vec<u8>>),
     /// The order went to main with this id.
-    Waiting(u64),
+    Waiting {
+        order: u64,
+        /// The client has closed its direction, as `nc -N` does.
+        is_half_closed: bool,
+    },
     Writing(Outgoing),
     /// The response is sent. Closing waits for the client's FIN, because a reset could overtake the
     /// response.
@@ -53,24 +59,31 @@ impl Client {
         }
     }
 
-    /// Whether the poller must watch it for writing.
-    pub(super) fn is_writing(&self) -> bool {
-        matches!(self.state, ClientState::Writing(_))
+    /// What the poller must watch.
+    pub(super) fn interest(&self) -> Interest {
+        match self.state {
+            ClientState::Writing(_) => Interest::WRITE,
+            ClientState::Waiting { is_half_closed, .. } if is_half_closed => Interest::NONE,
+            _ => Interest::READ,
+        }
     }
 
     /// Whether it waits for main's answer to the order `id`.
     pub(super) fn waits_for(&self, id: u64) -> bool {
-        matches!(self.state, ClientState::Waiting(waits) if waits == id)
+        matches!(self.state, ClientState::Waiting { order, .. } if order == id)
     }
 
     /// Whether it waits for an answer of main.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.state, ClientState::Waiting(_))
+        matches!(self.state, ClientState::Waiting { .. })
     }
 
     /// Starts to wait for main's answer to the order `id`.
     pub(super) fn wait_for(&mut self, id: u64, now_ms: u64) {
-        self.state = ClientState::Waiting(id);
+        self.state = ClientState::Waiting {
+            order: id,
+            is_half_closed: false,
+        };
         self.deadline_ms = now_ms + ORDER_MS;
     }
 
@@ -88,13 +101,20 @@ impl Client {
                     Parsed::Refused(response) => self.respond(&response, now_ms),
                 }
             }
-            // The client may close early; further requests are not read.
-            ClientState::Waiting(_) | ClientState::Lingering => {
-                match socket::recv(self.fd, &mut [0; 512]) {
-                    Ok(Attempt::Done(0)) | Err(_) => ClientStep::Closed,
-                    Ok(_) => ClientStep::Pending,
+            // Further requests are not read.
+            ClientState::Waiting { is_half_closed, .. } => match discard(self.fd) {
+                // The first end may be that of one direction; another event is a hang-up.
+                Ok(true) if !*is_half_closed => {
+                    *is_half_closed = true;
+                    ClientStep::Pending
                 }
-            }
+                Ok(false) => ClientStep::Pending,
+                Ok(true) | Err(_) => ClientStep::Closed,
+            },
+            ClientState::Lingering => match discard(self.fd) {
+                Ok(false) => ClientStep::Pending,
+                Ok(true) | Err(_) => ClientStep::Closed,
+            },
             ClientState::Writing(_) => self.write(),
         }
     }
@@ -119,6 +139,11 @@ impl Client {
     }
 }
 
+/// Reads what nobody needs. Returns whether the peer has closed its direction.
+fn discard(fd: Fd) -> io::Result<bool> {
+    Ok(matches!(socket::recv(fd, &mut [0; 512])?, Attempt::Done(0)))
+}
+
 /// Length of the longest request.
 fn room(access: Access) -> usize {
     HEAD_BYTES_MAX + access.body_bytes_max()
@@ -131,6 +156,39 @@ mod tests {
     use std::net::Shutdown;
     use std::os::fd::IntoRawFd as _;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_client_that_has_closed_its_direction_gets_the_result_of_its_order() {
+        let (mut peer, ours) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        peer.write_all(b"POST /reload HTTP/1.0\r\n\r\n")
+            .expect("sent");
+        let mut client = Client::new(Fd(ours.into_raw_fd()), Access::Orders, 0);
+        assert!(matches!(client.step(0), ClientStep::Request(_)));
+        client.wait_for(7, 0);
+        peer.shutdown(Shutdown::Write).expect("closed");
+        assert!(matches!(client.step(0), ClientStep::Pending));
+        assert_eq!(client.interest(), Interest::NONE);
+        let _ = client.respond(&Response::words(200, "done"), 0);
+        assert!(matches!(client.step(0), ClientStep::Closed));
+        client.fd.close();
+        let mut said = String::new();
+        peer.read_to_string(&mut said).expect("a proper end");
+        assert!(said.ends_with("done\n"), "{said}");
+    }
+
+    #[test]
+    fn a_client_that_has_gone_waits_for_no_result() {
+        let (peer, ours) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        let mut client = Client::new(Fd(ours.into_raw_fd()), Access::Orders, 0);
+        client.wait_for(7, 0);
+        drop(peer);
+        assert!(matches!(client.step(0), ClientStep::Pending));
+        // The poller reports the hang-up.
+        assert!(matches!(client.step(0), ClientStep::Closed));
+        client.fd.close();
+    }
 
     #[test]
     fn a_client_that_has_closed_its_direction_gets_its_response() {

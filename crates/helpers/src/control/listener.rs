@@ -81,15 +81,11 @@ impl ControlListener {
         self.socket.close();
     }
 
-    /// Accepts the next client. `None`: no client waits, or accepting failed.
-    pub(super) fn accept(&self) -> Option<Fd> {
-        match socket::accept(self.socket, OnExec::Close) {
-            Ok(Attempt::Done(Accepted { fd, .. })) => Some(fd),
-            Ok(Attempt::WouldBlock) => None,
-            Err(error) => {
-                tracing::warn!(%error, "control accept failed");
-                None
-            }
+    /// Accepts the next client. `None`: no client waits.
+    pub(super) fn accept(&self) -> io::Result<Option<Fd>> {
+        match socket::accept(self.socket, OnExec::Close)? {
+            Attempt::Done(Accepted { fd, .. }) => Ok(Some(fd)),
+            Attempt::WouldBlock => Ok(None),
         }
     }
 }

@@ -48,6 +48,8 @@ use view::View;
 const CLIENTS_MAX: usize = 32;
 /// Interval at which control checks for remaining workers after main's death.
 const POLL_MS: u64 = 1_000;
+/// Pause in accepting after it has failed.
+const PAUSE_MS: u64 = 1_000;
 /// Time for the last clients after main has ended this process.
 const LAST_CLIENTS_MS: u64 = 500;
 /// Time for a new binary to report that it runs. One that is too old to report it is believed after this time.
@@ -73,6 +75,8 @@ struct Control {
     main: Fd,
     clients: Vec<Option<Client>>,
     last_order: u64,
+    /// When it accepts again after a failure.
+    accepts_at_ms: Option<u64>,
     view: View,
     /// When this process exits even if clients are left. `None`: main needs it.
     ends_at_ms: Option<u64>,
@@ -105,6 +109,7 @@ impl Control {
             main: Fd(arguments.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_order: first_order(arguments.restarts),
+            accepts_at_ms: None,
             view: View::new(counters, backends, traffic, arguments.restarts),
             ends_at_ms: None,
             replacement: None,
@@ -134,6 +139,7 @@ impl Control {
             }
             self.end_late_clients();
             self.end_late_replacement();
+            self.end_pause();
             if !self.view.main_alive() && !self.view.is_any_process_serving() {
                 tracing::info!("no workers left; control process exiting");
                 return Ok(());
@@ -149,7 +155,7 @@ impl Control {
         let deadlines = self.clients.iter().flatten().map(|c| c.deadline_ms);
         let poll_ms = (!self.view.main_alive()).then_some(now_ms + POLL_MS);
         let replaced_ms = self.replacement.as_ref().map(|new| new.late_at_ms);
-        let others = [poll_ms, self.ends_at_ms, replaced_ms];
+        let others = [poll_ms, self.ends_at_ms, replaced_ms, self.accepts_at_ms];
         let next = deadlines.chain(others.into_iter().flatten()).min();
         next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
     }
@@ -263,8 +269,16 @@ impl Control {
             let Some(index) = free.filter(|_| others < access.clients_max()) else {
                 return listener.stop_polling(&self.poller);
             };
-            let Some(fd) = listener.accept() else {
-                return;
+            let fd = match listener.accept() {
+                Ok(Some(fd)) => fd,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "control accept failed");
+                    // Out of descriptors or memory, probably: the listener stays ready meanwhile.
+                    listener.stop_polling(&self.poller);
+                    self.accepts_at_ms = Some(process::boottime_ms() + PAUSE_MS);
+                    return;
+                }
             };
             let mut client = Client::new(fd, access, process::boottime_ms());
             let watched = self.poller.add(fd, token(index), Interest::READ);
@@ -332,17 +346,24 @@ impl Control {
         let Some(Some(client)) = self.clients.get(index) else {
             return;
         };
-        let interest = if client.is_writing() {
-            Interest::WRITE
-        } else {
-            Interest::READ
-        };
-        if self
+        let watched = self
             .poller
-            .modify(client.fd, token(index), interest)
-            .is_err()
-        {
+            .modify(client.fd, token(index), client.interest());
+        if watched.is_err() {
             self.drop_client(index);
+        }
+    }
+
+    /// Accepts again if the pause after a failure is over.
+    fn end_pause(&mut self) {
+        let now_ms = process::boottime_ms();
+        if self
+            .accepts_at_ms
+            .take_if(|at_ms| *at_ms <= now_ms)
+            .is_some()
+            && self.replacement.is_none()
+        {
+            self.start_listening();
         }
     }
 
@@ -367,7 +388,7 @@ impl Control {
         if let Some(client) = self.clients.get_mut(index).and_then(Option::take) {
             client.fd.close();
         }
-        if self.replacement.is_none() {
+        if self.replacement.is_none() && self.accepts_at_ms.is_none() {
             self.start_listening();
         }
     }
