@@ -105,20 +105,20 @@ pub fn check_ocsp(
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| OcspProblem::Malformed)?;
     let issuer = issuer(&leaf, chain);
     let single = basic.about(&leaf, issuer.as_ref())?;
+    let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    if issuer.is_some_and(|issuer| !basic.is_signed_by(&issuer, now_s)) {
+        return Err(OcspProblem::BadSignature);
+    }
     match single.status {
         Tag::CONTEXT_0 => {}
         Tag::CONTEXT_1_CONSTRUCTED => return Err(OcspProblem::Revoked),
         _ => return Err(OcspProblem::Unknown),
     }
     let times = single.times();
-    let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     if single.from_s > now_s + SKEW_S || single.until_s <= now_s {
         return Err(OcspProblem::NotNow(times));
     }
-    match issuer {
-        Some(issuer) if !basic.is_signed_by(&issuer, now_s) => Err(OcspProblem::BadSignature),
-        _ => Ok(times),
-    }
+    Ok(times)
 }
 
 /// Returns the URL of the responder and a request about the first certificate of the chain (DER). `None` if the

@@ -60,8 +60,17 @@ pub enum ErrandReport {
         /// The id of the job.
         id: u64,
         /// The response, DER, and the Unix time until which it is valid.
-        response: Result<(Vec<u8>, u64), String>,
+        response: Result<(Vec<u8>, u64), NoResponse>,
     },
+}
+
+/// Why there is no OCSP response to staple, in words.
+#[derive(Serialize, Deserialize)]
+pub enum NoResponse {
+    /// The authority says that the certificate is revoked.
+    Revoked(String),
+    /// The query failed, or its response is not usable.
+    Failed(String),
 }
 
 /// An ACME server, and the account there.

@@ -17,7 +17,7 @@ mod ocsp;
 
 pub use messages::{
     Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, ErrandArguments,
-    ErrandReport, IssuedCertificate, Job, RenewalQuery, RenewalWindow,
+    ErrandReport, IssuedCertificate, Job, NoResponse, RenewalQuery, RenewalWindow,
 };
 
 use crate::helper::{self, Privileges};

@@ -1,7 +1,8 @@
 //! Queries an OCSP responder (RFC 6960 appendix A.1) and verifies its response.
 
 use super::http::{self, Request, Response};
-use dormouse_engine::{check_ocsp, ocsp_question};
+use super::messages::NoResponse;
+use dormouse_engine::{OcspProblem, check_ocsp, ocsp_question};
 use dormouse_handover::unix_time;
 use std::collections::HashSet;
 use std::io;
@@ -18,17 +19,25 @@ pub(super) struct Responders {
 
 impl Responders {
     /// Returns the response (DER) and the end of its validity; or the reason why there is no usable response.
-    pub(super) fn ask(&mut self, chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
+    pub(super) fn ask(&mut self, chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), NoResponse> {
         let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
-        let (url, question) =
-            ocsp_question(&chain).ok_or("the certificate names no OCSP responder")?;
-        let response = self.query(&url, || send(&url, &question))?;
+        let failed = |why: String| NoResponse::Failed(why);
+        let (url, question) = ocsp_question(&chain)
+            .ok_or_else(|| failed("the certificate names no OCSP responder".to_owned()))?;
+        let response = self.query(&url, || send(&url, &question)).map_err(failed)?;
         if response.status != 200 {
-            return Err(format!("{url}: HTTP status {}", response.status));
+            return Err(failed(format!("{url}: HTTP status {}", response.status)));
         }
-        let times = check_ocsp(&response.body, &chain, unix_time())
-            .map_err(|problem| format!("{url}: the response {problem}"))?;
-        Ok((response.body, times.until_s))
+        match check_ocsp(&response.body, &chain, unix_time()) {
+            Ok(times) => Ok((response.body, times.until_s)),
+            Err(problem) => {
+                let why = format!("{url}: the response {problem}");
+                Err(match problem {
+                    OcspProblem::Revoked => NoResponse::Revoked(why),
+                    _ => NoResponse::Failed(why),
+                })
+            }
+        }
     }
 
     /// Calls `send`, unless the responder has been silent before.

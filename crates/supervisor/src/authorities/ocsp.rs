@@ -5,7 +5,7 @@ use crate::material::Certificates;
 use dormouse_engine::{ocsp_question, pem_chain};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
-use dormouse_helpers::errand::Job;
+use dormouse_helpers::errand::{Job, NoResponse};
 use dormouse_reactor::socket::MESSAGE_MAX;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -65,12 +65,12 @@ impl OcspSchedule {
         due.for_each(|chain| chain.failed(now_ms));
     }
 
-    /// Staples a response to its certificates, and schedules the next query. Returns `true` if the
-    /// response is new.
+    /// Staples a response to its certificates, and schedules the next query. If they are revoked, the response that
+    /// said otherwise is no longer stapled. Returns `true` if a certificate's response has changed.
     pub(super) fn take(
         &mut self,
         id: u64,
-        response: Result<(Vec<u8>, u64), String>,
+        response: Result<(Vec<u8>, u64), NoResponse>,
         certificates: &mut Certificates,
         now_ms: u64,
     ) -> bool {
@@ -94,11 +94,25 @@ impl OcspSchedule {
                 }
                 is_new
             }
-            Err(why) => {
+            Err(NoResponse::Failed(why)) => {
                 chain.failed(now_ms);
                 let name = pems.next().map_or("", |pem| pem.name.as_str());
                 tracing::warn!(certificate = name, error = why, "OCSP query failed");
                 false
+            }
+            Err(NoResponse::Revoked(why)) => {
+                chain.failed(now_ms);
+                let mut had_one = false;
+                for pem in pems {
+                    tracing::error!(
+                        certificate = pem.name,
+                        error = why,
+                        "certificate revoked; no OCSP response stapled"
+                    );
+                    had_one |= !pem.ocsp.is_empty();
+                    pem.ocsp.clear();
+                }
+                had_one
             }
         }
     }
@@ -144,6 +158,35 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revoked_certificate_loses_its_response() {
+        let pem = Pem {
+            name: "site.pem".to_owned(),
+            key_name: "site.key".to_owned(),
+            chain: "a chain".to_owned(),
+            ocsp: Vec::new(),
+            ocsp_from_file: false,
+            is_pushed: false,
+            key: String::new(),
+        };
+        let mut certificates = vec![vec![pem]];
+        let mut schedule = OcspSchedule::default();
+        schedule.follow(&certificates);
+        let id = schedule.hasher.hash_one("a chain");
+        let mut take = |response| {
+            let has_changed = schedule.take(id, response, &mut certificates, 0);
+            (has_changed, certificates[0][0].ocsp.clone())
+        };
+        let good = (b"good".to_vec(), u64::MAX / 2_000);
+        assert_eq!(take(Ok(good)), (true, b"good".to_vec()));
+        let failed = NoResponse::Failed("no answer".to_owned());
+        assert_eq!(take(Err(failed)), (false, b"good".to_vec()));
+        for has_changed in [true, false] {
+            let revoked = NoResponse::Revoked("revoked".to_owned());
+            assert_eq!(take(Err(revoked)), (has_changed, Vec::new()));
+        }
+    }
 
     #[test]
     fn only_a_chain_that_fits_into_a_message_is_queried() {
