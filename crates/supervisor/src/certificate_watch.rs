@@ -59,6 +59,11 @@ impl CertificateWatch {
         }
     }
 
+    /// Has the next poll read the files again: what was read could not be applied.
+    pub(crate) fn try_again(&mut self) {
+        self.read = Fingerprints::default();
+    }
+
     /// Time of the next poll.
     pub(crate) fn next_poll_ms(&self, config: &Config) -> Option<u64> {
         let has_files = |route: &Route| {
@@ -224,6 +229,18 @@ mod tests {
             changed.material.certificates[0][0].chain,
             edition.material.certificates[0][0].chain
         );
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_applied_is_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_pair(folder.path(), "a.example");
+        let (edition, mut watch) = load(folder.path());
+        write_pair(folder.path(), "a.example");
+        settled(&mut watch, &edition).expect("a change");
+        assert!(settled(&mut watch, &edition).is_none(), "read once");
+        watch.try_again();
+        settled(&mut watch, &edition).expect("the same change");
     }
 
     /// Some programs remove a key before they write the next one.

@@ -23,7 +23,8 @@ impl Supervisor {
                 "certificates reloaded"
             ),
             Err(error) => {
-                tracing::error!(error, "certificate reload failed; keeping the current ones")
+                tracing::error!(error, "certificate reload failed; keeping the current ones");
+                self.certificate_watch.try_again();
             }
         }
         process::return_heap();
