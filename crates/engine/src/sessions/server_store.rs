@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::server::StoresServerSessions;
+use zeroize::Zeroizing;
 
 use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
@@ -46,6 +47,7 @@ impl SealedStore {
 
 impl StoresServerSessions for SealedStore {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let value = Zeroizing::new(value);
         if self.beside_tickets && in_scope(|scope| scope.knows_tickets) == Some(true) {
             return false;
         }

@@ -283,17 +283,21 @@ impl Ticketer {
 
     /// Returns the session in a ticket, if the current connection may resume it.
     pub(crate) fn open(&self, ticket: &[u8], now: UnixTime) -> Result<Vec<u8>, ResumptionRefused> {
-        let (begun_at_s, bytes) = self.unseal(ticket, now.as_secs())?;
+        let (begun_at_s, mut bytes) = self.unseal(ticket, now.as_secs())?;
         let session = Session::read(&bytes).ok_or(ResumptionRefused::Damaged)?;
         self.check_age(&session, begun_at_s, now.as_secs())?;
         resumption::judge(&session, self.client_auth.as_deref(), now)?;
         // If rustls makes a full handshake all the same, the new session counts as older than it is.
         in_scope(|scope| scope.resumption.begun_at_s = Some(begun_at_s));
-        Ok(bytes)
+        Ok(std::mem::take(&mut bytes))
     }
 
-    /// Returns the time of the full handshake, and the session.
-    fn unseal(&self, ticket: &[u8], now_s: u64) -> Result<(u64, Vec<u8>), ResumptionRefused> {
+    /// Returns the time of the full handshake, and the session, which is wiped if it is refused.
+    fn unseal(
+        &self,
+        ticket: &[u8],
+        now_s: u64,
+    ) -> Result<(u64, Zeroizing<Vec<u8>>), ResumptionRefused> {
         let damaged = ResumptionRefused::Damaged;
         let (name, rest) = ticket.split_first_chunk::<NAME_LEN>().ok_or(damaged)?;
         let ring = self.ring();
@@ -316,7 +320,8 @@ impl Ticketer {
         if *names != ours {
             return Err(ResumptionRefused::OtherServerName);
         }
-        Ok((u64::from_be_bytes(*begun_at_s), session.to_vec()))
+        let session = Zeroizing::new(session.to_vec());
+        Ok((u64::from_be_bytes(*begun_at_s), session))
     }
 
     fn check_age(
@@ -416,7 +421,7 @@ mod tests {
         let ticket = seal(&ticketer(&keys), NOW_S);
         assert_eq!(
             ticketer(&copy).unseal(&ticket, NOW_S + 1).unwrap(),
-            (NOW_S, b"session".to_vec())
+            (NOW_S, Zeroizing::new(b"session".to_vec()))
         );
     }
 
