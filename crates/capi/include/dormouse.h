@@ -5,7 +5,7 @@
  * Ownership. The caller owns every buffer and every dormouse_connection; the library reads and writes
  * them during the call and keeps no pointer. Settings, identities, servers, clients and handshakes
  * are handles: numbers. A freed handle is refused with DORMOUSE_NO_SUCH_HANDLE, and never
- * means another object. Freeing one twice does nothing.
+ * means another object; nor does a handle of another kind. Freeing one twice does nothing.
  *
  * At rest. After dormouse_handshake_finish() and dormouse_handshake_free(), a connection is its 128
  * bytes only: no heap, no handle. There is nothing to free; wipe it when it ends.
@@ -18,8 +18,10 @@
  *
  * Threads. Servers, clients and identities may be used by any number of threads. A connection and a
  * handshake belong to one thread at a time; a second thread that uses a handle finds it
- * DORMOUSE_BUSY. There is no thread-local state. After fork(), one of the two processes must not use
- * the connections; handles must not be used in the child if the parent had other threads.
+ * DORMOUSE_BUSY. Between calls there is no thread-local state. During dormouse_handshake_step() there
+ * is: a callback must return before its thread runs another fiber or coroutine. After fork(), one of
+ * the two processes must not use the connections; handles must not be used in the child if the parent
+ * had other threads.
  *
  * Errors. A panic in the library ends the connection or handshake in which it happens
  * (DORMOUSE_PANIC), wipes its secrets, and affects neither the caller nor other connections. If
@@ -54,7 +56,8 @@ typedef enum dormouse_status {
   DORMOUSE_BAD_ARGUMENT = 1,
   // Two buffers of one call overlap.
   DORMOUSE_OVERLAP = 2,
-  // The output has too little room; the result says how much is required.
+  // The output has too little room; the result says how much is required (dormouse_receive():
+  // DORMOUSE_ANSWER_MAX).
   DORMOUSE_TOO_SMALL = 3,
   // No such object: the handle is zero, was freed, or belongs to another kind.
   DORMOUSE_NO_SUCH_HANDLE = 4,
@@ -251,8 +254,8 @@ typedef struct dormouse_description {
   uint8_t is_peer_closed;
 } dormouse_description;
 
-// A handshake in flight. Only one thread may use it at a time. It takes some kilobytes, and at most 64 KiB of
-// input. Free it with dormouse_handshake_free() when its connection is at rest, or after a failure.
+// A handshake in flight. Only one thread may use it at a time. It takes some kilobytes, and the input that it
+// keeps. Free it with dormouse_handshake_free() when its connection is at rest, or after a failure.
 typedef struct dormouse_handshake {
   // An opaque handle; 0: none.
   uint64_t id;
@@ -295,7 +298,7 @@ typedef struct dormouse_text {
 
 // The request of a client.
 typedef struct dormouse_hello {
-  // DORMOUSE_OK, or DORMOUSE_HANDSHAKING until it has arrived.
+  // DORMOUSE_OK; DORMOUSE_HANDSHAKING until it has arrived, and after dormouse_handshake_decide().
   enum dormouse_status status;
   // The server name (SNI), in lower case; empty: none.
   struct dormouse_text server_name;
@@ -364,7 +367,7 @@ typedef struct dormouse_made_identity {
 // which fails the handshake. ECDSA signatures are DER.
 //
 // Callbacks run on the thread of the handshake, several at once if several threads run handshakes. They must
-// return: no longjmp, no exception. Calls on the handshake that waits for the callback return DORMOUSE_BUSY.
+// return, on the same stack: no longjmp, no exception, no switch to another fiber or coroutine. Calls on the handshake that waits for the callback return DORMOUSE_BUSY.
 typedef size_t (*dormouse_sign_callback)(void *context,
                                          uint16_t scheme,
                                          const uint8_t *message,
@@ -516,8 +519,9 @@ struct dormouse_sealed dormouse_close(struct dormouse_connection *connection,
                                       uint8_t *output,
                                       size_t output_room);
 
-// Aborts the connection in both directions: seals a fatal alert with this number (RFC 8446 section 6), which
-// needs at most DORMOUSE_SMALL_MAX bytes of room.
+// Aborts the connection in both directions: seals a fatal alert with this number (RFC 8446 section 6.2), which
+// needs at most DORMOUSE_SMALL_MAX bytes of room. The numbers 0 (close_notify) and 90 (user_canceled) are no
+// errors: DORMOUSE_BAD_ARGUMENT.
 //
 // # Safety
 // See dormouse_close().
@@ -612,8 +616,8 @@ enum dormouse_status dormouse_handshake_export(struct dormouse_handshake handsha
                                                size_t output_len);
 
 // Ends a completed handshake and writes its connection into `connection`, where it is at rest. Bytes received
-// after the handshake, still sealed, are copied to `leftover`: pass them to dormouse_receive() first. 64 KiB
-// of room are enough for them, and so is the size of the last input.
+// after the handshake, still sealed, are copied to `leftover`: pass them to dormouse_receive() first. The
+// size of the last input is enough room for them.
 //
 // All output must have been taken (DORMOUSE_OUTPUT_WAITING). Afterwards the handshake still returns its
 // results and receives tickets; free it when you need neither.
@@ -714,7 +718,8 @@ struct dormouse_result dormouse_server_ask_certificates(struct dormouse_server_s
                                                         size_t roots_len);
 
 // Sets a callback that checks client certificates, after the check against the roots, and again whenever a
-// session is resumed.
+// session is resumed. Without dormouse_server_ask_certificates() there is nothing to check, and
+// dormouse_server_new() fails.
 //
 // # Safety
 // `judge` follows its contract, on any thread, while the server or one of its handshakes exists.
@@ -723,7 +728,7 @@ struct dormouse_result dormouse_server_set_judge(struct dormouse_server_settings
                                                  void *context);
 
 // Sets the number of tickets after a TLS 1.3 handshake, 0 to 16 (2 by default); 0 disables resumption, also in
-// TLS 1.2.
+// TLS 1.2, and forgets the ticket keys. Ticket keys that are set afterwards enable it again.
 struct dormouse_result dormouse_server_set_tickets(struct dormouse_server_settings settings,
                                                    size_t count);
 

@@ -16,10 +16,11 @@ use crate::registry::{Registry, free, make};
 use crate::server::{SERVERS, dormouse_server};
 use crate::status::*;
 
-pub(crate) static HANDSHAKES: Registry<Handshake> = Registry::new();
+/// Boxed: in and out of the registry moves a pointer, and leaves no copy of a secret behind.
+pub(crate) static HANDSHAKES: Registry<Box<Handshake>> = Registry::new();
 
-/// A handshake in flight. Only one thread may use it at a time. It takes some kilobytes, and at most 64 KiB of
-/// input. Free it with dormouse_handshake_free() when its connection is at rest, or after a failure.
+/// A handshake in flight. Only one thread may use it at a time. It takes some kilobytes, and the input that it
+/// keeps. Free it with dormouse_handshake_free() when its connection is at rest, or after a failure.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_handshake {
@@ -129,7 +130,7 @@ impl Handshake {
 }
 
 fn made(session: impl FnOnce() -> Result<Session, Refusal>) -> dormouse_made_handshake {
-    let (result, id) = make(&HANDSHAKES, || session().map(Handshake::new));
+    let (result, id) = make(&HANDSHAKES, || Ok(Box::new(Handshake::new(session()?))));
     dormouse_made_handshake {
         result,
         handshake: dormouse_handshake { id },
@@ -212,7 +213,7 @@ pub(crate) fn with<R>(
     handshake: dormouse_handshake,
     work: impl FnOnce(&mut Handshake) -> Result<R, dormouse_status>,
 ) -> Result<R, dormouse_status> {
-    guard(|| HANDSHAKES.with(handshake.id, work)).and_then(|done| done?)
+    guard(|| HANDSHAKES.with(handshake.id, |handshake| work(handshake))).and_then(|done| done?)
 }
 
 /// Text of `len` bytes with a terminating zero.
@@ -240,7 +241,7 @@ impl dormouse_text {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct dormouse_hello {
-    /// DORMOUSE_OK, or DORMOUSE_HANDSHAKING until it has arrived.
+    /// DORMOUSE_OK; DORMOUSE_HANDSHAKING until it has arrived, and after dormouse_handshake_decide().
     pub status: dormouse_status,
     /// The server name (SNI), in lower case; empty: none.
     pub server_name: dormouse_text,
@@ -470,8 +471,8 @@ pub struct dormouse_finished {
 }
 
 /// Ends a completed handshake and writes its connection into `connection`, where it is at rest. Bytes received
-/// after the handshake, still sealed, are copied to `leftover`: pass them to dormouse_receive() first. 64 KiB
-/// of room are enough for them, and so is the size of the last input.
+/// after the handshake, still sealed, are copied to `leftover`: pass them to dormouse_receive() first. The
+/// size of the last input is enough room for them.
 ///
 /// All output must have been taken (DORMOUSE_OUTPUT_WAITING). Afterwards the handshake still returns its
 /// results and receives tickets; free it when you need neither.

@@ -1,14 +1,18 @@
 //! Objects behind handles.
 //!
 //! C gets numbers, never pointers: a handle that was freed, or belongs to another kind, is simply not found.
-//! Numbers are never reused. While a call uses an object, it is out of the registry, so that another thread, or
+//! Numbers are never reused, also not by objects of another kind. While a call uses an object, it is out of the registry, so that another thread, or
 //! a callback of its own, finds it busy.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::boundary::guard;
 use crate::status::*;
+
+/// The number that was given last, to an object of any kind.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// All objects of one kind.
 pub(crate) struct Registry<T> {
@@ -18,7 +22,6 @@ pub(crate) struct Registry<T> {
 struct Objects<T> {
     /// `None` while a call uses the object.
     all: HashMap<u64, Option<T>>,
-    last: u64,
 }
 
 impl<T> Registry<T> {
@@ -27,7 +30,6 @@ impl<T> Registry<T> {
             objects: LazyLock::new(|| {
                 Mutex::new(Objects {
                     all: HashMap::new(),
-                    last: 0,
                 })
             }),
         }
@@ -36,8 +38,7 @@ impl<T> Registry<T> {
     /// Inserts an object and returns its handle, which is not zero.
     pub(crate) fn insert(&self, object: T) -> u64 {
         let mut objects = self.lock();
-        objects.last += 1;
-        let handle = objects.last;
+        let handle = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         objects.all.insert(handle, Some(object));
         handle
     }
@@ -50,9 +51,9 @@ impl<T> Registry<T> {
             Some(None) => Err(DORMOUSE_BUSY),
             Some(Some(_)) => {
                 let removed = objects.all.remove(&handle).flatten();
-                if objects.all.is_empty() {
-                    // Frees the memory after a burst of handshakes.
-                    objects.all = HashMap::new();
+                // Frees the memory after a burst of handshakes, also if some of them stay.
+                if objects.all.len() <= objects.all.capacity() / 8 {
+                    objects.all.shrink_to_fit();
                 }
                 removed.ok_or(DORMOUSE_NO_SUCH_HANDLE)
             }
@@ -145,6 +146,26 @@ mod tests {
         assert_eq!(registry.remove(one), Err(DORMOUSE_NO_SUCH_HANDLE));
         assert_ne!(registry.insert("two"), one);
         assert_eq!(registry.get(one), Err(DORMOUSE_NO_SUCH_HANDLE));
+    }
+
+    #[test]
+    fn a_handle_of_another_kind_is_not_found() {
+        let (words, numbers) = (Registry::new(), Registry::new());
+        let word = words.insert("one");
+        let number = numbers.insert(1);
+        assert_eq!(words.get(number), Err(DORMOUSE_NO_SUCH_HANDLE));
+        assert_eq!(numbers.get(word), Err(DORMOUSE_NO_SUCH_HANDLE));
+    }
+
+    #[test]
+    fn memory_of_a_burst_is_freed_although_one_object_stays() {
+        let registry = Registry::new();
+        let handles: Vec<u64> = (0..10_000).map(|n| registry.insert(n)).collect();
+        for handle in handles.iter().skip(1) {
+            registry.remove(*handle).unwrap();
+        }
+        assert!(registry.lock().all.capacity() < 100);
+        assert_eq!(registry.get(handles[0]), Ok(0));
     }
 
     #[test]

@@ -168,7 +168,8 @@ pub unsafe extern "C" fn dormouse_server_ask_certificates(
 }
 
 /// Sets a callback that checks client certificates, after the check against the roots, and again whenever a
-/// session is resumed.
+/// session is resumed. Without dormouse_server_ask_certificates() there is nothing to check, and
+/// dormouse_server_new() fails.
 ///
 /// # Safety
 /// `judge` follows its contract, on any thread, while the server or one of its handshakes exists.
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn dormouse_server_set_judge(
 }
 
 /// Sets the number of tickets after a TLS 1.3 handshake, 0 to 16 (2 by default); 0 disables resumption, also in
-/// TLS 1.2.
+/// TLS 1.2, and forgets the ticket keys. Ticket keys that are set afterwards enable it again.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_set_tickets(
     settings: dormouse_server_settings,
@@ -262,6 +263,11 @@ pub unsafe extern "C" fn dormouse_server_set_secret_log(
 pub extern "C" fn dormouse_server_new(settings: dormouse_server_settings) -> dormouse_made_server {
     let (result, id) = make(&SERVERS, || {
         let settings = SETTINGS.remove(settings.id)?;
+        if settings.judge.is_some() && settings.client_certificates.is_none() {
+            // No client would be asked for a certificate, and all would be accepted.
+            let why = "a judge of client certificates needs dormouse_server_ask_certificates()";
+            return Err(Refusal::settings(why));
+        }
         ServerContext::new(settings).map_err(Refusal::settings)
     });
     dormouse_made_server {

@@ -14,7 +14,8 @@ pub enum dormouse_status {
     DORMOUSE_BAD_ARGUMENT = 1,
     /// Two buffers of one call overlap.
     DORMOUSE_OVERLAP = 2,
-    /// The output has too little room; the result says how much is required.
+    /// The output has too little room; the result says how much is required (dormouse_receive():
+    /// DORMOUSE_ANSWER_MAX).
     DORMOUSE_TOO_SMALL = 3,
     /// No such object: the handle is zero, was freed, or belongs to another kind.
     DORMOUSE_NO_SUCH_HANDLE = 4,

@@ -2,7 +2,7 @@
 
 use crate::boundary::dormouse_connection;
 use crate::connection::{dormouse_received, receive};
-use crate::handshake::{HANDSHAKES, dormouse_handshake, with};
+use crate::handshake::{dormouse_handshake, with};
 
 /// Like dormouse_receive(), for a client that uses the server's session tickets: `handshake` receives them. It
 /// must be the finished, unfreed handshake of this connection. Use this function until
@@ -20,13 +20,13 @@ pub unsafe extern "C" fn dormouse_receive_tickets(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_received {
-    let received = HANDSHAKES.with(handshake.id, |handshake| {
+    let received = with(handshake, |handshake| {
         let tickets = handshake.tickets.as_mut();
         // SAFETY: guaranteed by the caller.
         let received =
             unsafe { receive(connection, buffer, buffer_len, output, output_room, tickets) };
         handshake.drop_satisfied_tickets();
-        received
+        Ok(received)
     });
     received.unwrap_or_else(dormouse_received::none)
 }

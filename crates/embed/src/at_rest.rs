@@ -9,8 +9,8 @@
 use dormouse_engine::stream::{End, Incoming, open_record};
 use dormouse_engine::{TicketWatch, UnixTime};
 use dormouse_record::{
-    Alert, AlertDescription, CONTENT_MAX, OpenKey, SMALL_RECORD_MAX, SealError, SealKey, State,
-    record_room, seal_alert, seal_in_place, seal_key_update,
+    Alert, AlertDescription, CONTENT_MAX, OpenKey, Reason, Refusal, SMALL_RECORD_MAX, SealError,
+    SealKey, State, record_room, seal_alert, seal_in_place, seal_key_update,
 };
 
 /// Output room for [`receive`]: a KeyUpdate and an alert.
@@ -68,6 +68,11 @@ pub(crate) fn receive_with(
     while received.end.is_none() {
         if state.peer_closed() {
             received.end = Some(End::Closed);
+            break;
+        }
+        // A failure lasts. Without bytes, or after the peer's alert, there would be no end to find.
+        if state.failed() {
+            received.end = Some(End::Refused(Refusal::new(Reason::AlreadyFailed)));
             break;
         }
         let at = received.consumed;

@@ -49,7 +49,10 @@ static void wrong_buffers(void)
     CHECK(dormouse_receive(&client, room, 600, room + 500, 128).status == DORMOUSE_OVERLAP);
     CHECK(dormouse_receive(&client, room, 5, room + 5, DORMOUSE_ANSWER_MAX - 100).status ==
           DORMOUSE_TOO_SMALL);
+    /* Unknown; close_notify and user_canceled, which are no errors. */
     CHECK(dormouse_abort(&client, 255, room, 100).status == DORMOUSE_BAD_ARGUMENT);
+    CHECK(dormouse_abort(&client, 0, room, 100).status == DORMOUSE_BAD_ARGUMENT);
+    CHECK(dormouse_abort(&client, 90, room, 100).status == DORMOUSE_BAD_ARGUMENT);
     dormouse_sealed sealed = dormouse_close(&client, room, DORMOUSE_SMALL_MAX - 1);
     CHECK(sealed.status == DORMOUSE_TOO_SMALL && sealed.output_len == DORMOUSE_SMALL_MAX);
     for (size_t len = 1; len < 40000; len = len * 3 + 1) {
@@ -91,10 +94,33 @@ static void wrong_handles(dormouse_server context, dormouse_client of_client)
     CHECK(dormouse_handshake_free(handshake) == DORMOUSE_OK);
     CHECK(dormouse_handshake_free(handshake) == DORMOUSE_NO_SUCH_HANDLE);
     CHECK(dormouse_handshake_step(handshake, NULL, 0, room, 10).status == DORMOUSE_NO_SUCH_HANDLE);
-    dormouse_made_handshake made = dormouse_connect(of_client, (const uint8_t *)"no name!", 8);
+    dormouse_client other_kind = {context.id};
+    dormouse_made_handshake made = dormouse_connect(other_kind, (const uint8_t *)"localhost", 9);
+    CHECK(made.result.status == DORMOUSE_NO_SUCH_HANDLE);
+    made = dormouse_connect(of_client, (const uint8_t *)"no name!", 8);
     CHECK(made.result.status == DORMOUSE_BAD_SETTINGS && made.handshake.id == 0);
     made = dormouse_connect(of_client, (const uint8_t *)"\xff", 1);
     CHECK(made.result.status == DORMOUSE_BAD_ARGUMENT);
+}
+
+static int judge(void *context, const dormouse_shown *shown)
+{
+    (void)context, (void)shown;
+    return 0;
+}
+
+/* Nobody would be asked for the certificates to judge. */
+static void a_judge_without_certificates(void)
+{
+    dormouse_identity identity =
+        dormouse_identity_self_signed((const uint8_t *)"a.test", 6).identity;
+    dormouse_server_settings settings = dormouse_server_settings_new();
+    CHECK(dormouse_server_add_identity(settings, identity).status == DORMOUSE_OK);
+    CHECK(dormouse_server_set_judge(settings, judge, NULL).status == DORMOUSE_OK);
+    dormouse_made_server made = dormouse_server_new(settings);
+    CHECK(made.result.status == DORMOUSE_BAD_SETTINGS);
+    CHECK(strstr(made.result.message, "dormouse_server_ask_certificates"));
+    CHECK(dormouse_identity_free(identity) == DORMOUSE_OK);
 }
 
 static void wrong_settings(void)
@@ -135,6 +161,11 @@ static void after_the_end(void)
     sealed = dormouse_abort(&server, 80, wire, sizeof wire);
     got = dormouse_receive(&client, wire, sealed.output_len, room, sizeof room);
     CHECK(got.end == DORMOUSE_END_ALERT && got.alert == 80);
+    /* The end lasts, with bytes and without. */
+    for (size_t len = 0; len < 20; len += 9) {
+        got = dormouse_receive(&client, wire, len, room, sizeof room);
+        CHECK(got.end == DORMOUSE_END_REFUSED && got.output_len == 0 && got.consumed == len);
+    }
     CHECK(dormouse_seal(&server, room, 1, wire, 1000).status == DORMOUSE_CLOSED);
 }
 
@@ -148,6 +179,7 @@ int main(void)
         wrong_buffers();
         wrong_handles(context, of_client);
         wrong_settings();
+        a_judge_without_certificates();
         dormouse_sealed update = dormouse_update_keys(&client, wire, sizeof wire);
         CHECK(update.status == (version == 0x0304 ? DORMOUSE_OK : DORMOUSE_NOT_TLS13));
         dormouse_received got = dormouse_receive(&server, wire, update.output_len, room, 1000);
