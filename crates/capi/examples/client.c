@@ -95,9 +95,11 @@ static void converse(dormouse_client client, const char *name, const char *words
                                            sizeof output);
     if (sealed.status != DORMOUSE_OK)
         die("seal", dormouse_status_text(sealed.status));
-    sealed.output_len += dormouse_close(&connection, output + sealed.output_len, DORMOUSE_SMALL_MAX)
-                             .output_len;
-    send_all(sealed.output_len);
+    size_t sealed_len = sealed.output_len;
+    sealed = dormouse_close(&connection, output + sealed_len, sizeof output - sealed_len);
+    if (sealed.status != DORMOUSE_OK)
+        die("close", dormouse_status_text(sealed.status));
+    send_all(sealed_len + sealed.output_len);
     for (;;) {
         dormouse_received got = dormouse_receive_tickets(&connection, made.handshake, received, len,
                                                          output, DORMOUSE_ANSWER_MAX);

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{HandshakeLimits, Identity, ServerContext, ServerSettings, UnixTime};
@@ -23,7 +24,12 @@ pub(crate) fn serve(listener: &TcpListener) -> Result<(), Box<dyn Error>> {
     let identity = Identity::self_signed("localhost")?;
     let context = ServerContext::new(ServerSettings::new(vec![identity]))?;
     for socket in listener.incoming() {
-        let (mut socket, context) = (socket?, context.clone());
+        let Ok(mut socket) = socket else {
+            // That client has gone, or descriptors are short for a moment.
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let context = context.clone();
         thread::spawn(move || match echo(&mut socket, &context) {
             Ok(()) => println!("the client closed"),
             Err(error) => println!("{error}"),
@@ -42,7 +48,8 @@ fn echo(socket: &mut TcpStream, context: &ServerContext) -> Result<(), Box<dyn E
             return Err(connection.handle_eof(&state).into());
         }
         let (plaintext, end) = open(&mut connection, &mut state, &mut buffer[..count]);
-        if !plaintext.is_empty() {
+        // After an alert nothing more is sealed.
+        if !plaintext.is_empty() && !state.closed() {
             connection.send(&mut state, &plaintext)?;
         }
         if let Some(End::Closed) = end {

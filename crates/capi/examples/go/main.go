@@ -56,8 +56,17 @@ func Accept(server C.dormouse_server, inner net.Conn) (*Conn, error) {
 			return nil, err
 		}
 		step := C.dormouse_handshake_step(made.handshake, pointer(input), C.size_t(count), pointer(output), C.size_t(len(output)))
-		if _, err := inner.Write(output[:step.output_len]); err != nil {
-			return nil, err
+		for {
+			if step.status != C.DORMOUSE_OK {
+				return nil, errors.New(C.GoString(C.dormouse_status_text(C.uint32_t(step.status))))
+			}
+			if _, err := inner.Write(output[:step.output_len]); err != nil {
+				return nil, err
+			}
+			if step.output_left == 0 {
+				break
+			}
+			step = C.dormouse_handshake_step(made.handshake, nil, 0, pointer(output), C.size_t(len(output)))
 		}
 		switch step.progress {
 		case C.DORMOUSE_NOT_ESTABLISHED:
