@@ -18,7 +18,7 @@ use crate::session::{Flight, Session};
 /// Length of a session at rest.
 pub const STATE_LEN: usize = size_of::<State>();
 
-/// Maximum length of an export: a record and unsent output.
+/// Maximum length of an export.
 pub const EXPORT_MAX: usize = 1 << 30;
 
 const LENGTHS: usize = 8;
@@ -30,6 +30,10 @@ impl Session {
     /// Import the bytes exactly once. If two sessions continue from them, both use the same key with the same
     /// sequence numbers, which reveals plaintext to an attacker. So a session can be exported only once.
     /// Tickets that have not arrived yet are ignored.
+    ///
+    /// # Errors
+    /// The session cannot be exported. With more than [`EXPORT_MAX`] bytes in flight it is [`SessionError::Unsent`], and
+    /// the session continues here.
     pub fn export(&mut self) -> Result<Zeroizing<Vec<u8>>, SessionError> {
         if self.is_handshaking() {
             return Err(SessionError::Handshaking);
@@ -37,6 +41,7 @@ impl Session {
         if self.state.is_empty() && !matches!(self.flight.as_deref(), Some(Flight::Poisoned)) {
             return Err(SessionError::Exported);
         }
+        let room = export_len(self.unopened().len(), self.output().len())?;
         self.ignore_tickets();
         let (mut received, mut unsent) = (Zeroizing::new(Vec::new()), Vec::new());
         match self.flight.as_deref_mut() {
@@ -47,10 +52,6 @@ impl Session {
                 *received = connection.take_unopened();
             }
             Some(Flight::Hello { .. }) | None => {}
-        }
-        let mut room = STATE_LEN;
-        if !received.is_empty() || !unsent.is_empty() {
-            room += LENGTHS + received.len() + unsent.len();
         }
         let mut bytes = Zeroizing::new(Vec::with_capacity(room));
         bytes.extend_from_slice(self.state.as_bytes());
@@ -92,5 +93,33 @@ impl Session {
         let connection = Connection::in_flight(received.to_vec(), unsent.to_vec());
         session.flight = Some(Box::new(Flight::Connection(connection)));
         Ok(session)
+    }
+}
+
+/// Length of an export with these bytes in flight, if it can be imported.
+fn export_len(received: usize, unsent: usize) -> Result<usize, SessionError> {
+    let len = match received.saturating_add(unsent) {
+        0 => STATE_LEN,
+        parts => parts.saturating_add(STATE_LEN + LENGTHS),
+    };
+    match len <= EXPORT_MAX {
+        true => Ok(len),
+        false => Err(SessionError::Unsent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_export_is_longer_than_an_import_may_be() {
+        assert_eq!(export_len(0, 0), Ok(STATE_LEN));
+        assert_eq!(export_len(5, 7), Ok(STATE_LEN + LENGTHS + 12));
+        let most = EXPORT_MAX - STATE_LEN - LENGTHS;
+        assert_eq!(export_len(0, most), Ok(EXPORT_MAX));
+        for (received, unsent) in [(1, most), (most + 1, 0), (usize::MAX, 1)] {
+            assert_eq!(export_len(received, unsent), Err(SessionError::Unsent));
+        }
     }
 }
