@@ -88,11 +88,13 @@ fn without_passwords(line: &str) -> String {
     let Some((before, behind)) = line.split_once("://") else {
         return line.to_owned();
     };
-    let end = behind.find(['"', '\'']).unwrap_or(behind.len());
+    // Up to the next URL, not to a quote: a password may have one.
+    let end = behind.find("://").unwrap_or(behind.len());
     let (authority, rest) = behind.split_at(end);
-    let hidden = authority.rsplit_once('@').and_then(|(login, host)| {
-        let (user, password) = login.split_once(':')?;
-        Some(format!("{user}:{}@{host}", "*".repeat(password.len())))
+    let hidden = authority.rsplit_once('@').map(|(login, host)| {
+        // Without a colon, all of it may be the password.
+        let (user, password) = login.split_at(login.find(':').map_or(0, |at| at + 1));
+        format!("{user}{}@{host}", "*".repeat(password.len()))
     });
     let authority = hidden.as_deref().unwrap_or(authority);
     format!("{before}://{authority}{}", without_passwords(rest))

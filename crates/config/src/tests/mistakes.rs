@@ -321,6 +321,15 @@ fn passwords_of_stores_are_not_shown() {
     assert!(!shown.contains("hunter2"), "{shown}");
     let line = "['redis://:*******@a', \"rediss://me:*******@b\", 'redis://c']";
     assert!(shown.contains(line), "{shown}");
+    // Written wrongly, too.
+    for url in [
+        "redis://hunter2@a:1",
+        "redis://me:hun\"ter2@b:0",
+        "redis://me:it's-hunter2@b:0",
+    ] {
+        let shown = errors_of(&format!("ticket_keys = '{url}'\n{ROUTE}"));
+        assert!(!shown.contains("ter2"), "{shown}");
+    }
 }
 
 /// Building the TLS contexts of an invalid configuration fails because of a mistake that is
