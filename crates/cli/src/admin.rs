@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_config::{self as config, Admin, Machine, Section};
+use dormouse_config::{self as config, Admin};
 use dormouse_handover::status::OrderResult;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -194,9 +194,8 @@ impl AdminAddress {
 
 /// Returns the configuration file's admin address. Prints the error, if any.
 fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
-    let loaded = config::load(Some(file), Section::Route, &[], &Machine::read())
-        .map_err(|found| mistakes::refuse(Some(file), &found, "no request was sent"))?;
-    Ok(loaded.config.process.admin)
+    config::admin_of(file)
+        .map_err(|found| mistakes::refuse(Some(file), &found, "no request was sent"))
 }
 
 fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>> {

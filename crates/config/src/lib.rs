@@ -33,7 +33,9 @@ pub use config::Config;
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;
 pub use input::toml_file::STANDARD_INPUT;
-pub use load::{Examine, Loaded, judge, load, load_with, look_up, plan_for, read_duration};
+pub use load::{
+    Examine, Loaded, admin_of, judge, load, load_with, look_up, plan_for, read_duration,
+};
 pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;

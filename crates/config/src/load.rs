@@ -19,6 +19,7 @@ use crate::mistakes::problem::Problem;
 use crate::plan::machine::Machine;
 use crate::plan::sizing::{self, Plan};
 use crate::section::Section;
+use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
 use crate::values::quantities::Count;
 use crate::values::units;
@@ -26,6 +27,9 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
+
+/// The option that names the admin socket.
+const ADMIN: &str = "admin";
 
 /// A configuration without errors.
 #[derive(Clone, Debug)]
@@ -115,6 +119,60 @@ pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
     }
     .load();
     answer.map_or_else(|mistakes| mistakes, |loaded| loaded.warnings)
+}
+
+/// Returns the admin socket that a configuration names. Judges nothing else: a command must reach the running program
+/// while names cannot be looked up, from a shell with other limits and variables, and after a mistake in another line.
+///
+/// # Errors
+/// The file cannot be read, or the value of `admin` is wrong.
+pub fn admin_of(file: &Path) -> Result<Admin, Mistakes> {
+    let text = toml_file::read(file)?;
+    let given: Environment<'_> = &|name| std::env::var_os(name);
+    // Only the program may have a variable of another line.
+    let anything: Environment<'_> = &|name| Some(given(name).unwrap_or_default());
+    let read = |environment| {
+        let mut files = Files::of(Some(file), &text, environment);
+        files.include(&[], environment);
+        files
+    };
+    let is_admin = |(key, _): &&(Key, RawValue)| key.name == ADMIN;
+    let has_admin = |files: &Files| files.entries.iter().any(|entry| is_admin(&entry));
+    let mut files = read(given);
+    if !has_admin(&files) {
+        let others = read(anything);
+        if !has_admin(&others) {
+            files = others;
+        }
+    }
+    let mut mistakes = MistakeCollector::new(&files.texts);
+    let mut config = Config::blank();
+    let written = files.entries.iter().find(is_admin);
+    for (location, problem) in files.problems {
+        mistakes.error(&location, problem);
+    }
+    // If it is missing, or in a broken line, those are the mistakes; those of other lines are for the program.
+    let sound = written.filter(|(key, _)| !mistakes.has_mistake_in_line(&key.location));
+    if let Some((_, raw)) = sound {
+        mistakes = MistakeCollector::new(&files.texts);
+        let context = ReadContext {
+            texts: Some(&files.texts),
+            place: None,
+            resolve: &stand_in,
+            ipv6: true,
+        };
+        let read = config.read_option(ADMIN, raw, &context.of(&raw.location));
+        if let Some(Err(problems)) = read {
+            reader::report(problems, raw, &mut mistakes);
+        }
+    }
+    let (errors, _) = mistakes.into_parts(Some(file));
+    match (errors.list.is_empty(), config.process.admin) {
+        (false, _) => Err(errors),
+        // Once the way to write `metrics`.
+        (true, Admin::Loopback(_)) => Ok(Admin::Auto),
+        (true, admin) => Ok(admin),
+    }
 }
 
 /// Returns an address of the test networks (RFC 2544), always the same for the same name.

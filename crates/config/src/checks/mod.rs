@@ -51,7 +51,12 @@ pub(crate) fn check(
 fn backends_fit(config: &Config, mistakes: &mut MistakeCollector<'_>) {
     let all = config.routes.iter().flat_map(|route| &route.to);
     let servers = all.filter(|to| to.backend != Backend::Echo);
-    let different: BTreeSet<String> = servers.map(ToString::to_string).collect();
+    // Each address of a name has a place of its own.
+    let places = servers.flat_map(|to| match &to.backend {
+        Backend::Tcp { .. } => to.backend.addresses().map(|at| at.to_string()).collect(),
+        _ => vec![to.to_string()],
+    });
+    let different: BTreeSet<String> = places.collect();
     let count = different.len();
     if count > UPSTREAMS_MAX {
         let problem = Problem::new(format!(

@@ -202,7 +202,7 @@ impl SectionReader<'_> {
     }
 }
 
-fn report(problems: Vec<Problem>, raw: &RawValue, mistakes: &mut MistakeCollector<'_>) {
+pub(crate) fn report(problems: Vec<Problem>, raw: &RawValue, mistakes: &mut MistakeCollector<'_>) {
     for problem in problems {
         mistakes.error(&raw.location, problem);
     }

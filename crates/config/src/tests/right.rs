@@ -584,3 +584,52 @@ fn a_thousand_sites_share_an_address_and_a_backend() {
         "{message}"
     );
 }
+
+/// Each address of a name has its own place in the table of backends.
+#[test]
+fn a_name_counts_by_its_addresses() {
+    let names: Vec<String> = (1..=251).map(|port| format!("'pair:{port}'")).collect();
+    let text = format!(
+        "[[route]]\nlisten = '127.0.0.1:8443'\nto = [{}]\nself_signed = 'a.example'\n",
+        names.join(", ")
+    );
+    let pair = |_: &str, port| {
+        Ok([1, 2]
+            .map(|n| SocketAddr::from(([10, 0, 0, n], port)))
+            .to_vec())
+    };
+    let machine = machine();
+    let loader = Loader {
+        resolve: &pair,
+        ..loader(&text, &machine)
+    };
+    let message = match loader.load() {
+        Ok(_) => panic!("502 addresses were accepted"),
+        Err(mistakes) => mistakes.to_string(),
+    };
+    assert!(message.contains("there are 502 different"), "{message}");
+}
+
+/// Commands find the running program although its file cannot be used now.
+#[test]
+fn the_admin_socket_is_found_in_a_file_with_mistakes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dormouse.toml");
+    let admin = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        admin_of(&file).map_err(|mistakes| mistakes.to_string())
+    };
+    let route = "[[route]]\nto = 'nowhere.invalid:1'\ncertificates = '${DORMOUSE_UNSET}'\n";
+    let socket = Admin::Unix("/run/edge.sock".into());
+    let text = format!("admin = '/run/edge.sock'\nworkers = 0\n{route}");
+    assert_eq!(admin(&text), Ok(socket));
+    assert_eq!(admin(route), Ok(Admin::Auto));
+    assert_eq!(admin("admin = '127.0.0.1:9901'"), Ok(Admin::Auto));
+    assert_eq!(admin("admin = 'none'"), Ok(Admin::None));
+    let refused = admin("admin = '${DORMOUSE_UNSET}'").expect_err("no path");
+    assert!(refused.contains("is not set"), "{refused}");
+    let refused = admin("admin = 7").expect_err("no path");
+    assert!(refused.contains("admin"), "{refused}");
+    let refused = admin("workers = 1\nadmin = '/run").expect_err("unreadable");
+    assert!(!refused.is_empty());
+}
