@@ -1,5 +1,4 @@
-//! Watch on the files of certificates, client CAs and revocation lists: changed files are reloaded
-//! automatically.
+//! Watch on the files of certificates, CAs and revocation lists: changed files are reloaded automatically.
 //!
 //! Each poll compares what the paths lead to (inode, length, modification time), so it does not matter
 //! whether a file was written in place, replaced by a rename, or a symbolic link changed. Changed files
@@ -10,7 +9,7 @@
 use crate::edition::Edition;
 use crate::findings::Findings;
 use crate::material::{self, Material, Renewed};
-use dormouse_config::{Config, Route, Severity};
+use dormouse_config::{Config, Severity};
 use dormouse_reactor::process;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -66,15 +65,8 @@ impl CertificateWatch {
 
     /// Time of the next poll.
     pub(crate) fn next_poll_ms(&self, config: &Config) -> Option<u64> {
-        let has_files = |route: &Route| {
-            !route.certificates.is_empty() || !route.acme.is_empty() || route.client_ca.is_some()
-        };
         let every = config.process.reload_certificates?;
-        config
-            .routes
-            .iter()
-            .any(has_files)
-            .then(|| self.polled_ms + every.as_millis() as u64)
+        material::has_watched(config).then(|| self.polled_ms + every.as_millis() as u64)
     }
 
     /// Polls the files if a poll is due, and reads changed ones. `None`: nothing new.
@@ -109,6 +101,12 @@ impl CertificateWatch {
             complaints.extend(findings.words(Severity::Error));
             client_trust.clone_from(&current.client_trust);
         }
+        let mut findings = Findings::default();
+        let mut of_client = current.load_of_client(&edition.config, &mut findings);
+        if findings.has_errors() {
+            complaints.extend(findings.words(Severity::Error));
+            of_client = current.clone();
+        }
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
                 tracing::warn!(
@@ -122,13 +120,16 @@ impl CertificateWatch {
         if client_trust != current.client_trust {
             names.push("client CAs or revocation lists".to_owned());
         }
+        if of_client.origins != current.origins || of_client.backend_tls != current.backend_tls {
+            names.push("certificates or CAs for servers".to_owned());
+        }
         if names.is_empty() {
             return None;
         }
         let material = Material {
             certificates,
             client_trust,
-            ..current.clone()
+            ..of_client
         };
         Some(ChangedFiles { material, names })
     }

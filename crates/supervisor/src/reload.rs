@@ -6,6 +6,7 @@ use crate::load::{self, Ready};
 use crate::occasion::{Occasion, Occupied, Purpose};
 use crate::scout::FoundNames;
 use crate::source::Source;
+use crate::worker_user;
 use dormouse_config::{self as config, Config, Loaded, LogTarget, Machine, Plan};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -91,6 +92,8 @@ pub(crate) struct FixedAtStart {
     pub(crate) has_paces: bool,
     /// Whether workers have a socket for connection log lines.
     pub(crate) has_log_sources: bool,
+    /// Whether workers run as nobody because no backend was a unix socket. They cannot become root again.
+    pub(crate) is_nobody: bool,
 }
 
 /// A configuration that the running program can switch to.
@@ -136,6 +139,9 @@ pub(crate) fn plan(
         "group" => process.group;
         "hang_timeout" => timeouts.hang_timeout;
     );
+    if fixed.is_nobody && worker_user::is_closed_to_nobody(&next) {
+        waits.push("user".to_owned());
+    }
     if next.limits.memory != now.limits.memory {
         // Several sizes follow from it, and some of them are fixed in mappings.
         hold!(next, now, waits;
@@ -188,7 +194,11 @@ pub(crate) fn plan(
 mod tests {
     use super::*;
     use dormouse_config::Section;
+    use std::fs::Permissions;
     use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
 
     fn loaded(process: &str, route: &str) -> Loaded {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -237,6 +247,34 @@ mod tests {
         assert_eq!(all.len(), 4, "{all:?}");
     }
 
+    /// Workers that run as nobody cannot become root again, which they would be after a start with such a backend.
+    #[test]
+    fn a_socket_that_nobody_cannot_reach_needs_a_restart() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode))
+                .expect("a file of the test");
+        };
+        open(folder.path(), 0o755);
+        let path = folder.path().join("backend.sock");
+        let _backend = UnixListener::bind(&path).expect("a socket");
+        let now = loaded("", "to = 'echo:'");
+        let waits = |mode| {
+            open(&path, mode);
+            let next = loaded("", &format!("to = 'unix:{}'", path.display()));
+            let fixed = FixedAtStart {
+                connections_max: u64::MAX,
+                has_sessions: true,
+                has_paces: true,
+                has_log_sources: true,
+                is_nobody: true,
+            };
+            plan(&now.config, &now.plan, next, &fixed).waits_for_restart
+        };
+        assert_eq!(waits(0o660), ["user"]);
+        assert!(waits(0o666).is_empty());
+    }
+
     #[test]
     fn a_plan_applies_what_can_change_and_keeps_the_rest() {
         let now = loaded("workers = 1\nidle_timeout = '60s'", "to = 'echo:'");
@@ -249,6 +287,7 @@ mod tests {
             has_sessions: false,
             has_paces: false,
             has_log_sources: false,
+            is_nobody: false,
         };
         let (routes, idle) = (
             next.config.routes.clone(),

@@ -7,6 +7,7 @@ use crate::material::Material;
 use crate::pairs::Pairs;
 use crate::reload::FixedAtStart;
 use crate::reported::Reported;
+use crate::session_files::SessionFile;
 use crate::shared_memory::SharedMemory;
 use crate::ticket_keys::Keyring;
 use crate::tokens;
@@ -120,6 +121,7 @@ impl Serving {
             has_sessions: self.memory.sessions.is_some(),
             has_paces: self.memory.clients.has_paces(),
             has_log_sources: !self.pairs.log_sources().is_empty(),
+            is_nobody: self.user.is_some() && self.edition.config.process.user.is_none(),
         }
     }
 
@@ -131,16 +133,11 @@ impl Serving {
         material: Material,
         is_draining: bool,
     ) -> Result<(), String> {
-        contexts::of_origins(&config, &material)?;
-        let sessions = self.memory.sessions.as_ref();
-        let files = sessions.map(|sessions| sessions.prepare(&config, &material.origins));
-        let files = files.transpose().map_err(|mistakes| in_words(&mistakes))?;
+        let files = self.prepare_origins(&config, &material)?;
         let keys = self.ticket_keys.read_again();
         let keys = keys.map_err(|mistakes| in_words(&mistakes))?;
         let listening = self.prepare(&config, &material)?;
-        if let (Some(sessions), Some(files)) = (&mut self.memory.sessions, files) {
-            sessions.follow(files);
-        }
+        self.follow_session_files(files);
         let counters = &self.memory.counters;
         self.ticket_keys
             .follow(&config, keys, unix_time(), counters);
@@ -159,6 +156,24 @@ impl Serving {
         let plan = self.edition.plan.clone();
         self.switch_to(config, plan, material, listening, is_draining);
         Ok(())
+    }
+
+    /// Builds the contexts of originations once to find errors, and prepares the files of their sessions.
+    fn prepare_origins(
+        &self,
+        config: &Config,
+        material: &Material,
+    ) -> Result<Option<Vec<SessionFile>>, String> {
+        contexts::of_origins(config, material)?;
+        let sessions = self.memory.sessions.as_ref();
+        let files = sessions.map(|sessions| sessions.prepare(config, &material.origins));
+        files.transpose().map_err(|mistakes| in_words(&mistakes))
+    }
+
+    fn follow_session_files(&mut self, files: Option<Vec<SessionFile>>) {
+        if let (Some(sessions), Some(files)) = (&mut self.memory.sessions, files) {
+            sessions.follow(files);
+        }
     }
 
     /// Builds all contexts once to find errors, and opens new listeners.
@@ -194,7 +209,15 @@ impl Serving {
         material: Material,
         is_draining: bool,
     ) -> Result<(), String> {
-        self.apply(self.edition.config.clone(), material, is_draining)
+        let config = self.edition.config.clone();
+        // A session's place depends on our certificate.
+        let files = match material.origins == self.edition.material.origins {
+            true => None,
+            false => self.prepare_origins(&config, &material)?,
+        };
+        self.apply(config, material, is_draining)?;
+        self.follow_session_files(files);
+        Ok(())
     }
 
     /// Sends the current edition to a worker. A worker that does not receive it now gets it again when it

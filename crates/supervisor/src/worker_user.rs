@@ -55,12 +55,7 @@ fn obstacle_to_nobody(config: &Config) -> Option<String> {
                 .to_owned(),
         );
     }
-    let mut backends = config.routes.iter().flat_map(|route| &route.to);
-    let unix = backends.find_map(|to| match &to.backend {
-        Backend::Unix(path) => Some(path),
-        Backend::Tcp { .. } | Backend::Echo => None,
-    });
-    if let Some(path) = unix {
+    if let Some(path) = unix_backends(config).next() {
         return Some(format!(
             "{} is a unix socket, which the user nobody may be unable to reach; set `user`",
             path.display()
@@ -72,6 +67,26 @@ fn obstacle_to_nobody(config: &Config) -> Option<String> {
         "the user nobody cannot execute {}, which an upgrade needs; set `user`",
         closed.display()
     ))
+}
+
+/// Whether a backend is a unix socket to which the user nobody may not connect, as far as main can see.
+pub(crate) fn is_closed_to_nobody(config: &Config) -> bool {
+    let is_writable = |path: &Path| {
+        let mode = path.metadata().map(|found| found.permissions().mode());
+        mode.is_ok_and(|mode| mode & 0o002 != 0)
+    };
+    unix_backends(config)
+        // Sockets without a file are open to all.
+        .filter(|path| !path.as_os_str().as_encoded_bytes().starts_with(b"@"))
+        .any(|path| !is_writable(path) || !path.ancestors().skip(1).all(is_open_to_all))
+}
+
+fn unix_backends(config: &Config) -> impl Iterator<Item = &Path> {
+    let backends = config.routes.iter().flat_map(|route| &route.to);
+    backends.filter_map(|to| match &to.backend {
+        Backend::Unix(path) => Some(path.as_path()),
+        Backend::Tcp { .. } | Backend::Echo => None,
+    })
 }
 
 /// Whether every user can execute this file or enter this folder.

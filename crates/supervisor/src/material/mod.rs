@@ -22,7 +22,7 @@ pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of, load_client_trust};
 
 use crate::findings::Findings;
-use dormouse_config::{Config, Place};
+use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
 use dormouse_handover::parts::MATERIAL_BYTES_MAX;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::BTreeSet;
@@ -66,6 +66,15 @@ impl Material {
         material
     }
 
+    /// Reads the part again with which Dormouse is a client, of the servers of originations and of backends.
+    pub(crate) fn load_of_client(&self, config: &Config, findings: &mut Findings) -> Material {
+        Material {
+            origins: trust::load_origins(config, findings),
+            backend_tls: trust::load_backend_tls(config, findings),
+            ..self.clone()
+        }
+    }
+
     fn bytes(&self) -> usize {
         let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
         let certificates = self.certificates.iter().flatten().map(pem);
@@ -79,8 +88,8 @@ impl Material {
     }
 }
 
-/// The files that main watches for changes: certificates and keys, client CAs, revocation lists, and the
-/// directories of these files.
+/// The files that main watches for changes: certificates and keys, CAs, revocation lists, and the directories of these
+/// files.
 pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     for route in &config.routes {
@@ -92,5 +101,35 @@ pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
             all.extend(files::files_of(path, "file").unwrap_or_default());
         }
     }
+    for (certificates, ca) in of_client(config) {
+        all.extend(certificates.iter().flat_map(files::watched));
+        all.extend(ca.cloned());
+    }
     all
+}
+
+/// Whether the configuration names a file to watch.
+pub(crate) fn has_watched(config: &Config) -> bool {
+    let of_route = |route: &Route| {
+        !route.certificates.is_empty() || !route.acme.is_empty() || route.client_ca.is_some()
+    };
+    let of_client =
+        |(certificates, ca): (&[_], Option<_>)| !certificates.is_empty() || ca.is_some();
+    config.routes.iter().any(of_route) || self::of_client(config).any(of_client)
+}
+
+/// The certificates that Dormouse shows as a client, and the files of CAs for servers' certificates: of originations, and
+/// of routes with TLS to their backends.
+fn of_client(config: &Config) -> impl Iterator<Item = (&[CertificateFiles], Option<&PathBuf>)> {
+    fn file(ca: &Ca) -> Option<&PathBuf> {
+        match ca {
+            Ca::File(path) => Some(path),
+            Ca::System => None,
+        }
+    }
+    let originations = config.originate.iter();
+    let originations = originations.map(|one| (&one.certificates[..], file(&one.ca)));
+    let routes = config.routes.iter().filter(|route| route.backend_tls);
+    let routes = routes.map(|route| (&route.backend_certificates[..], file(&route.backend_ca)));
+    originations.chain(routes)
 }

@@ -12,6 +12,7 @@ use dormouse_interop::process::Process;
 use dormouse_interop::scene::{TLS_PORT, unused_host};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
+use rcgen::SerialNumber;
 
 const REQUESTS: usize = 6;
 
@@ -262,4 +263,47 @@ fn own_certificates_and_protocols() {
         refused.as_ref().map_or(true, String::is_empty),
         "{refused:?}"
     );
+}
+
+/// A short-lived client certificate is renewed beside the running program, as an agent does.
+#[test]
+fn a_renewed_certificate_is_shown_without_a_reload() {
+    requires!("openssl");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [cert, key] = ["own.pem", "own.key"].map(|name| folder.path().join(name));
+    let renew = |serial: &[u8]| {
+        let files = authority().give_out_with("next", Kind::EcdsaP256, folder.path(), |params| {
+            params.serial_number = Some(SerialNumber::from_slice(serial));
+        });
+        std::fs::copy(&files.cert, &cert).expect("a file in our own folder");
+        std::fs::copy(&files.key, &key).expect("a file in our own folder");
+    };
+    renew(&[0x4a, 1]);
+    let address = SocketAddr::new(unused_host(), TLS_PORT);
+    let own = authority().certificate(Kind::EcdsaP256);
+    let command = words(&format!(
+        "openssl s_server -accept {address} -cert {} -key {} -www -quiet -Verify 1 \
+         -verify_return_error -CAfile {}",
+        own.cert.display(),
+        own.key.display(),
+        authority().trust().display()
+    ));
+    let _server = serving("s_server", &command, address, folder.path());
+    let (shown, secret) = (cert.display(), key.display());
+    let settings = Settings::new(&[address])
+        .top("reload_certificates = \"100ms\"")
+        .line(&format!(
+            "certificates = {{ cert = \"{shown}\", key = \"{secret}\" }}"
+        ));
+    let connect = Originator::start(&settings);
+    let shows = |serial: &str| {
+        let mut client = connect.client();
+        let mut page = String::new();
+        let _ = client.tcp.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        let read = client.tcp.read_to_string(&mut page);
+        read.is_ok() && page.contains(serial)
+    };
+    assert!(shows("(0x4a01)"), "the first certificate");
+    renew(&[0x4a, 2]);
+    wait::until_true("the second certificate", || shows("(0x4a02)"));
 }
