@@ -324,28 +324,55 @@ fn of_tls(block: &[Directive]) -> Option<&Directive> {
     })
 }
 
-/// Returns whether nginx processes the requests of all servers.
+/// Returns whether nginx processes the requests of all servers: whether it has a directive that is not known to leave
+/// them alone. A module's directive may protect the backends, so it must not get lost.
 fn does_more(block: &Directive) -> bool {
-    const DOES: [&str; 13] = [
-        "add_header",
-        "add_trailer",
-        "auth_basic",
-        "auth_jwt",
-        "auth_request",
-        "error_page",
-        "gzip",
-        "limit_req",
-        "proxy_cache",
-        "proxy_hide_header",
-        "proxy_set_header",
-        "rewrite",
-        "sub_filter",
+    const LEAVE_ALONE: [&str; 37] = [
+        "access_log",
+        "allow",
+        "client_body_buffer_size",
+        "client_body_timeout",
+        "client_header_buffer_size",
+        "client_header_timeout",
+        "client_max_body_size",
+        "default_type",
+        "deny",
+        "error_log",
+        "http2",
+        "include",
+        "keepalive_requests",
+        "keepalive_timeout",
+        "large_client_header_buffers",
+        "limit_conn_zone",
+        "limit_req_zone",
+        "log_format",
+        "map",
+        "proxy_buffer_size",
+        "proxy_buffering",
+        "proxy_buffers",
+        "proxy_cache_path",
+        "proxy_connect_timeout",
+        "proxy_http_version",
+        "proxy_read_timeout",
+        "proxy_send_timeout",
+        "resolver",
+        "send_timeout",
+        "sendfile",
+        "server",
+        "server_tokens",
+        "set_real_ip_from",
+        "tcp_nodelay",
+        "tcp_nopush",
+        "types",
+        "upstream",
     ];
-    let is_on = |one: &Directive| one.word(1) != "off";
-    block
-        .block
-        .iter()
-        .any(|one| DOES.contains(&one.name()) && is_on(one))
+    let leaves_alone = |one: &Directive| {
+        let name = one.name();
+        let is_size = name.ends_with("_hash_max_size") || name.ends_with("_hash_bucket_size");
+        let is_for_tls = name.starts_with("ssl_") || name.starts_with("proxy_ssl");
+        LEAVE_ALONE.contains(&name) || is_size || is_for_tls || one.word(1) == "off"
+    };
+    !block.block.iter().all(leaves_alone)
 }
 
 fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {

@@ -513,3 +513,30 @@ fn parameters_of_an_address_of_nginx_apply_to_all_its_servers() {
         page.text
     );
 }
+
+/// A directive that applies to all servers may protect them, also if nobody here knows it.
+#[test]
+fn nginx_stays_for_what_it_does_for_all_servers() {
+    let to_do = |around: &str| {
+        let text = format!(
+            "http {{ {around} server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+             location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        page.to_do
+    };
+    for around in [
+        "modsecurity on;",
+        "limit_conn a 10;",
+        "access_by_lua_file a.lua;",
+        "gzip on;",
+    ] {
+        assert_eq!(to_do(around), 1, "{around}");
+    }
+    for around in [
+        "",
+        "gzip off; sendfile on; keepalive_timeout 65; types_hash_max_size 2048;",
+    ] {
+        assert_eq!(to_do(around), 0, "{around}");
+    }
+}
