@@ -125,6 +125,11 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "half_close",
         "backend_connect",
         "backend_down",
+        "backend_ca",
+        "backend_name",
+        "backend_certificates",
+        "backend_alpn",
+        "backend_truncation",
     ];
     for name in without_effect {
         if at.has(name) {

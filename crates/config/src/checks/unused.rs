@@ -91,6 +91,18 @@ pub(crate) fn of_program(
             help: "add bytes_per_client = \"10 MiB\", in bytes per second",
         },
         Dependent {
+            options: &[
+                "connections_per_client",
+                "handshakes_per_client",
+                "bytes_per_client",
+                "max_bytes_per_second",
+            ],
+            depends_on: &[],
+            is_used: !config.routes.is_empty(),
+            why: ": it limits clients of routes, and there is no [[route]]",
+            help: "limit originations with max_connections",
+        },
+        Dependent {
             options: &["resolve_ttl_min", "resolve_ttl_max"],
             depends_on: &["resolve_every"],
             is_used: config.process.resolve_every.is_some(),
@@ -165,8 +177,9 @@ pub(crate) fn of_route(route: &Route, at: SectionRef<'_>, mistakes: &mut Mistake
                 "backend_alpn",
                 "backend_truncation",
             ],
-            depends_on: &["backend_tls"],
-            is_used: route.backend_tls,
+            depends_on: &["backend_tls", "pass_through"],
+            // With `pass_through` they are mistakes.
+            is_used: route.backend_tls || route.pass_through,
             why: " without `backend_tls`",
             help: "add backend_tls = true",
         },

@@ -53,13 +53,14 @@ option_groups! {
 
         /// TCP address that serves metrics (for Prometheus), health checks and the status page:
         /// `IP:PORT`, or `:PORT` for all addresses of the machine. It accepts no commands. Anyone
-        /// who can reach it can read the names of routes, backends and certificates, and how busy
-        /// the machine is.
+        /// who can reach it can read the names of routes, backends and certificates, how busy the
+        /// machine is, and the lines of the configuration that a reload has refused (without
+        /// passwords).
         metrics: Option<MetricsAddress> = default "off", like "\"127.0.0.1:9901\"";
 
         /// How often to check certificate files for changes: certificates and keys, directories of
-        /// them, `client_ca`, `client_crl`. New connections use the new files as soon as
-        /// certificate and key match. `off`: only a reload reads them again.
+        /// them, `client_ca`, `client_crl`, `ca`, `backend_ca`. New connections use the new files as
+        /// soon as certificate and key match. `off`: only a reload reads them again.
         reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
 
         /// Fetch OCSP responses for certificates that name a responder, and staple them. A process

@@ -100,8 +100,14 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     }
     let ports = ports(config, machine)
         .map_err(|problem| (&["max_connections", "source_addresses"][..], problem))?;
-    // No worker without a connection.
-    let workers = workers.min(requested.unwrap_or(u64::MAX).max(1));
+    // No worker without a client. TLS to the backend takes a second slot.
+    let slots = 1 + u64::from(config.routes.iter().any(|route| route.backend_tls));
+    let workers = workers.min((requested.unwrap_or(u64::MAX) / slots).max(1));
+    if requested.is_some_and(|requested| requested < slots) {
+        let problem = Problem::new("with backend_tls, one connection is not enough for a client")
+            .help("set max_connections = 2, or more");
+        return Err((&["max_connections"], problem));
+    }
     let capacity = Capacity {
         workers,
         requested,

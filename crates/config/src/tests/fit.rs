@@ -44,6 +44,16 @@ fn few_connections_need_few_workers() {
     );
 }
 
+/// A client whose backend speaks TLS takes two slots of one worker.
+#[test]
+fn each_worker_has_room_for_a_client_with_tls_to_its_backend() {
+    let with = |process: &str| plan(process, "127.0.0.1:80'\nbackend_tls = true #", &machine());
+    let plan = with("workers = 4\nmax_connections = 4").expect("the limits fit");
+    assert_eq!((plan.workers, plan.connections_per_worker), (2, 2));
+    let refused = with("max_connections = 1").expect_err("half a client");
+    assert!(refused.contains("max_connections = 2"), "{refused}");
+}
+
 #[test]
 fn auto_is_bounded_on_a_machine_without_limits() {
     let endless = Machine {

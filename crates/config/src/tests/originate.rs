@@ -59,6 +59,20 @@ fn accepting_any_certificate_is_a_loud_warning() {
 }
 
 #[test]
+fn limits_of_routes_have_no_effect_on_originations() {
+    let limits = [
+        "connections_per_client = 5",
+        "handshakes_per_client = 10",
+        "bytes_per_client = '1MiB'",
+        "max_bytes_per_second = '1MiB'",
+    ];
+    let text = format!("{}\n{}", limits.join("\n"), originate(""));
+    let warnings = load_text(&text).expect("a valid configuration").warnings;
+    let shown = warnings.to_string();
+    assert_eq!(shown.matches("there is no [[route]]").count(), 4, "{shown}");
+}
+
+#[test]
 fn flags_of_connect_make_an_origination() {
     let flags = [
         Flag::new("listen", "unix:/run/a.sock"),
