@@ -2,6 +2,7 @@
 
 mod certificates;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -132,14 +133,23 @@ fn backends(args: &AdminArgs) -> Result<Vec<BackendStatus>, ExitCode> {
 
 /// Waits until a backend that is out has no connection left, or is in again.
 fn wait_until_empty(backend: &BackendArgs) -> Exit {
-    let is_it = |one: &&BackendStatus| {
-        let is_called =
-            one.address == backend.backend || one.name.as_deref() == Some(&*backend.backend);
-        is_called && one.out
-    };
+    let written = &backend.backend;
+    // As `status` writes it: `[::1]:80` for `[0:0::1]:80`.
+    let address = written.parse::<SocketAddr>().map(|it| it.to_string());
+    let address = address.as_ref().unwrap_or(written);
+    let is_it =
+        |one: &&BackendStatus| one.address == *address || one.name.as_ref() == Some(written);
     loop {
         let all = backends(&backend.admin)?;
-        let left = all.iter().filter(is_it).map(|one| one.connections).max();
+        let mut of_it = all.iter().filter(is_it).peekable();
+        if of_it.peek().is_none() {
+            terminal::error(format_args!(
+                "{written} is out, but not among the {} backends that `dormouse status` lists: cannot wait",
+                all.len()
+            ));
+            return Ok(ExitStatus::Lost.into());
+        }
+        let left = of_it.filter(|one| one.out).map(|one| one.connections).max();
         match left {
             Some(0) => return Ok(ExitCode::SUCCESS),
             Some(_) => thread::sleep(LOOK),

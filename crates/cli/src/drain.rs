@@ -15,6 +15,8 @@ use crate::admin::{self, AdminAddress, AdminArgs, Exit, encoded, failed};
 use crate::exit_status::ExitStatus;
 use crate::{status, terminal};
 
+/// The longest drain that `serve` accepts.
+const OVER_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Interval between two requests for the progress.
 const LOOK: Duration = Duration::from_secs(1);
 /// Time until the first request: then the workers of a server without connections have said that they are done.
@@ -65,7 +67,10 @@ pub(crate) fn run(args: &DrainArgs) -> Exit {
         ExitStatus::Misused.into()
     };
     // Before the wait, so that a mistake is reported at once.
-    config::read_duration(&args.over).map_err(misused)?;
+    let over = config::read_duration(&args.over).map_err(misused)?;
+    if over > OVER_MAX {
+        return Err(misused("a drain may last at most 30 days".to_owned()));
+    }
     if let Some(after) = &args.after {
         thread::sleep(config::read_duration(after).map_err(misused)?);
     }

@@ -90,7 +90,7 @@ fn shown(listeners: &[impl ToString]) -> Vec<String> {
 
 fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
     let mut reported: Vec<control::Backend> = Vec::new();
-    'routes: for (route, route_name) in config.routes.iter().zip(config.route_names()) {
+    for (route, route_name) in config.routes.iter().zip(config.route_names()) {
         for upstream in &route.to {
             let of_route = BackendOfRoute {
                 route: route_name.clone(),
@@ -100,8 +100,9 @@ fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
             for address in addresses(&upstream.backend) {
                 let place = reported.iter().position(|one| one.address == address);
                 let place = place.unwrap_or(reported.len());
+                // Later routes may still use an address that is listed.
                 if place == BACKENDS_MAX {
-                    break 'routes;
+                    continue;
                 }
                 if place == reported.len() {
                     reported.push(control::Backend {
