@@ -84,6 +84,34 @@ pub(crate) fn of_program(
             help: "add user = \"dormouse\"",
         },
         Dependent {
+            options: &["resolve_ttl_min", "resolve_ttl_max"],
+            depends_on: &["resolve_every"],
+            is_used: config.process.resolve_every.is_some(),
+            why: ": with resolve_every = \"off\", names are not looked up again",
+            help: "remove one of the two",
+        },
+        Dependent {
+            options: &["keepalive_interval", "keepalive_count"],
+            depends_on: &["keepalive_idle"],
+            is_used: sockets.keepalive_idle.is_some(),
+            why: ": keepalive_idle = \"off\" turns probes off",
+            help: "remove one of the two",
+        },
+    ];
+    let others = of_limits(config)
+        .into_iter()
+        .chain(of_tickets(&config.tickets));
+    for one in all.into_iter().chain(others) {
+        let location =
+            |name: &str| Some(locations.option(name)).filter(|at| *at != Location::Whole);
+        one.report(locations.sound(one.depends_on), location, mistakes);
+    }
+}
+
+/// The same for limits of clients.
+fn of_limits(config: &Config) -> [Dependent; 2] {
+    [
+        Dependent {
             options: &["burst_per_client"],
             depends_on: &["bytes_per_client"],
             is_used: config.limits.bytes_per_client.is_some(),
@@ -102,26 +130,7 @@ pub(crate) fn of_program(
             why: ": it limits clients of routes, and there is no [[route]]",
             help: "limit originations with max_connections",
         },
-        Dependent {
-            options: &["resolve_ttl_min", "resolve_ttl_max"],
-            depends_on: &["resolve_every"],
-            is_used: config.process.resolve_every.is_some(),
-            why: ": with resolve_every = \"off\", names are not looked up again",
-            help: "remove one of the two",
-        },
-        Dependent {
-            options: &["keepalive_interval", "keepalive_count"],
-            depends_on: &["keepalive_idle"],
-            is_used: sockets.keepalive_idle.is_some(),
-            why: ": keepalive_idle = \"off\" turns probes off",
-            help: "remove one of the two",
-        },
-    ];
-    for one in all.into_iter().chain(of_tickets(&config.tickets)) {
-        let location =
-            |name: &str| Some(locations.option(name)).filter(|at| *at != Location::Whole);
-        one.report(locations.sound(one.depends_on), location, mistakes);
-    }
+    ]
 }
 
 /// The same for session tickets.
