@@ -22,8 +22,9 @@ use crate::{Fd, OnExec};
 /// Buffer of each end in bytes. The kernel doubles it for its overhead.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Buffer at the end, which leaves room for the end marker after any data.
-const BUFFER_BYTES_AT_THE_END: usize = 80 << 10;
+/// Buffer at the end, which leaves room for the end marker after any data: the kernel takes a last piece of 36 KiB as long
+/// as anything is free.
+const BUFFER_BYTES_AT_THE_END: usize = 2 * BUFFER_BYTES;
 
 /// Result of receiving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,6 +150,23 @@ mod tests {
         a.close();
         assert_eq!(receive(b, 9).expect("the end"), got(3, true));
         b.close();
+    }
+
+    #[test]
+    fn the_end_fits_after_pieces_of_any_length() {
+        for small in 0..64 {
+            let (a, b) = joint(OnExec::Close).expect("a joint");
+            for _ in 0..3 {
+                let _ = send(a, &[7; 36_544]).expect("sent");
+            }
+            for _ in 0..small {
+                let _ = send(a, b"x").expect("sent, or full");
+            }
+            let _ = send(a, &[7; 36_544]).expect("sent, or full");
+            send_end(a, a).unwrap_or_else(|error| panic!("after {small} short pieces: {error}"));
+            a.close();
+            b.close();
+        }
     }
 
     #[test]
