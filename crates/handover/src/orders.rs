@@ -173,6 +173,11 @@ impl Order {
             (COUNT_AGAIN, [], []) => Ok(Order::CountAgain),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
+            // The worker had no descriptor left for it. It answers that it could not read the file.
+            (RELOAD, of_it, []) => Ok(Order::Reload {
+                handover: Fd::NONE,
+                number: number(of_it)?,
+            }),
             (RELOAD, of_it, &[handover]) => Ok(Order::Reload {
                 handover,
                 number: number(of_it)?,
@@ -412,7 +417,6 @@ mod tests {
             &b"?"[..],
             b"Sx",
             b"C",
-            b"C12345678",
             b"D1234567",
             b"Nx",
             b"Nx\ny",

@@ -142,11 +142,12 @@ pub fn receive_plain_message(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Plain
     }))
 }
 
-/// Receives one message into `buf`.
+/// Receives one message into `buf`. If this process has no place for all of its descriptors, or there are more than
+/// [`DESCRIPTORS_MAX`], the message comes without any.
 ///
 /// # Errors
-/// `InvalidData` if the message is longer than `buf`, or has more descriptors than [`DESCRIPTORS_MAX`]; its
-/// descriptors are then closed. Otherwise the operating system's error.
+/// `InvalidData` if the message is longer than `buf`; its descriptors are then closed. Otherwise the operating system's
+/// error.
 pub fn receive_message(fd: Fd, buf: &mut [u8], on_exec: OnExec) -> io::Result<Attempt<Message>> {
     let fd = fd.borrow()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -164,10 +165,10 @@ pub fn receive_message(fd: Fd, buf: &mut [u8], on_exec: OnExec) -> io::Result<At
             owned.extend(descriptors);
         }
     }
-    if received
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        owned.clear();
+    }
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "a message exceeds the maximum length",
