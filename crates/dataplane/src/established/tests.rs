@@ -18,7 +18,7 @@ use dormouse_config::{
 use dormouse_engine::stream::End;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
-use dormouse_reactor::pending::Pending;
+use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
@@ -32,7 +32,7 @@ use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
 use std::collections::BTreeMap;
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 const PLACES: u32 = 2_000;
 const PENDING: usize = 1 << 20;
@@ -136,10 +136,10 @@ impl World {
     fn start_worker(&mut self) {
         self.worker = None;
         let live = |_: u32, slot: &Slot| slot.phase() != Phase::Free;
-        let (slots, adopted) =
+        let (mut slots, adopted) =
             Slab::adopt(self.slots, SLOT_LAYOUT_VERSION, live).expect("slots to adopt");
         let pending =
-            adopt_pending(&slots, self.pending, PENDING).expect("pending memory to adopt");
+            adopt_pending(&mut slots, self.pending, PENDING).expect("pending memory to adopt");
         let route = route(&self.tls, &sockets());
         let parts = Parts {
             pending,
@@ -308,6 +308,23 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
     assert_eq!(events, [data, Event::Ended(End::Closed)]);
     // The backend sent more data: its socket reports an error, so it knows the data was lost.
     assert!(socket::recv(plain, &mut [0; 8]).is_err());
+}
+
+/// A compromised worker names a chunk that does not exist yet: a later connection might get it.
+#[test]
+fn a_slot_with_a_forged_chunk_is_not_adopted() {
+    let mut world = World::new();
+    world.connect();
+    world.connect();
+    let slots = &mut world.worker().parts().connections.slots;
+    let slot = slots.get_mut(0).expect("a slot");
+    slot.sealing_pending = Handle::read_from_bytes(&1_u32.to_ne_bytes()).expect("a handle");
+    world.start_worker();
+    let slots = &world.worker().parts().connections.slots;
+    assert_eq!(slots.live(), 1, "the other connection continues");
+    assert!(slots.get(0).is_none());
+    world.ends.remove(&1);
+    world.check_all("after");
 }
 
 fn remove(worker: &mut Worker<OsIo>, index: u32) {

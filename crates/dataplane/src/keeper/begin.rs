@@ -13,7 +13,7 @@ use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
-use dormouse_reactor::pending::Pending;
+use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
@@ -26,6 +26,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
+use std::collections::HashSet;
 use std::io;
 
 /// Entry point of the worker, in its own process and thread.
@@ -73,14 +74,14 @@ pub(crate) fn begin<I: Io>(
     notes.apply(&mut handover);
     let bounds = Bounds::of(&handover.config);
     let descriptors = handover.descriptors.clone();
-    let (slots, adopted) = Slab::adopt(
+    let (mut slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
         |_, slot: &Slot| slot.phase() != Phase::Free,
     )
     .map_err(io::Error::other)?;
     let (fd_of_pending, bytes_max) = (Fd(descriptors.pending), handover.share.pending_bytes_max);
-    let pending = adopt_pending(&slots, fd_of_pending, bytes_max as usize)?;
+    let pending = adopt_pending(&mut slots, fd_of_pending, bytes_max as usize)?;
     let counters = Counters::of_worker(
         Fd(descriptors.counters),
         handover.share.workers,
@@ -160,8 +161,12 @@ fn connection_log(descriptors: &Descriptors, slots: u32) -> ConnectionLog {
     ConnectionLog::new(entries, descriptors.log_lines.map_or(Fd::NONE, Fd))
 }
 
-/// Adopts the pending chunks that the slots refer to.
-pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io::Result<Pending> {
+/// Adopts the pending chunks that the slots refer to. Slots that refer to others are marked as unsound.
+pub(crate) fn adopt_pending(
+    slots: &mut Slab<Slot>,
+    fd: Fd,
+    bytes_max: usize,
+) -> io::Result<Pending> {
     let chunks = slots
         .indices()
         .filter_map(|index| slots.get(index))
@@ -173,11 +178,37 @@ pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io:
         });
     let (pending, refused) = Pending::adopt(fd, bytes_max, chunks).map_err(io::Error::other)?;
     if !refused.is_empty() {
-        // At most the chunks of the busy connection, which is reset anyway.
+        // At most the chunks of the busy connection, which is reset anyway, if the worker was not compromised.
         tracing::warn!(
             chunks = refused.len(),
             "inconsistent pending bytes dropped after a crash"
         );
+        drop_handles(slots, &refused.into_iter().collect());
     }
     Ok(pending)
+}
+
+/// Marks slots that name these chunks as unsound: their own bytes are lost, and a later connection may get a chunk of that
+/// name. Recovery drops the slots.
+fn drop_handles(slots: &mut Slab<Slot>, refused: &HashSet<(Handle, u32)>) {
+    let all: Vec<u32> = slots.indices().collect();
+    for index in all {
+        let Some(slot) = slots.get_mut(index) else {
+            continue;
+        };
+        let is_refused = |handle| refused.contains(&(handle, slot.generation));
+        let (opening, sealing) = (
+            is_refused(slot.opening_pending),
+            is_refused(slot.sealing_pending),
+        );
+        if opening {
+            slot.opening_pending = Handle::NONE;
+        }
+        if sealing {
+            slot.sealing_pending = Handle::NONE;
+        }
+        if opening || sealing {
+            slot.set_phase(Phase::Free);
+        }
+    }
 }

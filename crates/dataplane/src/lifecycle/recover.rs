@@ -8,6 +8,7 @@
 //! The check that each socket is still the same one is deferred (`unverified.rs`).
 
 use crate::established::close_reason::CloseReason;
+use crate::established::logged;
 use crate::established::unverified::{self, Unverified};
 use crate::io::Io;
 use crate::traffic;
@@ -52,6 +53,14 @@ impl FdSet {
         let is_new = *word & 1 << (number % 64) == 0;
         *word |= 1 << (number % 64);
         is_new
+    }
+
+    /// Removes a descriptor.
+    fn remove(&mut self, fd: Fd) {
+        let number = usize::try_from(fd.0).unwrap_or(usize::MAX);
+        if let Some(word) = self.words.get_mut(number / 64) {
+            *word &= !(1 << (number % 64));
+        }
     }
 
     /// All descriptors, in order.
@@ -121,6 +130,7 @@ fn repair<I: Io>(
     context: &Context,
     work: &mut Workspace<I>,
 ) -> io::Result<Unverified> {
+    finish_log_move(slots, context, work);
     reset_busy(slots, work);
     let (named, unverified) = drop_unsound(slots, work);
     close_unowned(context, named, &work.io)?;
@@ -129,6 +139,17 @@ fn repair<I: Io>(
     }
     forget_heap(slots, work);
     Ok(unverified)
+}
+
+/// Moves the connection log's entry after its slot, which the predecessor may not have done. Comes first: a slot that is
+/// reset or dropped writes its line.
+fn finish_log_move<I: Io>(slots: &Slab<Slot>, context: &Context, work: &mut Workspace<I>) {
+    if let Some((from, to)) = context.moved
+        && slots.get(to).is_some()
+    {
+        let is_last = logged::is_last_of_page(slots, from);
+        work.connection_log.moved(from, to, is_last);
+    }
 }
 
 /// Resets the busy connection on both sides, whatever its state.
@@ -155,12 +176,15 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
             continue;
         };
         let (tls, plain) = (slot.tls_fd(), slot.plain_fd());
-        let is_sound = slot.is_sound()
-            && named.insert(tls)
-            && (plain == Fd::NONE || (plain.0 > 2 && named.insert(plain)));
+        let names_tls = slot.is_sound() && named.insert(tls);
+        let is_sound = names_tls && (plain == Fd::NONE || (plain.0 > 2 && named.insert(plain)));
         if is_sound {
             unverified.add(index);
         } else {
+            if names_tls {
+                // It is closed with those that no slot names.
+                named.remove(tls);
+            }
             // Its descriptors may be those of another slot.
             unverified::note_unsound(slots, index, work);
             unverified::give_up(slots, index, work);
