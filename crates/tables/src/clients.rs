@@ -308,12 +308,12 @@ impl Clients {
                         && self
                             .paid(place)
                             .is_none_or(|paid| Pace::is_paid(paid, now_ms)));
-            // If two workers compete for the entry, the loser tries the next one.
-            if free
-                && owner
-                    .compare_exchange(former, key, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
-            {
+            if !free {
+                continue;
+            }
+            let taken = owner.compare_exchange(former, key, Ordering::Relaxed, Ordering::Relaxed);
+            // If two workers compete for the entry, the loser tries the next one, unless both have the same client.
+            if taken.is_ok() || taken == Err(key) {
                 return Some(place);
             }
         }
@@ -324,12 +324,14 @@ impl Clients {
     /// minute; the recovery time must not be more than a minute ahead. So a client may use its whole rate
     /// at once after a quiet minute.
     fn take_turn(&self, place: ClientPlace, per_minute: u32, now_ms: u64) -> Result<(), Exceeded> {
-        let share_ms = RATE_WINDOW_MS / u64::from(per_minute.max(1)).min(RATE_WINDOW_MS);
+        let n = u64::from(per_minute.max(1)).min(RATE_WINDOW_MS);
+        // All times are on a grid of n per minute, so that no fraction of a millisecond adds up.
+        let after = |at_ms: u64| ((at_ms * n / RATE_WINDOW_MS + 1) * RATE_WINDOW_MS).div_ceil(n);
         let latest_ms = now_ms + RATE_WINDOW_MS;
         let later = |recovered_ms: u64| {
             // A later time is not from a sound worker, and must not refuse the client for ever.
             let recovered_ms = Some(recovered_ms).filter(|&at_ms| at_ms <= latest_ms);
-            let next_ms = recovered_ms.unwrap_or(0).max(now_ms) + share_ms;
+            let next_ms = after(recovered_ms.unwrap_or(0).max(now_ms));
             (next_ms <= latest_ms).then_some(next_ms)
         };
         self.recovered(place)
@@ -421,6 +423,40 @@ mod tests {
             clients.leave(place);
             assert_eq!(enter(&clients, first), Ok(place), "after one has closed");
         }
+    }
+
+    /// No rate is rounded up, wherever in the minute it begins.
+    #[test]
+    fn a_client_may_use_exactly_its_rate_at_once() {
+        for per_minute in [1, 6, 7, 700, 7_000, 20_001, 35_000, 60_000] {
+            for now_ms in [1_000_000, 1_004_999] {
+                let clients = table();
+                let limits = ClientLimits {
+                    handshakes_per_minute: Some(per_minute),
+                    ..ClientLimits::default()
+                };
+                let client = ip("192.0.2.1");
+                let count = || clients.count_handshake(client, limits, now_ms);
+                for _ in 0..per_minute {
+                    count().unwrap();
+                }
+                assert_eq!(count(), Err(Exceeded::Rate), "{per_minute}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_workers_find_one_entry_for_a_new_client() {
+        let clients = Clients::create(40_000, 7).unwrap();
+        let places = || -> Vec<Option<ClientPlace>> {
+            let addresses = (0..10_000).map(|n| IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)));
+            addresses.map(|address| clients.place(address, 0)).collect()
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(places);
+            let own = places();
+            assert_eq!(own, other.join().unwrap());
+        });
     }
 
     #[test]
