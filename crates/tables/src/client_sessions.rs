@@ -16,7 +16,8 @@
 //!   ([`ClientSessions::forget_claims`]).
 //! - A chain and its uses are one word, so sessions are never used more often than allowed, however many
 //!   workers take one at once.
-//! - The size is fixed: nothing grows.
+//! - The size is fixed: nothing grows. A new server gets the place with the oldest full handshake. A handle of the former
+//!   server looks at the key after each use: its sessions never get into another server's chain, nor the other way round.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -38,6 +39,18 @@ const SLOT_LEN: usize = 32 + DATA_MAX;
 const PLACE_HEAD: usize = 48;
 const PLACE_LEN: usize = 4 * PAGE;
 const _: () = assert!(PLACE_HEAD + SLOTS * SLOT_LEN <= PLACE_LEN);
+
+/// Place of the time of the full handshake.
+const SINCE_AT: usize = 24;
+/// First half of the key of a place that is being given to another server.
+const GIVEN_AWAY: u64 = u64::MAX;
+/// Of a handle that resumes nothing.
+const NO_REUSE: Reuse = Reuse {
+    uses_max: 0,
+    age_max_s: 0,
+};
+/// How often a place is looked for while other processes take the same ones.
+const TRIES: usize = 16;
 
 /// See [`crate::dimensions`].
 pub(crate) const DIMENSIONS: [usize; 4] = [SLOTS, SLOT_LEN, PLACE_HEAD, PLACE_LEN];
@@ -62,6 +75,8 @@ pub struct ClientSessions {
 pub struct SessionPlace {
     sessions: ClientSessions,
     at: usize,
+    /// The first half of its key: the place may have been given to another server since.
+    key: u64,
     reuse: Reuse,
 }
 
@@ -158,31 +173,75 @@ impl ClientSessions {
         }
     }
 
-    /// Returns the place with this key, and takes a free one if there is none. `None`: no place is left.
+    /// Returns the place with this key. If there is none, takes a free one, or else the one with the oldest full handshake:
+    /// renewed certificates leave places that nobody uses any more. `None`: other processes take places all the time.
     pub fn place(&self, key: SessionKey, reuse: Reuse) -> Option<SessionPlace> {
         let [low, high] = halves(key);
-        for index in 0..self.places {
-            let at = place_at(index);
+        let found = |_| self.find(low, high).or_else(|| self.evict(low, high));
+        let at = (0..TRIES).find_map(found)?;
+        Some(self.handle(at, low, reuse))
+    }
+
+    fn handle(&self, at: usize, key: u64, reuse: Reuse) -> SessionPlace {
+        SessionPlace {
+            sessions: self.clone(),
+            at,
+            key,
+            reuse,
+        }
+    }
+
+    /// Returns the place with this key, or takes a free one.
+    fn find(&self, low: u64, high: u64) -> Option<usize> {
+        (0..self.places).map(place_at).find(|&at| {
             let owner = self.word(at);
             let taken = owner
                 .compare_exchange(0, low, Ordering::AcqRel, Ordering::Acquire)
                 .unwrap_or_else(|taken| taken);
-            let second = self.word(at + 8);
             if taken == 0 {
-                second.store(high, Ordering::Release);
+                self.word(at + 8).store(high, Ordering::Release);
+                // Not the next one to be given away.
+                self.word(at + SINCE_AT)
+                    .store(self.newest(), Ordering::Release);
             }
             // A process that took the place at the same time may not have written the second half yet.
             // Keys are digests, so the first half identifies them.
-            if taken == 0 || taken == low {
-                let sessions = self.clone();
-                return Some(SessionPlace {
-                    sessions,
-                    at,
-                    reuse,
-                });
+            taken == 0 || taken == low
+        })
+    }
+
+    /// Gives the place with the oldest full handshake to this key. Handles for its former key then do nothing.
+    fn evict(&self, low: u64, high: u64) -> Option<usize> {
+        let owner = |at: usize| self.word(at);
+        // One that a dead process was giving away comes first.
+        let rank = |&at: &usize| {
+            let is_given = owner(at).load(Ordering::Acquire) == GIVEN_AWAY;
+            (!is_given, self.word(at + SINCE_AT).load(Ordering::Acquire))
+        };
+        let at = (0..self.places).map(place_at).min_by_key(rank)?;
+        let former = owner(at).load(Ordering::Acquire);
+        let swap = |from: u64, to: u64| {
+            let swapped = owner(at).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+            swapped.ok()
+        };
+        swap(former, GIVEN_AWAY)?;
+        // While the place has no key, nobody uses what is in it, and a use that has begun sees another chain.
+        let place = self.handle(at, GIVEN_AWAY, NO_REUSE);
+        place.begin_chain();
+        for slot in 0..SLOTS {
+            if let Some(claim) = place.claim(slot, READY) {
+                claim.release(FREE);
             }
         }
-        None
+        self.word(at + 8).store(high, Ordering::Release);
+        place.since().store(self.newest(), Ordering::Release);
+        swap(GIVEN_AWAY, low).map(|_| at)
+    }
+
+    /// The time of the newest full handshake.
+    fn newest(&self) -> u64 {
+        let since = |at: usize| self.word(at + SINCE_AT).load(Ordering::Acquire);
+        (0..self.places).map(place_at).map(since).max().unwrap_or(0)
     }
 
     /// Overwrites the session in the slot at this offset.
@@ -235,7 +294,24 @@ impl SessionPlace {
     }
 
     fn since(&self) -> &AtomicU64 {
-        self.head(24)
+        self.head(SINCE_AT)
+    }
+
+    /// Whether the place still belongs to the server of this handle.
+    fn is_own(&self) -> bool {
+        self.head(0).load(Ordering::Acquire) == self.key
+    }
+
+    /// Begins the next chain, which ends the one before. Returns its number.
+    fn begin_chain(&self) -> u64 {
+        // Zero means that there is no chain.
+        let after = |both: u64| u64::from(((both >> 32) as u32).wrapping_add(1).max(1));
+        let word = self.chain_and_uses();
+        let begun = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |both| {
+            Some(after(both) << 32)
+        });
+        let (Ok(before) | Err(before)) = begun;
+        after(before)
     }
 
     /// Number of writes to this place.
@@ -375,7 +451,8 @@ impl SessionPlace {
                 same.then_some((used, bytes))
             })
             .collect();
-        (chain != 0 && !sessions.is_empty()).then(|| Snapshot {
+        let is_same = self.chain() == chain && self.is_own();
+        (chain != 0 && is_same && !sessions.is_empty()).then(|| Snapshot {
             since_s: self.since().load(Ordering::Relaxed),
             uses: both as u32,
             sessions,
@@ -452,25 +529,23 @@ impl SessionStore for SessionPlace {
         let chain = self.count_use(now.as_secs())?;
         self.stamp().fetch_add(1, Ordering::Relaxed);
         let session = self.pick(chain, now.as_secs())?;
-        Some((chain, session))
+        // Checked last: the place may have been given away meanwhile.
+        (self.chain() == chain && self.is_own()).then_some((chain, session))
     }
 
     fn begin(&self, now: UnixTime) -> u64 {
+        if !self.is_own() {
+            return 0;
+        }
+        let chain = self.begin_chain();
+        // After the new chain: if this worker dies in between, the old chain must not seem new.
         self.since().store(now.as_secs(), Ordering::Release);
-        // Zero means that there is no chain.
-        let after = |both: u64| u64::from(((both >> 32) as u32).wrapping_add(1).max(1));
-        let begun =
-            self.chain_and_uses()
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |both| {
-                    Some(after(both) << 32)
-                });
         self.stamp().fetch_add(1, Ordering::Relaxed);
-        let (Ok(before) | Err(before)) = begun;
-        after(before)
+        chain
     }
 
     fn put(&self, chain: u64, session: &Session) -> bool {
-        chain == self.chain() && self.store(chain, false, session.bytes())
+        self.is_own() && chain == self.chain() && self.store(chain, false, session.bytes())
     }
 }
 
