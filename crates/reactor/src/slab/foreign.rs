@@ -4,6 +4,7 @@ use super::header::{HEADER_LEN, Header};
 use super::{MAX_CAPACITY, Slab, Slot};
 use crate::memory::{self, Mapping, PAGE};
 use crate::{AdoptError, Fd};
+use std::ops::Range;
 
 /// A slab whose slots may have another version and size than this build's.
 #[derive(Debug)]
@@ -11,6 +12,8 @@ pub struct Foreign {
     header: Header,
     slots: Mapping,
     slot_bytes: usize,
+    /// What has memory, asked once: later the descriptor's number may be that of another file.
+    data: Vec<Range<usize>>,
 }
 
 impl Foreign {
@@ -30,10 +33,14 @@ impl Foreign {
         memory::check_file(fd, HEADER_LEN + len)?;
         let slots =
             Mapping::window(fd, HEADER_LEN, len).map_err(AdoptError::system("map memory"))?;
+        let data = slots
+            .data()
+            .map_err(AdoptError::system("find used pages"))?;
         Ok(Foreign {
             header,
             slots,
             slot_bytes,
+            data,
         })
     }
 
@@ -52,7 +59,7 @@ impl Foreign {
         mut each: impl FnMut(u32, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut next = 0;
-        for data in self.slots.data()? {
+        for data in &self.data {
             let first = (data.start / self.slot_bytes).max(next);
             let last = data.end.div_ceil(self.slot_bytes);
             for index in first..last.min(self.header.capacity() as usize) {
@@ -69,7 +76,7 @@ impl Foreign {
 
     /// Overwrites every slot with zeros, after its contents were moved elsewhere.
     pub fn wipe(mut self) {
-        for data in self.slots.data().unwrap_or_default() {
+        for data in std::mem::take(&mut self.data) {
             self.slots.wipe(data);
         }
     }
@@ -137,5 +144,25 @@ mod tests {
         );
         old.fd().close();
         new.fd().close();
+    }
+
+    /// In an upgrade the new slab gets the old one's descriptor number before the old memory is wiped.
+    #[test]
+    fn all_of_the_old_memory_is_wiped() {
+        let mut old = Slab::<New>::create("old", 1000, 7).unwrap();
+        for number in 0..1000 {
+            let index = old.insert().unwrap();
+            old.get_mut(index).unwrap().0[7] = number + 1;
+        }
+        let foreign = Foreign::open(old.fd()).unwrap();
+        let new = Slab::<Old>::create("new", 1000, 8).unwrap();
+        new.fd().move_to(old.fd()).unwrap();
+        foreign.wipe();
+        let all = 0..1000;
+        assert!(
+            all.into_iter()
+                .all(|index| old.get(index).unwrap().0 == [0; 16])
+        );
+        old.fd().close();
     }
 }
