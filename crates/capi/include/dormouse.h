@@ -520,8 +520,8 @@ struct dormouse_sealed dormouse_close(struct dormouse_connection *connection,
                                       size_t output_room);
 
 // Aborts the connection in both directions: seals a fatal alert with this number (RFC 8446 section 6.2), which
-// needs at most DORMOUSE_SMALL_MAX bytes of room. The numbers 0 (close_notify) and 90 (user_canceled) are no
-// errors: DORMOUSE_BAD_ARGUMENT.
+// needs at most DORMOUSE_SMALL_MAX bytes of room. The numbers 0 (close_notify), 90 (user_canceled)
+// and 100 (no_renegotiation) are no errors: DORMOUSE_BAD_ARGUMENT.
 //
 // # Safety
 // See dormouse_close().

@@ -268,8 +268,8 @@ pub unsafe extern "C" fn dormouse_close(
 }
 
 /// Aborts the connection in both directions: seals a fatal alert with this number (RFC 8446 section 6.2), which
-/// needs at most DORMOUSE_SMALL_MAX bytes of room. The numbers 0 (close_notify) and 90 (user_canceled) are no
-/// errors: DORMOUSE_BAD_ARGUMENT.
+/// needs at most DORMOUSE_SMALL_MAX bytes of room. The numbers 0 (close_notify), 90 (user_canceled)
+/// and 100 (no_renegotiation) are no errors: DORMOUSE_BAD_ARGUMENT.
 ///
 /// # Safety
 /// See dormouse_close().
@@ -280,15 +280,13 @@ pub unsafe extern "C" fn dormouse_abort(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_sealed {
-    // close_notify and user_canceled are no errors (RFC 8446 section 6.1): the peer would see a proper end, or none.
-    let is_error = |why: &AlertDescription| {
-        !matches!(
-            why,
-            AlertDescription::CloseNotify | AlertDescription::UserCanceled
-        )
-    };
-    let Some(why) = AlertDescription::from_code(alert).filter(is_error) else {
-        return dormouse_sealed::from(Err(DORMOUSE_BAD_ARGUMENT));
+    use AlertDescription::{CloseNotify, NoRenegotiation, UserCanceled};
+    let why = match AlertDescription::from_code(alert) {
+        // The peer would see a proper end, or none.
+        Some(CloseNotify | UserCanceled | NoRenegotiation) | None => {
+            return dormouse_sealed::from(Err(DORMOUSE_BAD_ARGUMENT));
+        }
+        Some(why) => why,
     };
     let abort = |state: &mut _, output: &mut _| at_rest::abort(state, why, output);
     // SAFETY: guaranteed by the caller.

@@ -49,10 +49,11 @@ static void wrong_buffers(void)
     CHECK(dormouse_receive(&client, room, 600, room + 500, 128).status == DORMOUSE_OVERLAP);
     CHECK(dormouse_receive(&client, room, 5, room + 5, DORMOUSE_ANSWER_MAX - 100).status ==
           DORMOUSE_TOO_SMALL);
-    /* Unknown; close_notify and user_canceled, which are no errors. */
+    /* Unknown; close_notify, user_canceled and no_renegotiation, which are no errors. */
     CHECK(dormouse_abort(&client, 255, room, 100).status == DORMOUSE_BAD_ARGUMENT);
     CHECK(dormouse_abort(&client, 0, room, 100).status == DORMOUSE_BAD_ARGUMENT);
     CHECK(dormouse_abort(&client, 90, room, 100).status == DORMOUSE_BAD_ARGUMENT);
+    CHECK(dormouse_abort(&client, 100, room, 100).status == DORMOUSE_BAD_ARGUMENT);
     dormouse_sealed sealed = dormouse_close(&client, room, DORMOUSE_SMALL_MAX - 1);
     CHECK(sealed.status == DORMOUSE_TOO_SMALL && sealed.output_len == DORMOUSE_SMALL_MAX);
     for (size_t len = 1; len < 40000; len = len * 3 + 1) {
