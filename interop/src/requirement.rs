@@ -1,4 +1,4 @@
-//! What a test needs to run: `requires!(Can::BeDormouse, "curl")`.
+//! What a test needs to run: `requires!(Can::BeDormouse, "curl", Root)`.
 
 use crate::scene::applies;
 use crate::terminator::Can;
@@ -21,6 +21,15 @@ impl Requirement for Can {
 impl Requirement for &str {
     fn is_met(&self) -> bool {
         tools::present(&[self])
+    }
+}
+
+/// The rights of root.
+pub struct Root;
+
+impl Requirement for Root {
+    fn is_met(&self) -> bool {
+        rustix::process::geteuid().is_root() || tools::unavailable("this test needs root")
     }
 }
 

@@ -203,6 +203,8 @@ def seen():
     expect(done.returncode == 0, f"`dormouse status` without arguments: {done.stdout.splitlines()[:1] or done.stderr}")
     answer = json.loads(run("dormouse", "status", "--json").stdout)
     print("        " + json.dumps(answer)[:300])
+    seen_by_control = all(worker["alive"] and worker["resident_bytes"] for worker in answer["workers"])
+    expect(seen_by_control, "the control process sees the workers and their memory")
 
 
 def reload(connections):

@@ -144,10 +144,6 @@ pub fn send_signal(pid: Pid, signal: Signal) -> io::Result<()> {
 
 /// Whether a process is running: it exists and is not a zombie.
 pub fn runs(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name is in parentheses and may contain any character.
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    // Not by /proc, which may hide processes that one may not trace (hidepid).
+    !Life::of(pid).is_over()
 }

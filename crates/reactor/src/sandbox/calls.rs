@@ -197,6 +197,8 @@ const LOOKING: &[c_long] = &[
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
     libc::SYS_sysinfo,
+    // Whether a process lives.
+    libc::SYS_pidfd_open,
     // Refused by a filter of its own, as not implemented.
     libc::SYS_clone3,
 ];

@@ -8,9 +8,10 @@ use std::process::Command;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{kill_asleep, signal, until_ended};
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{Scene, unused_host};
 use dormouse_interop::slots::is_stopped;
-use dormouse_interop::terminator::Can;
+use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
@@ -111,11 +112,33 @@ fn only_the_owner_may_use_the_socket_and_within_limits() {
     assert_eq!(admin.status()["connections"]["at_rest"], 0);
 }
 
+/// `/proc` shows only processes that one may trace: so it is on hardened machines, and in units with `ProtectProc=`.
+#[test]
+fn workers_are_alive_although_proc_hides_them() {
+    requires!(Can::BeDormouse, Root, "unshare");
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        let hide = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
+        let words = [&tools::path("unshare"), "--mount", "sh", "-c", hide, "sh"];
+        settings.wrapper = words.map(str::to_owned).to_vec();
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let status = admin.status();
+    assert_eq!(status["workers"][0]["alive"], true, "{status}");
+    assert_eq!(status["workers"][0]["keeper"]["alive"], true, "{status}");
+    let worker = pid(&status["workers"][0]);
+    kill_asleep(worker);
+    until_status(&admin, "the next worker", |status| {
+        let next = &status["workers"][0];
+        next["alive"] == true && pid(next) != worker
+    });
+}
+
 /// The kernel's credentials decide who may use the socket, not the mode of the file.
 #[test]
 fn another_user_is_refused_with_any_mode_of_the_socket() {
-    let is_root = rustix::process::geteuid().is_root();
-    requires!(Can::BeDormouse, is_root, "setpriv", "curl");
+    requires!(Can::BeDormouse, Root, "setpriv", "curl");
     let (scene, admin) = scene(1);
     let everybody = |mode| std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(scene.folder.path(), everybody(0o755))
