@@ -8,6 +8,7 @@ use std::process::Command;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::{name, status};
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
 use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -90,7 +91,7 @@ fn processes(scene: &Scene) -> Vec<u32> {
 /// As the user nobody from the start, after a crash, and after an upgrade.
 #[test]
 fn keepers_and_workers_give_up_everything() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("user", NOBODY);
@@ -126,7 +127,7 @@ fn keepers_and_workers_give_up_everything() {
 /// Without `user`, root's keepers and workers run as nobody, where that is safe.
 #[test]
 fn without_a_user_workers_run_as_nobody() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let scene = Scene::with(|settings| settings.target = Target::Echo);
     let _probe = scene.probe();
     for pid in processes(&scene) {
@@ -140,7 +141,7 @@ fn without_a_user_workers_run_as_nobody() {
 /// that they need.
 #[test]
 fn with_a_unix_socket_workers_stay_root_with_one_capability() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("backend.sock");
     let backend = Backend::unix(&path);
@@ -162,7 +163,7 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
 /// another process still maps holds none.
 #[test]
 fn records_are_wiped_at_the_end() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let mut scene = Scene::with(|settings| settings.target = Target::Echo);
     let first = scene.probe();
     let slots = processes(&scene).into_iter().find_map(Slots::of);

@@ -11,6 +11,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{kill_asleep, signal, status};
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -132,7 +133,7 @@ fn forbidden_calls_are_refused() {
 /// `sandbox = "off"`, which also proves that the test above can fail.
 #[test]
 fn without_a_sandbox_the_calls_succeed() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let scene = Scene::with(|settings| {
         trial(settings);
         settings.option("sandbox", "off");
@@ -212,7 +213,7 @@ fn missing_kernel_features_are_logged_or_prevent_the_start() {
 /// privileged port; and a new backend.
 #[test]
 fn a_reload_still_reaches_what_only_root_may() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let host = unused_host();
     let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
     let other = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
@@ -343,7 +344,7 @@ fn only_main_keeps_capabilities() {
 /// When memory runs out, the kernel kills workers before main; core dumps contain no mapping of ours.
 #[test]
 fn the_kernel_kills_workers_first_and_dumps_nothing() {
-    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
+    requires!(Can::BeDormouse, Root);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.options.push(("user", format!("\"{NOBODY}\"")));

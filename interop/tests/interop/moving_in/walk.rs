@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::requirement::{Requirement as _, Root};
 use dormouse_interop::scene::{PLAIN_PORT, unused_host};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -27,9 +28,9 @@ struct Site {
 }
 
 impl Site {
-    /// `None`: the program is not installed, or ports below 1024 are not allowed.
+    /// `None`: the program is not installed, or this is not root, for whom ports below 1024 are.
     fn behind(program: &str) -> Option<Site> {
-        if !ready(program) || !tools::present(&["curl"]) || !rustix::process::geteuid().is_root() {
+        if !ready(program) || !tools::present(&["curl"]) || !Root.is_met() {
             return None;
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
