@@ -17,10 +17,11 @@
 //! - A chain and its uses are one word, so sessions are never used more often than allowed, however many
 //!   workers take one at once.
 //! - The size is fixed: nothing grows. A new server gets the place with the oldest full handshake. A handle of the former
-//!   server looks at the key after each use: its sessions never get into another server's chain, nor the other way round.
+//!   server looks at the key before and after each use: its sessions never get into another server's chain, nor the other way
+//!   round. It looks for another place when it has made a full handshake.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::{fmt, io};
 
 use dormouse_engine::{Reuse, Session, SessionStore, UnixTime};
@@ -71,13 +72,19 @@ pub struct ClientSessions {
 }
 
 /// The sessions of one server.
-#[derive(Clone)]
 pub struct SessionPlace {
     sessions: ClientSessions,
-    at: usize,
-    /// The first half of its key: the place may have been given to another server since.
-    key: u64,
+    /// Offset of the place. If that was given to another server, the next full handshake looks for a place again.
+    at: AtomicUsize,
+    /// The halves of its key.
+    key: [u64; 2],
     reuse: Reuse,
+}
+
+impl Clone for SessionPlace {
+    fn clone(&self) -> SessionPlace {
+        self.sessions.handle(self.at(), self.key, self.reuse)
+    }
 }
 
 /// The contents of a place, for a session file.
@@ -176,23 +183,26 @@ impl ClientSessions {
     /// Returns the place with this key. If there is none, takes a free one, or else the one with the oldest full handshake:
     /// renewed certificates leave places that nobody uses any more. `None`: other processes take places all the time.
     pub fn place(&self, key: SessionKey, reuse: Reuse) -> Option<SessionPlace> {
-        let [low, high] = halves(key);
-        let found = |_| self.find(low, high).or_else(|| self.evict(low, high));
-        let at = (0..TRIES).find_map(found)?;
-        Some(self.handle(at, low, reuse))
+        let key = halves(key);
+        Some(self.handle(self.look_up(key)?, key, reuse))
     }
 
-    fn handle(&self, at: usize, key: u64, reuse: Reuse) -> SessionPlace {
+    fn handle(&self, at: usize, key: [u64; 2], reuse: Reuse) -> SessionPlace {
         SessionPlace {
             sessions: self.clone(),
-            at,
+            at: AtomicUsize::new(at),
             key,
             reuse,
         }
     }
 
+    fn look_up(&self, key: [u64; 2]) -> Option<usize> {
+        let found = |_| self.find(key).or_else(|| self.evict(key));
+        (0..TRIES).find_map(found)
+    }
+
     /// Returns the place with this key, or takes a free one.
-    fn find(&self, low: u64, high: u64) -> Option<usize> {
+    fn find(&self, [low, high]: [u64; 2]) -> Option<usize> {
         (0..self.places).map(place_at).find(|&at| {
             let owner = self.word(at);
             let taken = owner
@@ -211,7 +221,7 @@ impl ClientSessions {
     }
 
     /// Gives the place with the oldest full handshake to this key. Handles for its former key then do nothing.
-    fn evict(&self, low: u64, high: u64) -> Option<usize> {
+    fn evict(&self, [low, high]: [u64; 2]) -> Option<usize> {
         let owner = |at: usize| self.word(at);
         // One that a dead process was giving away comes first.
         let rank = |&at: &usize| {
@@ -226,7 +236,7 @@ impl ClientSessions {
         };
         swap(former, GIVEN_AWAY)?;
         // While the place has no key, nobody uses what is in it, and a use that has begun sees another chain.
-        let place = self.handle(at, GIVEN_AWAY, NO_REUSE);
+        let place = self.handle(at, [GIVEN_AWAY, high], NO_REUSE);
         place.begin_chain();
         for slot in 0..SLOTS {
             if let Some(claim) = place.claim(slot, READY) {
@@ -284,8 +294,12 @@ struct Claim<'a> {
 }
 
 impl SessionPlace {
+    fn at(&self) -> usize {
+        self.at.load(Ordering::Relaxed)
+    }
+
     fn head(&self, offset: usize) -> &AtomicU64 {
-        self.sessions.word(self.at + offset)
+        self.sessions.word(self.at() + offset)
     }
 
     /// The chain in the high half, its uses in the low half.
@@ -299,7 +313,7 @@ impl SessionPlace {
 
     /// Whether the place still belongs to the server of this handle.
     fn is_own(&self) -> bool {
-        self.head(0).load(Ordering::Acquire) == self.key
+        self.head(0).load(Ordering::Acquire) == self.key[0]
     }
 
     /// Begins the next chain, which ends the one before. Returns its number.
@@ -320,7 +334,7 @@ impl SessionPlace {
     }
 
     fn slot_word(&self, slot: usize, offset: usize) -> &AtomicU64 {
-        self.sessions.word(slot_at(self.at, slot) + offset)
+        self.sessions.word(slot_at(self.at(), slot) + offset)
     }
 
     fn chain(&self) -> u64 {
@@ -519,23 +533,31 @@ impl Claim<'_> {
 
     fn wipe(&self) {
         let place = self.place;
-        place.sessions.wipe(slot_at(place.at, self.slot));
+        place.sessions.wipe(slot_at(place.at(), self.slot));
     }
 }
 
 impl SessionStore for SessionPlace {
     fn take(&self, now: UnixTime) -> Option<(u64, Session)> {
+        // One place throughout the call.
+        let place = self.clone();
+        if !place.is_own() {
+            return None;
+        }
         // The use is counted first. If there is no session, the full handshake resets the count.
-        let chain = self.count_use(now.as_secs())?;
-        self.stamp().fetch_add(1, Ordering::Relaxed);
-        let session = self.pick(chain, now.as_secs())?;
-        // Checked last: the place may have been given away meanwhile.
-        (self.chain() == chain && self.is_own()).then_some((chain, session))
+        let chain = place.count_use(now.as_secs())?;
+        place.stamp().fetch_add(1, Ordering::Relaxed);
+        let session = place.pick(chain, now.as_secs())?;
+        // Checked again: the place may have been given away meanwhile.
+        (place.chain() == chain && place.is_own()).then_some((chain, session))
     }
 
     fn begin(&self, now: UnixTime) -> u64 {
         if !self.is_own() {
-            return 0;
+            match self.sessions.look_up(self.key) {
+                Some(at) => self.at.store(at, Ordering::Relaxed),
+                None => return 0,
+            }
         }
         let chain = self.begin_chain();
         // After the new chain: if this worker dies in between, the old chain must not seem new.
@@ -545,7 +567,8 @@ impl SessionStore for SessionPlace {
     }
 
     fn put(&self, chain: u64, session: &Session) -> bool {
-        self.is_own() && chain == self.chain() && self.store(chain, false, session.bytes())
+        let place = self.clone();
+        place.is_own() && chain == place.chain() && place.store(chain, false, session.bytes())
     }
 }
 

@@ -73,8 +73,7 @@ fn a_new_server_gets_the_place_with_the_oldest_handshake() {
     let new = place(4);
     // The handle of the former server does nothing in its place.
     assert!(oldest.take(at(31)).is_none());
-    let chain = oldest.begin(at(31));
-    assert!(!oldest.put(chain, &session(9, 31)));
+    assert!(!oldest.put(oldest.chain(), &session(9, 31)));
     assert!(oldest.snapshot().is_none());
     assert!(
         new.take(at(31)).is_none(),
@@ -91,9 +90,16 @@ fn a_new_server_gets_the_place_with_the_oldest_handshake() {
         let (_, taken) = place.take(at(34)).expect("its own session");
         assert_eq!(u32::from(number(&taken)), n);
     }
+    // It gets another place after its next full handshake.
+    let chain = oldest.begin(at(40));
+    assert!(oldest.put(chain, &session(2, 40)));
+    assert_eq!(number(&oldest.take(at(41)).expect("its session").1), 2);
+    assert!(third.take(at(41)).is_none(), "its place was the oldest");
     // A process that died while it gave a place away leaves one that is taken first.
-    sessions.word(third.at).store(GIVEN_AWAY, Ordering::Relaxed);
-    assert_eq!(place(6).at, third.at);
+    sessions
+        .word(oldest.at())
+        .store(GIVEN_AWAY, Ordering::Relaxed);
+    assert_eq!(place(6).at(), oldest.at());
     sessions.fd().close();
 }
 

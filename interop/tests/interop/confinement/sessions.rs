@@ -53,8 +53,9 @@ fn forged_sessions_end_in_a_full_handshake() {
     let settings = Settings::new(&[server.address])
         .top("hang_timeout = \"off\"")
         .workers(2);
-    let connect = Originator::start(&settings);
     for (attack, change) in ATTACKS {
+        // With sessions in the first place: after an attack workers may use another.
+        let connect = Originator::start(&settings);
         assert!(echoes(&connect, 4) == 4, "before: {attack}");
         let mut intruder = Intruder::enter_first(&connect.process);
         let sessions = intruder.descriptors("/memfd:dormouse-sessions")[0];
