@@ -222,7 +222,7 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
     private SSLException refuse(ByteBuffer source, int problem) {
         String why = problem == Records.NOT_TLS
                 ? "Unsupported or unrecognized SSL message: it begins with byte " + Records.type(source)
-                : "a record is larger than TLS allows";
+                : "a record is larger than " + Records.PACKET_MAX + " bytes, which no cipher suite needs";
         try {
             if (handshake != null && handshake.expectsHello()) {
                 Native.refuse(connection.handle(), Failures.UNEXPECTED_MESSAGE);
@@ -384,8 +384,12 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
             return NOT_NOW;
         }
         int at = records.position();
-        long found = Native.openInPlace(connection.handle(), this, records, at, records.remaining());
+        int end = records.limit();
+        // If the call throws, nothing in the buffer is plaintext.
+        records.limit(at);
+        long found = Native.openInPlace(connection.handle(), this, records, at, end - at);
         if (found < 0) {
+            records.limit(end);
             return NOT_NOW;
         }
         outputWaits = (found & Native.BATCH_OUTPUT_WAITS) != 0;
@@ -474,7 +478,8 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
             if (clientMode) {
                 step(handle, null, 0, null, null, 0);
             }
-        } catch (SSLException | RuntimeException problem) {
+        } catch (SSLException | RuntimeException | Error problem) {
+            // Of a KeyManager, too.
             fail(null);
             handshake = null;
             throw problem;
@@ -509,7 +514,9 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         if (handshake != null && handshake.task != Handshake.Task.NONE) {
             return HandshakeStatus.NEED_TASK;
         }
-        if (outputWaits || finishedWaits) {
+        // Wrap also reports the failure of a task, which may have nothing to send.
+        boolean failureWaits = handshake != null && handshake.taskFailure != null;
+        if (outputWaits || finishedWaits || failureWaits) {
             return HandshakeStatus.NEED_WRAP;
         }
         if (inboundClosed && outboundClosed || phase == Phase.NEW && !inboundClosed && !outboundClosed) {
@@ -574,7 +581,7 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
             // Before the handshake is done there is no key for a close_notify.
             outputWaits = false;
             handshake = null;
-            inboundClosed |= phase == Phase.HANDSHAKING;
+            inboundClosed = true;
             phase = Phase.FAILED;
         }
         releaseIfDone();

@@ -9,8 +9,11 @@ final class Records {
     /** Room for every record that a peer may send. The same as the JDK's, which some programs expect. */
     static final int PACKET_MAX = 16_709;
     static final int PLAINTEXT_MAX = PACKET_MAX - HEADER;
-    /** TLS 1.2 allows 2,048 bytes beside the content. */
-    private static final int PAYLOAD_MAX = CONTENT_MAX + 2_048;
+    /**
+     * No suite adds more to the content than TLS 1.3, 256 bytes. A larger record, which TLS 1.2 allows, would not fit
+     * into the buffers that programs have.
+     */
+    private static final int PAYLOAD_MAX = PACKET_MAX - HEADER;
 
     static final int CHANGE_CIPHER_SPEC = 20;
     static final int ALERT = 21;
@@ -21,7 +24,7 @@ final class Records {
     static final int INCOMPLETE = -1;
     /** The source is not a TLS record. */
     static final int NOT_TLS = -2;
-    /** The first record is larger than TLS allows. */
+    /** The first record is larger than {@link #PACKET_MAX}. */
     static final int TOO_LARGE = -3;
 
     private Records() {}

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.reflect.Field;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.security.KeyStore;
@@ -22,6 +23,7 @@ import java.util.concurrent.Future;
 import javax.net.ssl.KeyManager;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLEngineResult.HandshakeStatus;
 import javax.net.ssl.SSLEngineResult.Status;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
@@ -87,6 +89,11 @@ class MisuseTest {
 
         FailingKeys(Throwable thrown) {
             this.thrown = thrown;
+        }
+
+        @Override
+        public String chooseEngineClientAlias(String[] keyTypes, Principal[] issuers, SSLEngine engine) {
+            return chooseEngineServerAlias(null, issuers, engine);
         }
 
         @Override
@@ -175,6 +182,19 @@ class MisuseTest {
         }
     }
 
+    /** A client's is asked before there is a task, so the caller gets what it throws. */
+    @Test
+    void aClientsKeyManagerThatThrows() throws Exception {
+        for (Throwable thrown : List.of(new IllegalStateException("gone"), new NoClassDefFoundError("gone"))) {
+            SSLEngine engine = context(new FailingKeys(thrown), null).createSSLEngine("localhost", 1);
+            engine.setUseClientMode(true);
+            assertSame(thrown, assertThrows(thrown.getClass(), engine::beginHandshake));
+            ByteBuffer room = ByteBuffer.allocate(20_000);
+            assertEquals(Status.CLOSED, engine.wrap(ByteBuffer.allocate(10), room).getStatus());
+            assertEquals(Status.CLOSED, engine.unwrap(ByteBuffer.allocate(10), room).getStatus());
+        }
+    }
+
     @Test
     void aServerWithoutCertificates() throws Exception {
         Pair pair = pair(TestKeys.context(true), context(null, null));
@@ -217,6 +237,22 @@ class MisuseTest {
         assertSame(thrown, failure.getCause());
     }
 
+    /** The client's alert is encrypted, and the server has nothing to send: only wrap and unwrap tell why it ended. */
+    @Test
+    void anAlertThatATaskFinds() throws Exception {
+        Pair pair = pair(context(null, trustThat(new CertificateException("not today"))),
+                TestKeys.context(true, TestKeys.EC));
+        pair.server.engine.setNeedClientAuth(true);
+        assertThrows(SSLHandshakeException.class, pair::handshake);
+        pair.client.wrap(ByteBuffer.allocate(0), pair.server);
+        pair.server.unwrap();
+        assertEquals(HandshakeStatus.NEED_WRAP, pair.server.engine.getHandshakeStatus());
+        SSLException failure = assertThrows(SSLException.class,
+                () -> pair.server.wrap(ByteBuffer.allocate(0), pair.client));
+        assertTrue(failure.getMessage().contains("Received fatal alert"), failure.getMessage());
+        assertEquals(HandshakeStatus.NOT_HANDSHAKING, pair.server.engine.getHandshakeStatus());
+    }
+
     /** A plain X509TrustManager can't check names, so the engine does. */
     @Test
     void namesAreCheckedForATrustManagerThatCannot() throws Exception {
@@ -255,6 +291,57 @@ class MisuseTest {
             engine.closeOutbound();
             assertTrue(engine.getSession().isValid());
         }
+    }
+
+    @Test
+    void engineThatIsClosedBeforeItsHandshake() throws Exception {
+        SSLEngine client = TestKeys.context(true).createSSLEngine("localhost", 1);
+        client.setUseClientMode(true);
+        ByteBuffer hello = ByteBuffer.allocate(20_000);
+        client.wrap(ByteBuffer.allocate(0), hello);
+        for (ByteBuffer source : List.of(hello.flip(), ByteBuffer.wrap("GET / HTTP/1.1".getBytes()))) {
+            SSLEngine engine = TestKeys.context(true, TestKeys.EC).createSSLEngine();
+            engine.setUseClientMode(false);
+            engine.closeOutbound();
+            assertEquals(Status.CLOSED, engine.unwrap(source, ByteBuffer.allocate(20_000)).getStatus());
+            assertEquals(Status.CLOSED, engine.wrap(source, ByteBuffer.allocate(20_000)).getStatus());
+            assertEquals(HandshakeStatus.NOT_HANDSHAKING, engine.getHandshakeStatus());
+            assertTrue(engine.isInboundDone() && engine.isOutboundDone());
+        }
+    }
+
+    /** Programs have buffers of the session's sizes, so they could neither read such a record nor go on. */
+    @ParameterizedTest
+    @ValueSource(strings = {"TLSv1.2", "TLSv1.3"})
+    void aRecordThatFitsNoBuffer(String protocol) throws Exception {
+        for (int payload : new int[] {Records.PLAINTEXT_MAX + 1, 18_432}) {
+            for (int length : new int[] {Records.PACKET_MAX, Records.HEADER + payload}) {
+                Pair pair = pair(TestKeys.context(true), TestKeys.context(true, TestKeys.EC));
+                pair.client.engine.setEnabledProtocols(new String[] {protocol});
+                pair.handshake();
+                ByteBuffer source = ByteBuffer.allocate(length);
+                source.put(new byte[] {23, 3, 3}).putShort((short) payload).position(0);
+                SSLEngine engine = pair.server.engine;
+                ByteBuffer target = ByteBuffer.allocate(engine.getSession().getApplicationBufferSize());
+                assertThrows(SSLException.class, () -> engine.unwrap(source, target), payload + " in " + length);
+                assertTrue(engine.isInboundDone());
+            }
+        }
+    }
+
+    /** What was not opened is no plaintext. */
+    @Test
+    void openInPlaceThatFailsAtOnce() throws Exception {
+        Pair pair = pair(TestKeys.context(true), TestKeys.context(true, TestKeys.EC));
+        pair.handshake();
+        DormouseEngine engine = (DormouseEngine) pair.server.engine;
+        Field connection = DormouseEngine.class.getDeclaredField("connection");
+        connection.setAccessible(true);
+        ((NativeConnection) connection.get(engine)).free();
+        ByteBuffer records = ByteBuffer.allocateDirect(100).position(10);
+        assertThrows(IllegalStateException.class, () -> engine.openInPlace(records));
+        assertEquals(10, records.position());
+        assertEquals(10, records.limit());
     }
 
     @Test
