@@ -8,11 +8,16 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
+import java.util.regex.Pattern;
 
 /** Compares a host with the names in a certificate (RFC 9525; common names are ignored). */
 final class HostNames {
     private static final int DNS = 2;
     private static final int ADDRESS = 7;
+    private static final String OCTET = "(25[0-5]|2[0-4]\\d|[01]?\\d?\\d)";
+    private static final Pattern V4 = Pattern.compile(OCTET + "(\\." + OCTET + "){3}");
+    /** Perhaps in brackets, perhaps with a zone. InetAddress looks up nothing that begins so and has a colon. */
+    private static final Pattern V6 = Pattern.compile("\\[?[\\p{XDigit}:][\\p{XDigit}:.]*(%[^\\]]*)?\\]?");
 
     private HostNames() {}
 
@@ -53,7 +58,7 @@ final class HostNames {
 
     /** Whether the host is an IP address. No host is ever looked up. */
     static boolean isAddress(String host) {
-        return host.indexOf(':') >= 0 || host.matches("[0-9]{1,3}(\\.[0-9]{1,3}){3}");
+        return V4.matcher(host).matches() || host.indexOf(':') >= 0 && V6.matcher(host).matches();
     }
 
     private static boolean sameAddress(String one, String other) {
