@@ -6,6 +6,7 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.security.cert.CertificateException;
 import java.security.cert.X509Certificate;
 
@@ -39,11 +40,15 @@ record ExportedConnection(
             for (byte[] certificate : chain) {
                 writeBytes(out, certificate);
             }
-            writeBytes(out, state);
         } catch (IOException impossible) {
             throw new SSLException("the connection can't be exported", impossible);
         }
-        return bytes.toByteArray();
+        // Not through the stream, whose discarded arrays would keep the secret.
+        return ByteBuffer.allocate(bytes.size() + Integer.BYTES + state.length)
+                .put(bytes.toByteArray())
+                .putInt(state.length)
+                .put(state)
+                .array();
     }
 
     static ExportedConnection read(byte[] bytes) throws SSLException {

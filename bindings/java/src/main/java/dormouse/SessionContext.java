@@ -9,6 +9,8 @@ import javax.net.ssl.SSLSessionContext;
 /**
  * Limits of resumption. Sessions themselves lie in the tickets that clients keep (servers) or in the engine
  * (clients), so none can be listed or looked up.
+ *
+ * <p>The timeout is that of a server's tickets. A client keeps a session for a day, or less if the ticket says so.
  */
 final class SessionContext implements SSLSessionContext {
     private static final int WEEK_S = 7 * 24 * 60 * 60;

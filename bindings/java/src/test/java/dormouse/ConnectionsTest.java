@@ -2,12 +2,15 @@ package dormouse;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
 
+import javax.net.ssl.ExtendedSSLSession;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
 import javax.net.ssl.SSLEngineResult.HandshakeStatus;
@@ -45,6 +48,9 @@ class ConnectionsTest {
         assertEquals(HandshakeStatus.NOT_HANDSHAKING, engine.getHandshakeStatus());
         assertEquals(protocol, engine.getSession().getProtocol());
         assertEquals(TestKeys.certificate(TestKeys.CLIENT), engine.getSession().getPeerCertificates()[0]);
+        // The guide says so: the exported bytes contain neither.
+        assertNull(engine.getSession().getLocalCertificates());
+        assertEquals(List.of(), ((ExtendedSSLSession) engine.getSession()).getRequestedServerNames());
         Pair.Side server = new Pair.Side(engine, java.nio.ByteBuffer::allocateDirect);
         Pair.send(pair.client, server, HELLO);
         assertArrayEquals(HELLO, server.received.toByteArray());
