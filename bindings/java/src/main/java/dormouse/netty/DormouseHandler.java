@@ -152,6 +152,9 @@ public final class DormouseHandler extends ReceivingLayer {
             sendOutput();
         } catch (SSLException problem) {
             fail(problem);
+        } catch (RuntimeException | Error problem) {
+            // Netty would remove the handler, and the channel would continue in plaintext.
+            fail(new SSLException("the handshake can't begin: " + problem.getMessage(), problem));
         }
         flushOutput();
         if (!context.channel().config().isAutoRead()) {
@@ -170,6 +173,10 @@ public final class DormouseHandler extends ReceivingLayer {
 
     @Override
     void endHandshake() {
+        if (handshake == null) {
+            // The JDK's engine says it again after a ticket and after a KeyUpdate.
+            return;
+        }
         phase = Phase.ESTABLISHED;
         inFlight().cancelTimer();
         Promise<Channel> done = handshake;
@@ -248,6 +255,9 @@ public final class DormouseHandler extends ReceivingLayer {
     private void closeBelow(ChannelPromise promise) {
         if (!promise.isDone()) {
             context.close(promise);
+        } else if (context.channel().isOpen()) {
+            // The promise was cancelled. Our direction has ended, so the channel closes all the same.
+            context.close();
         }
     }
 
@@ -290,7 +300,7 @@ public final class DormouseHandler extends ReceivingLayer {
         }
         try {
             sendOutput();
-        } catch (SSLException secondary) {
+        } catch (SSLException | RuntimeException | Error secondary) {
             // The first failure is the one to report.
         }
         flushAll();
@@ -308,7 +318,7 @@ public final class DormouseHandler extends ReceivingLayer {
         }
         Flight dropped = flight;
         flight = null;
-        EngineCalls.end(engine, context.alloc());
+        EngineCalls.end(engine);
         if (dropped != null) {
             dropped.drop(why);
         }
@@ -354,9 +364,11 @@ public final class DormouseHandler extends ReceivingLayer {
      * secret and can be used once: {@link #restore}. The channel's descriptor goes with them, for example over a
      * {@code DomainSocketChannel} of Netty's epoll transport; then close the channel, which sends nothing.
      *
-     * <p>Stop reading first ({@code setAutoRead(false)}).
+     * <p>Stop reading first ({@code setAutoRead(false)}). The handshake's event is too early, because data may have
+     * arrived with the handshake's end: use {@code executor().execute} there.
      *
-     * @throws IllegalStateException if the connection is not established and open, or data is still to be sent
+     * @throws IllegalStateException if the connection is not established and open, data is still to be sent, or a
+     *     message that has arrived is not opened yet
      */
     public byte[] export() throws SSLException {
         if (!context.executor().inEventLoop()) {
@@ -367,6 +379,10 @@ public final class DormouseHandler extends ReceivingLayer {
                 || flight != null && flight.writes != null && !flight.writes.isEmpty();
         if (phase != Phase.ESTABLISHED || inboundEnded || outboundEnded || isClosing || hasUnsent) {
             throw new IllegalStateException("only a connection that is established, open and flushed can be exported");
+        }
+        if (flight != null && (flight.isOpening || flight.hasArrived())) {
+            throw new IllegalStateException(
+                    "a message that has arrived is not opened yet; export later, with executor().execute(…)");
         }
         byte[] exported = ExportedChannel.write(Connections.export(engine), flight == null ? null : flight.partial);
         phase = Phase.ENDED;

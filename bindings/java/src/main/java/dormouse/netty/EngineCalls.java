@@ -91,6 +91,13 @@ final class EngineCalls {
         }
     }
 
+    /** As the failure of a connection: what a manager, an engine or an allocator has thrown. */
+    static SSLException failure(Throwable thrown) {
+        return thrown instanceof SSLException known
+                ? known
+                : new SSLException("the connection can't continue: " + thrown.getMessage(), thrown);
+    }
+
     static void runTasks(SSLEngine engine) {
         for (Runnable task = engine.getDelegatedTask(); task != null; task = engine.getDelegatedTask()) {
             task.run();
@@ -98,7 +105,7 @@ final class EngineCalls {
     }
 
     /** Ends an engine without telling the peer, so that its secrets are wiped. */
-    static void end(SSLEngine engine, ByteBufAllocator allocator) {
+    static void end(SSLEngine engine) {
         engine.closeOutbound();
         try {
             engine.closeInbound();
@@ -108,15 +115,14 @@ final class EngineCalls {
         if (engine.isOutboundDone()) {
             return;
         }
-        ByteBuf unsent = allocator.heapBuffer(engine.getSession().getPacketBufferSize());
+        // Not of the channel's allocator: this runs when that has no memory, too.
+        ByteBuffer unsent = ByteBuffer.allocate(engine.getSession().getPacketBufferSize());
         try {
-            while (wrap(engine, NOTHING, unsent).bytesProduced() > 0) {
+            while (engine.wrap(NOTHING, unsent).bytesProduced() > 0) {
                 unsent.clear();
             }
-        } catch (SSLException secondary) {
-            // It has ended.
-        } finally {
-            unsent.release();
+        } catch (SSLException | RuntimeException secondary) {
+            // It has ended, or it never began.
         }
     }
 }

@@ -27,6 +27,8 @@ final class Flight {
     /** Plaintext that waits for a flush or for the handshake; null: none. */
     CoalescingBufferQueue writes;
     boolean flushWaits;
+    /** A message with the handshake's end is being opened. What is behind the end is in no field yet. */
+    boolean isOpening;
     /** The failure that the call in progress has found. */
     SSLException failure;
     /** The limit of the handshake, or of sending close_notify. */
@@ -48,6 +50,10 @@ final class Flight {
 
     ByteBuf nextArrived() {
         return arrived == null ? null : arrived.poll();
+    }
+
+    boolean hasArrived() {
+        return arrived != null && !arrived.isEmpty();
     }
 
     /** Keeps the beginning of a record, in a buffer that grows with it. */
@@ -79,9 +85,9 @@ final class Flight {
     }
 
     boolean isEmpty() {
-        boolean hasArrived = arrived != null && !arrived.isEmpty();
         boolean hasWrites = writes != null && !writes.isEmpty();
-        return partial == null && !hasArrived && !hasWrites && !flushWaits && failure == null && timer == null;
+        boolean hasMessages = isOpening || partial != null || hasArrived();
+        return !hasMessages && !hasWrites && !flushWaits && failure == null && timer == null;
     }
 
     /** Releases everything. */

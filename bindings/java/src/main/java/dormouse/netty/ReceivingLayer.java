@@ -15,6 +15,12 @@ import javax.net.ssl.SSLException;
 
 /** The receiving direction of a {@link DormouseHandler}: records in, plaintext out. */
 abstract class ReceivingLayer extends SendingLayer {
+    /**
+     * Calls of an engine in sequence that consume nothing. A real engine needs a few: for room, for a task, and for
+     * something to send.
+     */
+    private static final int IDLE_CALLS_MAX = 16;
+
     boolean inboundEnded;
     private boolean isReading;
     /** The message in progress had plaintext. */
@@ -52,15 +58,18 @@ abstract class ReceivingLayer extends SendingLayer {
     private void receive(ByteBuf message) {
         ByteBuf first = null;
         ByteBuf others = null;
+        if (phase == Phase.HANDSHAKING) {
+            inFlight().isOpening = true;
+        }
         try {
             if (flight != null && flight.partial != null) {
-                flight.completePartial(message);
-                ByteBuf record = flight.partial;
-                flight.partial = null;
-                first = open(record, true);
+                first = openPartial(message);
             }
             others = open(message, false);
         } finally {
+            if (flight != null) {
+                flight.isOpening = false;
+            }
             // A failure ends both directions, and so does close_notify in TLS 1.2 (RFC 5246 section 7.2.1).
             outboundEnded |= flight != null && flight.failure != null || engine.isOutboundDone();
             // Not earlier: the program may do anything when it gets plaintext.
@@ -74,6 +83,18 @@ abstract class ReceivingLayer extends SendingLayer {
         } else if (engine.isInboundDone() && phase == Phase.ESTABLISHED && !inboundEnded) {
             peerClosed();
         }
+    }
+
+    /** Opens the record of which an earlier message had the beginning, if this message has the rest. */
+    private ByteBuf openPartial(ByteBuf message) {
+        try {
+            flight.completePartial(message);
+        } catch (RuntimeException | Error problem) {
+            flight.failure = EngineCalls.failure(problem);
+        }
+        ByteBuf record = flight.partial;
+        flight.partial = null;
+        return open(record, true);
     }
 
     private void deliver(ByteBuf plaintext) {
@@ -105,6 +126,9 @@ abstract class ReceivingLayer extends SendingLayer {
                     inFlight().keepPartial(context.alloc(), records);
                 }
             }
+        } catch (RuntimeException | Error problem) {
+            // Of the allocator, too. The stream would continue without these bytes.
+            inFlight().failure = EngineCalls.failure(problem);
         } finally {
             records.release();
         }
@@ -126,8 +150,8 @@ abstract class ReceivingLayer extends SendingLayer {
         int opened = records.readableBytes();
         try {
             opened = batch.openInPlace(bytes);
-        } catch (SSLException problem) {
-            inFlight().failure = problem;
+        } catch (SSLException | RuntimeException | Error problem) {
+            inFlight().failure = EngineCalls.failure(problem);
         }
         if (opened == BatchEngine.NOT_NOW) {
             return null;
@@ -139,8 +163,8 @@ abstract class ReceivingLayer extends SendingLayer {
             if (flight == null || flight.failure == null) {
                 follow(engine.getHandshakeStatus());
             }
-        } catch (SSLException problem) {
-            inFlight().failure = problem;
+        } catch (SSLException | RuntimeException | Error problem) {
+            inFlight().failure = EngineCalls.failure(problem);
         }
         return plaintext;
     }
@@ -151,11 +175,16 @@ abstract class ReceivingLayer extends SendingLayer {
                 ? context.alloc().buffer(records.readableBytes())
                 : Unpooled.EMPTY_BUFFER;
         ByteBuffer source = records.nioBuffer();
+        int idleCalls = 0;
         try {
             while (source.hasRemaining() && canReceive()) {
                 ByteBuffer room = plaintext.nioBuffer(plaintext.writerIndex(), plaintext.writableBytes());
                 SSLEngineResult result = engine.unwrap(source, room);
                 plaintext.writerIndex(plaintext.writerIndex() + result.bytesProduced());
+                idleCalls = result.bytesConsumed() > 0 ? 0 : idleCalls + 1;
+                if (idleCalls > IDLE_CALLS_MAX) {
+                    throw new SSLException("the engine consumes nothing: " + result);
+                }
                 if (result.getStatus() == Status.BUFFER_UNDERFLOW) {
                     break;
                 }
@@ -165,8 +194,8 @@ abstract class ReceivingLayer extends SendingLayer {
                     follow(result.getHandshakeStatus());
                 }
             }
-        } catch (SSLException problem) {
-            inFlight().failure = problem;
+        } catch (SSLException | RuntimeException | Error problem) {
+            inFlight().failure = EngineCalls.failure(problem);
         }
         records.readerIndex(records.writerIndex() - source.remaining());
         return plaintext;

@@ -85,14 +85,16 @@ abstract class SendingLayer extends ChannelDuplexHandler {
         // A promise's listener may write and flush within this loop.
         while (flight != null && flight.writes != null && !flight.writes.isEmpty()) {
             ChannelPromise promise = context.newPromise();
-            ByteBuf plaintext = flight.writes.remove(SEALED_TOGETHER_MAX, promise);
+            ByteBuf plaintext = null;
             try {
+                plaintext = flight.writes.remove(SEALED_TOGETHER_MAX, promise);
                 context.write(EngineCalls.seal(engine, context.alloc(), plaintext), promise);
-            } catch (SSLException problem) {
+            } catch (SSLException | RuntimeException | Error problem) {
+                // Of the allocator, too. The stream would continue without this plaintext.
                 promise.tryFailure(problem);
-                fail(problem);
+                fail(EngineCalls.failure(problem));
             } finally {
-                plaintext.release();
+                ReferenceCountUtil.release(plaintext);
             }
         }
     }
@@ -170,8 +172,8 @@ abstract class SendingLayer extends ChannelDuplexHandler {
             engine.closeOutbound();
             try {
                 sendOutput();
-            } catch (SSLException problem) {
-                fail(problem);
+            } catch (SSLException | RuntimeException | Error problem) {
+                fail(EngineCalls.failure(problem));
             }
         }
         flushIsNeeded = false;

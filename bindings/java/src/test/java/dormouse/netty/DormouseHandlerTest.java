@@ -1,6 +1,7 @@
 package dormouse.netty;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
@@ -164,6 +165,66 @@ class DormouseHandlerTest {
         server = new Embedded(DormouseHandler.restore(serverContext, exported[0]));
         server.arrive(Arrays.copyOfRange(third, 4, third.length));
         assertEquals("hello", server.text());
+    }
+
+    /** The server's data follows the end of the handshake in the same message. */
+    @Test
+    void anExportWhileTheHandshakeEnds() throws Exception {
+        List<Throwable> refused = new ArrayList<>();
+        byte[][] exported = {null};
+        server = new Embedded(serverHandler());
+        server.handler.engine().setEnabledProtocols(new String[] {"TLSv1.2"});
+        client = new Embedded(clientHandler(), new ChannelInboundHandlerAdapter() {
+            @Override
+            public void userEventTriggered(ChannelHandlerContext context, Object event) {
+                refused.add(assertThrows(IllegalStateException.class, () -> client.handler.export()));
+                context.executor().execute(() -> exported[0] = assertDoesNotThrow(() -> client.handler.export()));
+            }
+        });
+        server.channel.writeAndFlush(Unpooled.copiedBuffer(HELLO));
+        server.arrive(client.sent());
+        client.arrive(server.sent());
+        server.arrive(client.sent());
+        byte[] end = server.sent();
+        server.write(HELLO);
+        byte[] record = server.sent();
+        byte[] message = Arrays.copyOf(end, end.length + 4);
+        System.arraycopy(record, 0, message, end.length, 4);
+        client.arrive(message);
+        assertEquals(1, refused.size(), client.failures.toString());
+        assertTrue(refused.get(0).getMessage().contains("executor().execute"), refused.toString());
+        assertEquals("hello", client.text());
+        client.channel.close();
+        assertEquals(0, client.unreleased());
+        client = new Embedded(DormouseHandler.restore(clientContext, exported[0]));
+        client.arrive(Arrays.copyOfRange(record, 4, record.length));
+        assertEquals("hello", client.text());
+    }
+
+    /** A message that arrives while another one is delivered waits, and an export would lose it. */
+    @Test
+    void anExportWhileAMessageWaits() throws Exception {
+        List<Throwable> refused = new ArrayList<>();
+        byte[][] records = {null, null};
+        server = new Embedded(serverHandler(), new ChannelInboundHandlerAdapter() {
+            @Override
+            public void channelRead(ChannelHandlerContext context, Object message) {
+                if (refused.isEmpty()) {
+                    server.arrive(records[1]);
+                    refused.add(assertThrows(IllegalStateException.class, () -> server.handler.export()));
+                }
+                context.fireChannelRead(message);
+            }
+        });
+        client = new Embedded(clientHandler());
+        Embedded.settle(client, server, WHOLE);
+        for (int i = 0; i < 2; i++) {
+            client.write(HELLO);
+            records[i] = client.sent();
+        }
+        server.arrive(records[0]);
+        assertEquals(1, refused.size(), server.failures.toString());
+        assertEquals("hellohello", server.text());
     }
 
     @Test
