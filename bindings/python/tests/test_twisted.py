@@ -1,4 +1,4 @@
-"""Twisted over this package: endpoints, factories, and and the applicable TLS cases of Twisted's own tests."""
+"""Twisted over this package: endpoints, factories, producers, and peers that use OpenSSL."""
 
 from __future__ import annotations
 
@@ -56,6 +56,26 @@ def serve(make):
 
 def connect(port, context=client_context, make=Recorder):
     return tls.TLSClientEndpoint(reactor, "localhost", port.getHost().port, context).connect(factory(make))
+"""
+
+# `client` is a plain connection with a client's `session` over it; `made` gets the protocol of the server.
+HANDSHAKE_BY_HAND = """
+        made = []
+        class Answering(Recorder):
+            def dataReceived(self, data):
+                super().dataReceived(data)
+                self.transport.write(b"answer")
+        port = await serve(lambda: made.append(Answering()) or made[-1])
+        address = port.getHost()
+        client = await endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", address.port).connect(factory(Recorder))
+        session = dormouse._native.Session.connect(client_context.native_client(), "localhost")
+        session.receive(b"")
+        client.transport.write(session.take_output())
+        while session.is_handshaking:
+            await task.deferLater(reactor, 0.01)
+            data, client.data = client.data, b""
+            session.receive(data)
+        client.transport.write(session.take_output())
 """
 
 
@@ -161,6 +181,174 @@ def test_producers(certs):
     )
 
 
+def test_a_producer_waits_for_the_end_of_the_handshake(certs):
+    run(
+        certs,
+        """
+        from twisted.protocols.basic import FileSender
+        from io import BytesIO
+        file = BytesIO(b"f" * 50_000_000)
+        class Sender(protocol.Protocol):
+            def connectionMade(self):
+                FileSender().beginFileTransfer(file, self.transport).addErrback(lambda _: None)
+        port = await serve(Sender)
+        address = port.getHost()
+        silent = await endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", address.port).connect(factory(Recorder))
+        await task.deferLater(reactor, 0.5)
+        assert file.tell() < 1_000_000, file.tell()
+        silent.transport.loseConnection()
+        await silent.lost
+        await port.stopListening()
+        """,
+    )
+
+
+def test_writes_beside_a_producer_that_is_paused(certs):
+    run(
+        certs,
+        """
+        from twisted.protocols.basic import FileSender
+        from io import BytesIO
+        made = []
+        class Sender(protocol.Protocol):
+            def dataReceived(self, data):
+                made.append(self)
+                FileSender().beginFileTransfer(BytesIO(b"f" * 12_000_000), self.transport)
+        port = await serve(Sender)
+        client = await connect(port)
+        client.transport.write(b"go")
+        await client.received(1)
+        client.transport.pauseProducing()
+        await task.deferLater(reactor, 0.3)
+        for _ in range(2):
+            made[0].transport.write(b"g" * 1_000)
+        client.transport.resumeProducing()
+        data = await client.received(12_002_000).addTimeout(20, reactor)
+        assert data.count(b"f") == 12_000_000 and data.count(b"g") == 2_000
+        client.transport.abortConnection()
+        await client.lost
+        await port.stopListening()
+        """,
+    )
+
+
+@pytest.mark.parametrize("last", ["close()", "abort(80)"])
+def test_a_producer_without_an_end_is_stopped_when_its_peer_ends(certs, last):
+    run(
+        certs,
+        HANDSHAKE_BY_HAND
+        + """
+        from twisted.internet.interfaces import IPushProducer
+        from zope.interface import implementer
+        @implementer(IPushProducer)
+        class Endless:
+            runs = stopped = False
+            def resumeProducing(self):
+                self.runs = True
+                self.produce()
+            def produce(self):
+                if self.runs:
+                    made[0].transport.write(b"e" * 50_000)
+                    reactor.callLater(0, self.produce)
+            def pauseProducing(self):
+                self.runs = False
+            def stopProducing(self):
+                self.runs, self.stopped = False, True
+        client.transport.write(session.seal(b"x"))
+        await made[0].received(1)
+        client.transport.pauseProducing()
+        endless = Endless()
+        made[0].transport.registerProducer(endless, True)
+        endless.resumeProducing()
+        while endless.runs:
+            await task.deferLater(reactor, 0.01)
+        client.transport.write(eval("session." + sys.argv[4]))
+        await task.deferLater(reactor, 0.1)
+        client.transport.resumeProducing()
+        lost = await made[0].lost.addTimeout(5, reactor)
+        assert isinstance(lost, (ConnectionDone, ssl.SSLError)) and endless.stopped, lost
+        assert isinstance(await client.lost, ConnectionDone)
+        await port.stopListening()
+        """,
+        last,
+    )
+
+
+def test_the_end_of_a_connection_whose_peer_still_writes(certs):
+    run(
+        certs,
+        """
+        made = []
+        class Answering(Recorder):
+            def connectionMade(self):
+                made.append(self)
+                self.transport.write(b"ready")
+            def dataReceived(self, data):
+                super().dataReceived(data)
+                self.transport.write(b"a" * 4_000_000)
+                self.transport.loseConnection()
+                self.transport.pauseProducing()
+        port = await serve(Answering)
+        client = await connect(port)
+        await client.received(5)
+        client.transport.write(b"go")
+        client.transport.pauseProducing()
+        await task.deferLater(reactor, 0.1)
+        client.transport.write(b"more")
+        await task.deferLater(reactor, 0.3)
+        client.transport.resumeProducing()
+        lost = await client.lost.addTimeout(20, reactor)
+        assert isinstance(lost, ConnectionDone), lost
+        assert len(client.data) == 4_000_005, len(client.data)
+        assert isinstance(await made[0].lost, ConnectionDone)
+        assert made[0].data == b"go"
+        assert not reactor.getDelayedCalls(), "no limit remains"
+        await port.stopListening()
+        """,
+    )
+
+
+def test_a_peer_that_does_not_end_its_direction_is_not_waited_for_long(certs):
+    run(
+        certs,
+        HANDSHAKE_BY_HAND
+        + """
+        tls._PEER_END_S = 0.3
+        client.transport.write(session.seal(b"x"))
+        await made[0].received(1)
+        made[0].transport.loseConnection()
+        begun = reactor.seconds()
+        assert isinstance(await made[0].lost.addTimeout(10, reactor), ConnectionDone)
+        assert reactor.seconds() - begun > 0.2, "it has not waited"
+        assert isinstance(await client.lost, ConnectionDone)
+        await port.stopListening()
+        """,
+    )
+
+
+def test_a_client_without_a_usable_server_name(certs):
+    run(
+        certs,
+        """
+        import pytest
+        port = await endpoints.TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory(Echo))
+        plain = endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        with pytest.raises(ValueError, match="server_hostname"):
+            tls.wrap_client_tls(client_context, plain).connect(factory(Recorder))
+        with pytest.raises(dormouse.SettingsError, match="not a name"):
+            tls.wrap_client_tls(client_context, plain, "not a name").connect(factory(Recorder))
+        client = await plain.connect(factory(Recorder))
+        with pytest.raises(ValueError, match="server_hostname"):
+            tls.start_tls(client, client_context, isClient=True)
+        client.transport.write(b"still plain")
+        assert await client.received(11) == b"still plain"
+        client.transport.loseConnection()
+        await client.lost
+        await port.stopListening()
+        """,
+    )
+
+
 def test_the_end_of_the_handshake(certs):
     run(
         certs,
@@ -197,23 +385,9 @@ def test_the_end_of_the_handshake(certs):
 def test_a_peer_that_ends_both_directions_after_its_question(certs):
     run(
         certs,
-        """
-        made = []
-        class Answering(Recorder):
-            def dataReceived(self, data):
-                super().dataReceived(data)
-                self.transport.write(b"answer")
-        port = await serve(lambda: made.append(Answering()) or made[-1])
-        address = port.getHost()
-        client = await endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", address.port).connect(factory(Recorder))
-        session = dormouse._native.Session.connect(client_context.native_client(), "localhost")
-        session.receive(b"")
-        client.transport.write(session.take_output())
-        while session.is_handshaking:
-            await task.deferLater(reactor, 0.01)
-            data, client.data = client.data, b""
-            session.receive(data)
-        client.transport.write(session.take_output() + session.seal(b"question") + session.abort(80))
+        HANDSHAKE_BY_HAND
+        + """
+        client.transport.write(session.seal(b"question") + session.abort(80))
         while not made:
             await task.deferLater(reactor, 0.01)
         lost = await made[0].lost
@@ -222,6 +396,28 @@ def test_a_peer_that_ends_both_directions_after_its_question(certs):
         await port.stopListening()
         """,
     )
+
+
+@pytest.mark.parametrize(("version", "resumes"), [("TLSv1_2", True), ("TLSv1_3", False)])
+def test_resumption_by_a_client(certs, version, resumes):
+    """The tickets of TLS 1.3 come after the handshake, and a quiet connection keeps no memory for them."""
+    told = run(
+        certs,
+        """
+        client_context.maximum_version = ssl.TLSVersion[sys.argv[4]]
+        port = await serve(Echo)
+        for _ in range(3):
+            client = await connect(port)
+            client.transport.write(b"x")
+            await client.received(1)
+            print(client.transport.getHandle().session_reused)
+            client.transport.loseConnection()
+            await client.lost
+        await port.stopListening()
+        """,
+        version,
+    )
+    assert told.split() == ["False", str(resumes), str(resumes)]
 
 
 def test_start_tls(certs):

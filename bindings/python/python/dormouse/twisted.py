@@ -42,6 +42,9 @@ _CLOSED = 4  # close_notify was sent
 _ABORTED = 8
 _LOST = 16
 
+# After our end a peer has this long for its own.
+_PEER_END_S = 30
+
 
 @implementer(
     interfaces.IProtocol,
@@ -130,6 +133,8 @@ class TLSProtocol:
                 self._flight = None
             if backlog and not self._flags & (_CLOSED | _ABORTED | _LOST):
                 self._seal(b"".join(backlog))
+        if self._producer is not None:
+            self._producer.resumeProducing()
         if self._flags & _CLOSING and self._producer is None:
             self._shut_down()
 
@@ -137,21 +142,34 @@ class TLSProtocol:
         end = self._session.end
         if end[0] == "closed":
             # Twisted has no half-closed TLS connections: our direction ends too.
-            self._shut_down()
-            self.transport.loseConnection()
+            self._send_close()
+            self._close_below()
         else:
             self._fail(Failure(error_of(end)))
 
     def _fail(self, reason: Failure) -> None:
         self._keep_reason(reason)
         self._flags |= _CLOSING | _CLOSED
+        self._close_below()
+
+    def _close_below(self) -> None:
+        """Close the underlying transport when it has sent what was written."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            # A producer that waits for room would keep the transport open, and nothing of it is sent any more.
+            self.transport.unregisterProducer()
+            producer.stopProducing()
         self.transport.loseConnection()
 
     def _keep_reason(self, reason: Failure) -> None:
+        flight = self._in_flight()
+        if flight.reason is None:
+            flight.reason = reason
+
+    def _in_flight(self) -> _Flight:
         if self._flight is None:
             self._flight = _Flight(False)
-        if self._flight.reason is None:
-            self._flight.reason = reason
+        return self._flight
 
     def connectionLost(self, reason: Failure) -> None:
         """Tell the protocol that the connection is gone, and why."""
@@ -167,9 +185,10 @@ class TLSProtocol:
             elif not self.factory.context.suppress_ragged_eofs:
                 reason = Failure(ConnectionLost(self._session.end[1]))
         self._flags |= _LOST | _CLOSING
-        if self._flight is not None and self._flight.reason is not None:
-            reason = self._flight.reason
-        self._flight = None
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            reason = flight.reason or reason
+            flight.cancel_limit()
         # The secrets are wiped with it.
         self._session = None
         protocol, self.wrappedProtocol = self.wrappedProtocol, None
@@ -188,6 +207,9 @@ class TLSProtocol:
         if self._waits():
             if self._flight is not None:
                 self._flight.backlog.append(bytes(data))
+            if self._producer is not None:
+                # A peer that does not finish its handshake must not make the backlog grow.
+                self._producer.pauseProducing()
         else:
             self._seal(bytes(data))
 
@@ -223,11 +245,24 @@ class TLSProtocol:
             self._shut_down()
 
     def _shut_down(self) -> None:
+        """End our direction, and wait for the peer's end.
+
+        If TCP were closed now, bytes of the peer that nobody reads would make the kernel reset the connection, and drop
+        what it is still sending.
+        """
+        if self._flags & (_CLOSED | _LOST):
+            return
+        self._send_close()
+        # Not an abort: the peer may still be reading what was written.
+        self._in_flight().limit = _reactor().callLater(_PEER_END_S, self.transport.loseConnection)
+        # Paused, we would not see the peer's end.
+        self.transport.resumeProducing()
+
+    def _send_close(self) -> None:
         if self._flags & (_CLOSED | _LOST):
             return
         self._flags |= _CLOSING | _CLOSED
         self.transport.write(self._session.close())
-        self.transport.loseConnection()
 
     def abortConnection(self) -> None:
         """End the connection at once."""
@@ -275,18 +310,19 @@ class TLSProtocol:
             producer.stopProducing()
             return
         pulled = None if streaming else _PullToPush(producer, self)
-        self.transport.registerProducer(pulled or producer, True)
-        self._producer = pulled or producer
+        paced = _Paced(pulled or producer)
+        self.transport.registerProducer(paced, True)
+        self._producer = paced
         if pulled is not None:
             pulled.startStreaming()
 
     def unregisterProducer(self) -> None:
         """Remove the producer."""
-        producer, self._producer = self._producer, None
-        if producer is None:
+        paced, self._producer = self._producer, None
+        if paced is None:
             return
-        if isinstance(producer, _PullToPush):
-            producer.stopStreaming()
+        if isinstance(paced.producer, _PullToPush):
+            paced.producer.stopStreaming()
         self.transport.unregisterProducer()
         if self._flags & _CLOSING and not self._waits():
             self._shut_down()
@@ -317,7 +353,9 @@ class TLSProtocol:
 
     def pauseProducing(self) -> None:
         """Receive nothing until `resumeProducing()`."""
-        self.transport.pauseProducing()
+        # After our end nothing is delivered, and paused, we would not see the peer's end.
+        if not self._flags & _CLOSED:
+            self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
         """Receive again."""
@@ -351,12 +389,51 @@ class TLSProtocol:
 class _Flight:
     """A connection's data during its handshake and at its end."""
 
-    __slots__ = ("connects", "backlog", "reason")
+    __slots__ = ("connects", "backlog", "reason", "limit")
 
     def __init__(self, connects: bool) -> None:
         self.connects = connects
         self.backlog: List[bytes] = []
         self.reason: Optional[Failure] = None
+        # The call that ends the wait for the peer's end.
+        self.limit: Any = None
+
+    def cancel_limit(self) -> None:
+        if self.limit is not None and self.limit.active():
+            self.limit.cancel()
+
+
+@implementer(interfaces.IPushProducer)
+class _Paced:
+    """A producer that the handshake and the transport below may pause. It sees one pause: _PullToPush counts them."""
+
+    __slots__ = ("producer", "_is_paused")
+
+    def __init__(self, producer: Any) -> None:
+        self.producer = producer
+        self._is_paused = False
+
+    def pauseProducing(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self.producer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self.producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        # What is stopped can't be paused.
+        self._is_paused = True
+        self.producer.stopProducing()
+
+
+def _reactor() -> Any:
+    # Importing it installs one: not before the program has chosen its own.
+    from twisted.internet import reactor
+
+    return reactor
 
 
 def _prefix(wrapped: Any) -> str:
@@ -379,7 +456,8 @@ class TLSFactory(ClientFactory):
     ) -> None:
         # Errors in the settings are the program's, and must not appear at its first connection.
         if isClient:
-            context.native_client()
+            # Also a name that is missing, or is none: an error in makeConnection() leaves endpoints waiting for ever.
+            client_session(context, server_hostname)
         else:
             context.native_server()
         self.context = context
