@@ -107,6 +107,40 @@ def test_options_and_versions():
     one.native_server()
 
 
+def test_extreme_versions_mean_the_same_for_both_settings():
+    one = client()
+    one.minimum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    assert one.minimum_version == ssl.TLSVersion.TLSv1_3
+    one.minimum_version = one.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    assert one.minimum_version == one.maximum_version == ssl.TLSVersion.TLSv1_2
+    one.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    assert one.maximum_version == ssl.TLSVersion.TLSv1_3
+
+
+def test_a_change_while_a_context_is_built_is_not_lost(monkeypatch):
+    one = server()
+    one.load_self_signed("localhost")
+    build = dormouse.SSLContext._new_server
+
+    def interrupted(self):
+        built = build(self)
+        # As another thread may.
+        self.num_tickets = 0
+        return built
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dormouse.SSLContext, "_new_server", interrupted)
+        before = one.native_server()
+    after = one.native_server()
+    assert after is not before and one.native_server() is after
+    one.verify_mode = ssl.CERT_REQUIRED
+    for _ in range(2):
+        with pytest.raises(dormouse.SettingsError, match="CERT_REQUIRED"):
+            one.native_server()
+    one.verify_mode = ssl.CERT_NONE
+    assert isinstance(one.native_server(), dormouse._native.ServerContext)
+
+
 def test_files_that_can_not_be_used(certs, tmp_path):
     one = server()
     with pytest.raises(FileNotFoundError):

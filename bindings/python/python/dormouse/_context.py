@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import sys
-from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, Tuple, Type, TypeVar, Union
 
 from . import _native
 from ._errors import SettingsError, UnsupportedError
@@ -13,6 +13,7 @@ from ._errors import SettingsError, UnsupportedError
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 # Takes an SSLObject, the server name and the context. Returns None, or the number of an alert.
 SNICallback = Callable[[Any, Any, Any], Optional[int]]
+Native = TypeVar("Native")
 
 _TLS12, _TLS13 = 0x0303, 0x0304
 _FILE_MAX = 1 << 24
@@ -247,7 +248,7 @@ class SSLContext(ssl.SSLContext):
 
     @minimum_version.setter
     def minimum_version(self, value: int) -> None:
-        self._oldest = _version(value, _TLS12)
+        self._oldest = _version(value)
         self._native = None
 
     @property
@@ -257,7 +258,7 @@ class SSLContext(ssl.SSLContext):
 
     @maximum_version.setter
     def maximum_version(self, value: int) -> None:
-        self._newest = _version(value, _TLS13)
+        self._newest = _version(value)
         self._native = None
 
     @property
@@ -413,17 +414,26 @@ class SSLContext(ssl.SSLContext):
         """Return the context of the engine for servers."""
         if not self._is_server:
             raise ValueError("a server needs a context of PROTOCOL_TLS_SERVER")
-        if self._native is None:
-            self._native = self._new_server()
-        return self._native
+        return self._prepared(_native.ServerContext, self._new_server)
 
     def native_client(self) -> _native.ClientContext:
         """Return the context of the engine for clients."""
         if self._is_server:
             raise ValueError("a client needs a context of PROTOCOL_TLS_CLIENT")
-        if self._native is None:
-            self._native = self._new_client()
-        return self._native
+        return self._prepared(_native.ClientContext, self._new_client)
+
+    def _prepared(self, kind: Type[Native], make: Callable[[], Native]) -> Native:
+        """Return the native context that was made of these settings, or make it."""
+        native = self._native
+        if isinstance(native, kind):
+            return native
+        # Another thread may change a setting meanwhile. Its change removes the mark, and what was made of the settings
+        # before it is not kept.
+        mark = self._native = object()
+        native = make()
+        if self._native is mark:
+            self._native = native
+        return native
 
     def _new_server(self) -> _native.ServerContext:
         if not self._identities:
@@ -466,9 +476,12 @@ class SSLContext(ssl.SSLContext):
         )
 
 
-def _version(value: int, extreme: int) -> int:
-    if value in (ssl.TLSVersion.MINIMUM_SUPPORTED, ssl.TLSVersion.MAXIMUM_SUPPORTED):
-        return extreme
+def _version(value: int) -> int:
+    # As in `ssl`, each means the same for both settings: `minimum_version = MAXIMUM_SUPPORTED` leaves only the newest.
+    if value == ssl.TLSVersion.MINIMUM_SUPPORTED:
+        return _TLS12
+    if value == ssl.TLSVersion.MAXIMUM_SUPPORTED:
+        return _TLS13
     if value not in (_TLS12, _TLS13):
         _refuse(ssl.TLSVersion(value).name, "supported are TLS 1.2 and TLS 1.3")
     return int(value)
