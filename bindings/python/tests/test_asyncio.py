@@ -305,6 +305,25 @@ def test_a_peer_that_does_not_end_its_direction_is_not_waited_for_long(run, serv
     run(main())
 
 
+def test_a_peer_that_has_ended_its_direction_and_does_not_read_is_not_waited_for_long(
+    run, server_context, client_context
+):
+    async def main():
+        server, client = await pair(
+            server_context, client_context, client=lambda: Recorder(keep_open=True), ssl_shutdown_timeout=0.2
+        )
+        server.transport.write_eof()
+        server.transport.pause_reading()
+        await client.ended
+        client.transport.write(b"d" * 20_000_000)
+        client.transport.close()
+        lost = await asyncio.wait_for(client.lost, 10)
+        assert isinstance(lost, TimeoutError) and "shutdown" in str(lost)
+        server.transport.abort()
+
+    run(main())
+
+
 BAD_RECORD = b"\x17\x03\x03\x00\x20" + bytes(32)
 
 
@@ -445,6 +464,66 @@ def test_a_buffered_protocol(run, server_context, client_context):
         await client.done
         assert client.data == bytes(range(100))
         server.transport.abort()
+
+    run(main())
+
+
+class Narrow(asyncio.BufferedProtocol):
+    """Has a buffer of ten bytes, and acts when it is full."""
+
+    def __init__(self, when_full):
+        self.room, self.used, self.when_full = bytearray(10), 0, when_full
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        return memoryview(self.room)[self.used :]
+
+    def buffer_updated(self, count):
+        self.used += count
+        if self.used == len(self.room):
+            self.when_full(self)
+
+
+def test_a_buffered_protocol_that_pauses_when_it_is_full(run, server_context, client_context):
+    async def main():
+        server, client = await pair(
+            server_context, client_context, client=lambda: Narrow(lambda full: full.transport.pause_reading())
+        )
+        server.transport.write(bytes(range(25)))
+        data = b""
+        while len(data) < 25:
+            await asyncio.sleep(0.05)
+            assert not client.transport.is_closing() and client.used in (0, 5, 10)
+            data += client.room[: client.used]
+            client.used = 0
+            client.transport.resume_reading()
+        assert data == bytes(range(25))
+        client.transport.close()
+        await server.lost
+
+    run(main())
+
+
+def test_a_buffered_protocol_that_closes_or_is_replaced(run, server_context, client_context):
+    async def main():
+        server, client = await pair(
+            server_context, client_context, client=lambda: Narrow(lambda full: full.transport.close())
+        )
+        server.transport.write(bytes(range(25)))
+        assert await server.lost is None
+        assert client.room == bytes(range(10))
+        successor = Recorder()
+        server, client = await pair(
+            server_context, client_context, client=lambda: Narrow(lambda full: full.transport.set_protocol(successor))
+        )
+        server.transport.write(bytes(range(25)))
+        while len(successor.data) < 15:
+            await asyncio.sleep(0.01)
+        assert successor.data == bytes(range(10, 25))
+        server.transport.close()
+        assert await successor.lost is None
 
     run(main())
 
@@ -688,6 +767,33 @@ def test_peers_that_do_not_speak_tls(run, server_context, client_context):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
+        server.close()
+
+    run(main())
+
+
+def test_a_client_that_is_cancelled_just_after_its_handshake_ends_properly(run, server_context, client_context):
+    class Cancelling(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            asyncio.get_running_loop().call_soon(connecting[0].cancel)
+
+    connecting = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        made = []
+        server = await loop.create_server(
+            lambda: made.append(Recorder()) or made[0], "127.0.0.1", 0, ssl=server_context
+        )
+        connect = loop.create_connection(
+            Cancelling, "127.0.0.1", port_of(server), ssl=client_context, server_hostname="localhost"
+        )
+        connecting.append(asyncio.ensure_future(connect))
+        with pytest.raises(asyncio.CancelledError):
+            await connecting[0]
+        protocol = await first_of(made)
+        assert await protocol.lost is None and protocol.events == ["made", "eof", "NoneType"]
         server.close()
 
     run(main())

@@ -160,6 +160,44 @@ def test_a_record_that_has_come_in_part_goes_along(run, server_context, client_c
     run(main())
 
 
+def test_tls_inside_tls_is_not_exported(run, server_context, client_context):
+    async def main():
+        server, client = await pair(server_context, client_context)
+        loop = asyncio.get_running_loop()
+        inner_server, inner_client = await asyncio.gather(
+            loop.start_tls(server.transport, server, server_context, server_side=True),
+            loop.start_tls(client.transport, client, client_context, server_hostname="localhost"),
+        )
+        with pytest.raises(dormouse.MisuseError, match="inside TLS"):
+            await inner_server.export()
+        inner_client.write(b"deep")
+        inner_client.close()
+        assert await server.lost is None and server.data == b"deep"
+
+    run(main())
+
+
+def test_an_exception_while_a_connection_begins_again(run, server_context, client_context, monkeypatch):
+    def fail(_, data):
+        raise ZeroDivisionError
+
+    async def main():
+        server, client = await pair(server_context, client_context)
+        exported, sock = await server.transport.export()
+        with monkeypatch.context() as patch:
+            patch.setattr(dormouse.asyncio.TLSTransport, "_receive", fail)
+            made = []
+            await dormouse.asyncio.restore(
+                lambda: made.append(Recorder()) or made[0], exported, sock, ssl=server_context
+            )
+            assert isinstance(await asyncio.wait_for(made[0].lost, 5), ZeroDivisionError)
+        await client.lost
+
+    reports = []
+    run(main(), reports)
+    assert [type(one["exception"]) for one in reports] == [ZeroDivisionError]
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return sock.getsockname()[1]

@@ -7,7 +7,8 @@ import os
 import threading
 
 import pytest
-from test_asyncio import Recorder, pair
+from conftest import port_of
+from test_asyncio import Recorder, by_hand, first_of, pair
 
 import dormouse
 from dormouse import _native
@@ -138,13 +139,28 @@ def test_another_thread(run, server_context, client_context):
     run(main())
 
 
-@pytest.mark.parametrize("first", ["write", "close"])
+@pytest.mark.parametrize("first", ["write", "close", "write_eof", "export", "eof", "tickets"])
 def test_a_loop_may_move_to_another_thread(server_context, client_context, first):
+    # Without tickets the client waits for them until a timer ends.
+    server_context.num_tickets = 0
     loop = dormouse.asyncio.new_event_loop()
     server, client = loop.run_until_complete(pair(server_context, client_context))
 
     async def use():
-        if first == "write":
+        if first == "export":
+            _, sock = await client.transport.export()
+            sock.close()
+        elif first == "eof":
+            client.transport._below.write_eof()
+        if first in ("export", "eof"):
+            assert isinstance(await server.lost, dormouse.SSLEOFError)
+            return
+        if first == "tickets":
+            while client.transport._flight is not None:
+                await asyncio.sleep(0.05)
+        elif first == "write_eof":
+            client.transport.write_eof()
+        elif first == "write":
             client.transport.write(b"from elsewhere")
             while server.data != b"from elsewhere":
                 await asyncio.sleep(0.01)
@@ -222,6 +238,35 @@ def test_exceptions_of_a_protocol(run, server_context, client_context, at):
         await client.lost
         lost = await asyncio.wait_for(made[0].lost, 10)
         assert isinstance(lost, ZeroDivisionError)
+        server.close()
+
+    reports = []
+    run(main(), reports)
+    assert [type(one["exception"]) for one in reports] == [ZeroDivisionError]
+
+
+def test_an_exception_while_held_data_is_delivered(run, server_context, client_context):
+    class Failing(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            transport.pause_reading()
+
+        def data_received(self, data):
+            raise ZeroDivisionError
+
+    async def main():
+        made = []
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: made.append(Failing()) or made[0], "127.0.0.1", 0, ssl=server_context
+        )
+        # The data arrives together with the end of the handshake.
+        below, session = await by_hand(port_of(server), client_context)
+        below.transport.write(session.take_output() + session.seal(b"first") + session.seal(b"second"))
+        protocol = await first_of(made)
+        protocol.transport.resume_reading()
+        assert isinstance(await asyncio.wait_for(protocol.lost, 10), ZeroDivisionError)
+        await below.lost
         server.close()
 
     reports = []

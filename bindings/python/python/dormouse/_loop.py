@@ -46,9 +46,15 @@ async def made_by(
     try:
         await waiter
     except BaseException:
-        below.close()
+        _discard(waiter, below, transport)
         raise
     return transport, protocol
+
+
+def _discard(waiter: Any, below: Any, transport: TLSTransport) -> None:
+    """Close a connection that nobody takes over. An established one ends with close_notify."""
+    is_established = waiter.done() and not waiter.cancelled() and waiter.exception() is None
+    (transport if is_established else below).close()
 
 
 def name_for(host: Any, server_hostname: Optional[str]) -> Optional[str]:
@@ -170,9 +176,9 @@ async def start_tls_on(
     try:
         await waiter
     except BaseException:
-        transport.close()
         begun.cancel()
         resumed.cancel()
+        _discard(waiter, transport, over_tls)
         raise
     return over_tls
 

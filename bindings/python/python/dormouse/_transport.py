@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from asyncio import events
-from typing import Any, Iterable, Optional, Tuple, Union
+from typing import Any, Callable, Iterable, Optional, Tuple, TypeVar, Union
 
 from . import _native
 from ._errors import MisuseError, WrongThreadError, error_of
@@ -37,9 +37,9 @@ _PAUSED = 512  # the program wants no data at the moment
 _NOT_WRITABLE = _NEW | _HANDSHAKING | _EOF_SENT | _CLOSING | _LOST | _EXPORTING
 
 _TICKET_WAIT_S = 1.0
-_WARN_AFTER = 5
 
 Data = Union[bytes, bytearray, memoryview]
+T = TypeVar("T")
 
 
 class TLSTransport(asyncio.Transport, asyncio.Protocol):
@@ -102,8 +102,12 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if self._session is not None:
             # It was established elsewhere.
             self._session.pin()
-            self._established()
-            self._receive(b"")
+            try:
+                self._established()
+                self._receive(b"")
+            except BaseException as error:
+                self._fail(error, at_once=True)
+                raise
             return
         self._flags |= _HANDSHAKING
         flight = self._in_flight()
@@ -144,7 +148,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if flags & _EOF_RECEIVED:
             # The protocol wanted to continue sending.
             return True
-        self._session.receive_eof()
+        self._ask(self._session.receive_eof)
         if self._flags & _HANDSHAKING or not self._settings.context.suppress_ragged_eofs:
             self._fail(error_of(self._session.end))
         else:
@@ -206,9 +210,24 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if flags & _PAUSED:
             self._in_flight().held.append(plaintext)
         elif flags & _BUFFERED:
-            _feed(self._protocol, plaintext)
+            self._fill(plaintext)
         else:
             self._protocol.data_received(plaintext)
+
+    def _fill(self, plaintext: bytes) -> None:
+        """Copy plaintext into the buffers of a BufferedProtocol. After each it may pause, close or be replaced."""
+        rest = memoryview(plaintext)
+        while rest and self._flags & (_BUFFERED | _PAUSED | _CLOSING) == _BUFFERED:
+            protocol = self._protocol
+            room = protocol.get_buffer(len(rest))
+            if not len(room):
+                raise RuntimeError("get_buffer() returned an empty buffer")
+            count = min(len(rest), len(room))
+            room[:count] = rest[:count]
+            protocol.buffer_updated(count)
+            rest = rest[count:]
+        if rest:
+            self._deliver(bytes(rest))
 
     def _ended(self) -> None:
         flags = self._flags
@@ -225,20 +244,28 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def _deliver_held(self) -> None:
         """Continue where `pause_reading()` has stopped."""
-        flight = self._flight
         if self._flags & _PAUSED or self.is_closing():
             return
-        if flight is not None:
-            held, flight.held = flight.held, []
-            for plaintext in held:
-                # It may pause again: then the rest is held again.
-                self._deliver(plaintext)
-            if flight.holds_end and not self._flags & _PAUSED:
-                flight.holds_end = False
-                self._ended()
-            self._settle()
+        if self._flight is not None:
+            try:
+                self._empty(self._flight)
+            except BaseException as error:
+                # In data_received() the underlying transport would end the connection; here nothing else does.
+                self._fail(error, at_once=True)
+                raise
         if not self._flags & _PAUSED and not self.is_closing():
             self._below.resume_reading()
+
+    def _empty(self, flight: Flight) -> None:
+        """Deliver what a flight holds."""
+        held, flight.held = flight.held, []
+        for plaintext in held:
+            # It may pause again: then the rest is held again.
+            self._deliver(plaintext)
+        if flight.holds_end and not self._flags & _PAUSED:
+            flight.holds_end = False
+            self._ended()
+        self._settle()
 
     def _settle(self) -> None:
         """Drop the flight if nothing is in flight any more."""
@@ -271,7 +298,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def _ignore_tickets(self) -> None:
         if self._session is not None and self._flight is not None:
-            self._session.ignore_tickets()
+            self._ask(self._session.ignore_tickets)
             self._flight.timer = None
             self._settle()
 
@@ -333,6 +360,16 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             raise error
         else:
             self._fail(error)
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Call a method of the session. If the loop has moved to another thread, the session moves too."""
+        try:
+            return call()
+        except WrongThreadError:
+            if events._get_running_loop() is not self._loop:
+                raise
+            self._session.pin()
+            return call()
 
     def _report(self, error: BaseException) -> None:
         self._loop.call_exception_handler(
@@ -399,7 +436,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _send_close(self) -> None:
-        self._write_below(self._session.close())
+        self._write_below(self._ask(self._session.close))
         self._flags |= _EOF_SENT
         if self._below.can_write_eof() and not self._below.is_closing():
             try:
@@ -423,19 +460,19 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         try:
             if not flags & _EOF_SENT:
                 self._send_close()
-        except WrongThreadError as error:
-            self._retry(error, self.close)
-            return
+        except WrongThreadError:
+            raise
         except Exception as error:
             self._fail(error, at_once=True)
             return
         self._flags |= _CLOSING
         flight = self._in_flight()
         flight.cancel_timer()
+        # A peer that has ended its direction may still not read what is to be sent.
+        flight.timer = self._loop.call_later(self._settings.shutdown_timeout_s, self._shutdown_timed_out)
         if flags & _EOF_RECEIVED or self._below.is_closing():
             self._below.close()
             return
-        flight.timer = self._loop.call_later(self._settings.shutdown_timeout_s, self._shutdown_timed_out)
         # Paused, it would not see the end.
         self._below.resume_reading()
 
@@ -533,6 +570,8 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             raise MisuseError("only a connection that is established and open can be exported")
         if self.get_extra_info("socket") is None:
             raise MisuseError("the transport below has no socket")
+        if self._below.get_extra_info("sslcontext") is not None:
+            raise MisuseError("TLS inside TLS can't be exported: the other TLS would stay here")
         if self._flight is not None and (self._flight.held or self._flight.holds_end):
             raise MisuseError("received data is waiting; call resume_reading() first")
         self._flags |= _EXPORTING
@@ -543,7 +582,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
                 raise MisuseError("the connection was closed before it could be exported")
             # A second descriptor: closing the first one does not end the connection.
             moved = socket.socket(fileno=os.dup(self.get_extra_info("socket").fileno()))
-            exported = self._session.export()
+            exported = self._ask(self._session.export)
         except BaseException:
             self._flags &= ~_EXPORTING
             if not self._flags & _PAUSED and not self.is_closing():
@@ -575,16 +614,3 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         else:
             state = "handshaking" if flags & (_NEW | _HANDSHAKING) else "open"
         return f"<dormouse TLSTransport {state} over {self._below!r}>"
-
-
-def _feed(protocol: Any, data: bytes) -> None:
-    """Copy data into the protocol's buffers."""
-    rest = memoryview(data)
-    while rest:
-        room = protocol.get_buffer(len(rest))
-        if not len(room):
-            raise RuntimeError("get_buffer() returned an empty buffer")
-        piece = rest[: len(room)]
-        room[: len(piece)] = piece
-        protocol.buffer_updated(len(piece))
-        rest = rest[len(piece) :]
