@@ -56,8 +56,11 @@ def test_calls_in_a_wrong_state(server_context, client_context):
     for call in (lambda: server.seal(b"x"), lambda: server.export()):
         with pytest.raises(dormouse.MisuseError):
             call()
-    with pytest.raises(ValueError, match="not an alert"):
-        client.abort(255)
+    # close_notify, user_canceled and no_renegotiation are no errors.
+    for code in (0, 90, 100, 255):
+        for call in (client.abort, handshaking.refuse):
+            with pytest.raises(ValueError, match=f"^{code} is not an error alert"):
+                call(code)
     with pytest.raises(dormouse.SettingsError, match="not a name"):
         _native.Session.connect(client_context.native_client(), "not a name")
     for wrong in (None, "text", 7):
