@@ -19,6 +19,8 @@ import dormouse.asyncio
 
 # The longest message: a connection with a partial record, and an unfinished line.
 MESSAGE_MAX = 200_000
+# A longer line ends its connection: with every byte escaped it must fit into a message.
+LINE_MAX = 10_000
 # For handshakes that have begun. A connection can be passed on when it is established.
 GRACE_S = 0.3
 
@@ -38,6 +40,9 @@ class Counter(asyncio.Protocol):
         for line in lines:
             self.count += 1
             self.transport.write(b"%d %d %s\n" % (os.getpid(), self.count, line))
+        if len(self.line) > LINE_MAX:
+            self.line = b""
+            self.transport.close()
 
     def connection_lost(self, exc):
         clients.discard(self)

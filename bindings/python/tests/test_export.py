@@ -250,3 +250,30 @@ def test_a_server_restarts_under_load_and_loses_nothing(certs, stdlib_client):
     finally:
         os.kill(process, signal.SIGTERM)
         server.wait(20)
+
+
+def test_a_line_without_an_end_does_not_break_a_restart(certs, stdlib_client):
+    port = free_port()
+    command = [sys.executable, str(EXAMPLES / "restart.py"), str(port), certs.cert, certs.key]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert "ready" in server.stdout.readline()
+    process = server.pid
+    try:
+        endless, other = connect(port, stdlib_client), connect(port, stdlib_client)
+        endless.sendall(b"\xff" * 40_000)
+        other.sendall(b"before\n")
+        assert line_of(other) == b"%d 1 before\n" % process
+        os.kill(process, signal.SIGHUP)
+        assert "ready" in server.stdout.readline()
+        assert server.wait(20) == 0
+        other.sendall(b"after\n")
+        process, rest = line_of(other).split(b" ", 1)
+        process = int(process)
+        assert process != server.pid and rest == b"2 after\n"
+        assert endless.recv(1) == b""
+        other.close()
+        endless.close()
+    finally:
+        os.kill(process, signal.SIGTERM)
+        server.wait(20)
