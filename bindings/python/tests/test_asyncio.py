@@ -799,6 +799,38 @@ def test_a_client_that_is_cancelled_just_after_its_handshake_ends_properly(run, 
     run(main())
 
 
+def test_start_tls_that_is_cancelled_just_after_its_handshake_ends_properly(
+    run, server_context, client_context, monkeypatch
+):
+    begun = []
+    established = dormouse.asyncio.TLSTransport._established
+
+    def cancelling(transport):
+        established(transport)
+        if not transport._settings.server_side:
+            begun[0].cancel()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        made = []
+        server = await loop.create_server(
+            lambda: made.append(Recorder()) or made[0], "127.0.0.1", 0, ssl=server_context
+        )
+        plain, client = await loop.create_connection(Recorder, "127.0.0.1", port_of(server))
+        monkeypatch.setattr(dormouse.asyncio.TLSTransport, "_established", cancelling)
+        begun.append(
+            asyncio.ensure_future(loop.start_tls(plain, client, client_context, server_hostname="localhost"))
+        )
+        with pytest.raises(asyncio.CancelledError):
+            await begun[0]
+        protocol = await first_of(made)
+        assert await protocol.lost is None and protocol.events == ["made", "eof", "NoneType"]
+        assert await client.lost is None
+        server.close()
+
+    run(main())
+
+
 def test_start_tls_on_both_sides(run, server_context, client_context):
     class Upgrading(asyncio.Protocol):
         def __init__(self):
