@@ -141,21 +141,25 @@ public final class DormouseHandler extends ReceivingLayer {
             return;
         }
         hasStarted = true;
+        try {
+            begin();
+        } catch (SSLException problem) {
+            fail(problem);
+        } catch (RuntimeException | Error problem) {
+            // Netty would remove the handler, and the channel would continue in plaintext.
+            fail(new SSLException("the connection can't begin: " + problem.getMessage(), problem));
+        }
+    }
+
+    private void begin() throws SSLException {
         if (phase == Phase.ESTABLISHED) {
             // It was established elsewhere. The handlers behind this one may not be in the pipeline yet.
             context.executor().execute(() -> context.fireUserEventTriggered(SslHandshakeCompletionEvent.SUCCESS));
             return;
         }
         inFlight().timer = context.executor().schedule(this::timeOut, HANDSHAKE_TIMEOUT_MS, TimeUnit.MILLISECONDS);
-        try {
-            engine.beginHandshake();
-            sendOutput();
-        } catch (SSLException problem) {
-            fail(problem);
-        } catch (RuntimeException | Error problem) {
-            // Netty would remove the handler, and the channel would continue in plaintext.
-            fail(new SSLException("the handshake can't begin: " + problem.getMessage(), problem));
-        }
+        engine.beginHandshake();
+        sendOutput();
         flushOutput();
         if (!context.channel().config().isAutoRead()) {
             // The program may wait for the handshake before it asks for data.

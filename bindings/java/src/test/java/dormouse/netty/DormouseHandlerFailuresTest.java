@@ -8,7 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.Mockito.doReturn;
 import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
 
 import dormouse.TestKeys;
@@ -18,11 +20,13 @@ import io.netty.buffer.ByteBuf;
 import io.netty.buffer.ByteBufAllocator;
 import io.netty.buffer.CompositeByteBuf;
 import io.netty.buffer.Unpooled;
+import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelOutboundHandlerAdapter;
 import io.netty.channel.ChannelPromise;
 import io.netty.util.ReferenceCountUtil;
+import io.netty.util.concurrent.EventExecutor;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -30,6 +34,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 
 import javax.net.ssl.KeyManager;
@@ -149,6 +154,29 @@ class DormouseHandlerFailuresTest {
         context.init(new KeyManager[] {keys}, TestKeys.trustManagers(TestKeys.EC), null);
         sendsNothing(DormouseHandler.client(context, "localhost", 1));
         assertSame(thrown, client.handler.handshakeFuture().cause().getCause());
+    }
+
+    /** An event loop that is shutting down takes no timer and no task. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void anExecutorThatRejects(boolean isRestored) throws Exception {
+        connect();
+        DormouseHandler handler = isRestored
+                ? DormouseHandler.restore(TestKeys.context(true, TestKeys.EC), server.handler.export())
+                : serverHandler();
+        EventExecutor executor = mock(EventExecutor.class, call -> {
+            throw new RejectedExecutionException("shut down");
+        });
+        doReturn(true).when(executor).inEventLoop();
+        Channel channel = mock(Channel.class);
+        when(channel.isActive()).thenReturn(true);
+        ChannelHandlerContext context = mock(ChannelHandlerContext.class);
+        when(context.channel()).thenReturn(channel);
+        when(context.alloc()).thenReturn(server.allocator);
+        when(context.executor()).thenReturn(executor);
+        handler.handlerAdded(context);
+        verify(context).close();
+        assertTrue(handler.engine().isInboundDone() && handler.engine().isOutboundDone());
     }
 
     /** An allocator that can run out of memory. */
