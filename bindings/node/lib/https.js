@@ -22,7 +22,8 @@ const Server = callable(class Server extends withTls(http.Server) {
 
 /** Opens connections for node:https, and lets them resume sessions. */
 const Agent = callable(class Agent extends https.Agent {
-  createConnection(options) {
+  createConnection(...args) {
+    const options = optionsOf(...args);
     const key = options._agentKey;
     const session = key && this._getSession(key);
     const socket = connect(session ? { session, ...options } : options);
@@ -36,13 +37,29 @@ const Agent = callable(class Agent extends https.Agent {
   }
 });
 
+/** createConnection(options), createConnection(port[, host][, options]) */
+function optionsOf(port, host, options) {
+  if (port !== null && typeof port === 'object') return port;
+  const given = { ...(host !== null && typeof host === 'object' ? host : options) };
+  if (typeof port === 'number') given.port = port;
+  if (typeof host === 'string') given.host = host;
+  return given;
+}
+
 const globalAgent = new Agent({ keepAlive: true, scheduling: 'lifo', timeout: 5000 });
 
 /** request(options[, callback]), request(url[, options][, callback]) */
 function request(...args) {
   const callback = typeof args.at(-1) === 'function' ? [args.pop()] : [];
   const options = args.at(-1) instanceof URL || typeof args.at(-1) === 'string' ? {} : args.pop();
-  return https.request(...args, { ...options, agent: options?.agent ?? globalAgent }, ...callback);
+  return https.request(...args, { ...options, agent: agentOf(options ?? {}) }, ...callback);
+}
+
+/** Chooses as node:https does, which would take agents of its own. */
+function agentOf({ agent, createConnection }) {
+  if (agent === false) return new Agent();
+  if (agent !== undefined && agent !== null) return agent;
+  return typeof createConnection === 'function' ? undefined : globalAgent;
 }
 
 function get(...args) {

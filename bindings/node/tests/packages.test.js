@@ -15,7 +15,8 @@ const own = issue();
 function get(options) {
   return new Promise((resolve, reject) => {
     const request = https.get({ host: '127.0.0.1', servername: 'localhost', ca: own.ca, ...options }, async (response) => {
-      resolve({ status: response.statusCode, body: (await readAll(response)).toString(), socket: response.socket });
+      const { socket, statusCode: status } = response;
+      resolve({ status, body: (await readAll(response)).toString(), socket });
     });
     request.on('error', reject);
   });
@@ -67,6 +68,32 @@ test('a URL as the argument, node:https as client, and clientError', async (t) =
   stranger.on('error', () => {});
   const [error] = await once(server, 'clientError');
   assert.equal(error.code, 'ERR_SSL_TLSV1_ALERT_UNKNOWN_CA');
+});
+
+test('requests without an agent of their own use no other TLS', { timeout: 10_000 }, async (t) => {
+  const port = await listen(t, https.createServer(own, (request, response) => response.end('ok')));
+  let calls = 0;
+  const createConnection = (options) => {
+    calls++;
+    return dormouse.connect(options);
+  };
+  for (const options of [{}, { agent: false }, { createConnection }]) {
+    const { body, socket } = await get({ port, ...options });
+    assert.equal(body, 'ok');
+    assert.ok(socket instanceof dormouse.TLSSocket, JSON.stringify(options));
+  }
+  assert.equal(calls, 1);
+});
+
+test('Agent.createConnection with a port and a host', { timeout: 10_000 }, async (t) => {
+  const port = await listen(t, https.createServer(own));
+  const agent = new https.Agent();
+  for (const args of [[port, '127.0.0.1', { ca: own.ca, servername: 'localhost' }], [port, { host: '127.0.0.1', ca: own.ca, servername: 'localhost' }]]) {
+    const socket = agent.createConnection(...args);
+    await once(socket, 'secureConnect');
+    assert.equal(socket.remoteAddress, '127.0.0.1');
+    socket.destroy();
+  }
 });
 
 test('express', async (t) => {
