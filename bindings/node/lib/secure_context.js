@@ -244,12 +244,13 @@ function suitesOf(ciphers) {
   if (typeof ciphers !== 'string') throw invalidArgument('options.ciphers', 'of type string', ciphers);
   const ours = native.suiteNames();
   const words = ciphers.split(/[:, ]+/).filter(Boolean);
+  const refuseIf = (isWrong) => {
+    const word = words.find(isWrong);
+    if (word !== undefined) throw unsupported(`${JSON.stringify(word)} in options.ciphers`, `name suites, of ${ours.join(', ')}`);
+  };
+  refuseIf((word) => /^[!-]/.test(word) && isOurs(word.slice(1), ours));
   if (words.some((word) => /^(?:DEFAULT|HIGH|ALL)$/.test(word))) return [];
-  for (const word of words) {
-    if (/^[!-]/.test(word) ? isOurs(word.slice(1), ours) : !/^(?:TLS_|(?:ECDHE|DHE|AES|PSK|RSA|DES|RC4|NULL|CAMELLIA|ARIA|ADH|AECDH)[0-9A-Z-]*$)/.test(word)) {
-      throw unsupported(`${JSON.stringify(word)} in options.ciphers`, `name suites, of ${ours.join(', ')}`);
-    }
-  }
+  refuseIf((word) => !/^(?:[!-]|TLS_|(?:ECDHE|DHE|AES|PSK|RSA|DES|RC4|NULL|CAMELLIA|ARIA|ADH|AECDH)[0-9A-Z-]*$)/.test(word));
   const named = ours.filter((name) => words.includes(name));
   if (named.length === 0) {
     throw codedError(Error, 'ERR_SSL_NO_CIPHER_MATCH',
@@ -261,7 +262,7 @@ function suitesOf(ciphers) {
 }
 
 function isOurs(word, ours) {
-  return ours.includes(word) || /^(?:AES|AESGCM|CHACHA20|ECDHE|EECDH|ECDSA|aRSA|aECDSA|kEECDH|TLSv1\.2|SHA256|SHA384|AES128|AES256)$/.test(word);
+  return ours.includes(word) || /^(?:AES|AESGCM|CHACHA20|ECDH|ECDHE|EECDH|ECDSA|aRSA|aECDSA|kECDHE|kEECDH|TLSv1\.2|SHA256|SHA384|AES128|AES256)$/.test(word);
 }
 
 let roots;
@@ -270,10 +271,22 @@ let roots;
 function defaultTrust() {
   if (roots === undefined) {
     const usable = tls.rootCertificates.filter(isUsable);
-    const extra = process.env.NODE_EXTRA_CA_CERTS;
-    roots = new native.Trust(pemOf('roots', extra ? [...usable, fs.readFileSync(extra)] : usable));
+    roots = new native.Trust(pemOf('roots', [...usable, ...extraRoots()]));
   }
   return roots;
+}
+
+/** The certificates of NODE_EXTRA_CA_CERTS. As with Node.js, a file that cannot be used leads to a warning. */
+function extraRoots() {
+  const file = process.env.NODE_EXTRA_CA_CERTS;
+  if (!file) return [];
+  try {
+    const pem = fs.readFileSync(file);
+    return new native.Trust(pem) && [pem];
+  } catch (error) {
+    process.emitWarning(`Ignoring extra certs from \`${file}\`, load failed: ${error.message}`);
+    return [];
+  }
 }
 
 function isUsable(pem) {
