@@ -2,11 +2,12 @@
 
 // `Server`: a net.Server whose connections are TLSSockets; and TLS for other classes of servers.
 
+const { EventEmitter } = require('node:events');
 const net = require('node:net');
 const { callable, codedError, invalidArgument, unsupported } = require('./errors');
 const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
 const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
-const { TLSSocket, TRUNCATABLE, continueOn, takeOver } = require('./socket');
+const { TLSSocket, continueOn, takeOver } = require('./socket');
 
 const kSettings = Symbol('settings');
 const kContexts = Symbol('contexts');
@@ -96,13 +97,19 @@ const withTls = (Base) => class extends Base {
 
   /** Continues an exported connection (`TLSSocket.export()`) as one of this server. */
   restore(state, socket) {
-    const flags = this[kSettings].allowTruncation ? TRUNCATABLE : 0;
-    const secure = continueOn(socket, state, { isClient: false, flags });
+    const secure = continueOn(socket, state, { isClient: false, allowTruncation: this[kSettings].allowTruncation });
     secure.server = this;
     secure._server = this;
-    this._connections++;
+    // A connection that was lost on the way here has been closed already.
+    if (!secure.destroyed) this._connections++;
     this.emit('secureConnection', secure);
     return secure;
+  }
+
+  /** A listener of 'secureConnection' that rejects loses its connection, not the server. */
+  [EventEmitter.captureRejectionSymbol](error, event, ...args) {
+    if (event === 'secureConnection') args[0].destroy(error);
+    else super[EventEmitter.captureRejectionSymbol](error, event, ...args);
   }
 };
 

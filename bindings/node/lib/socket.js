@@ -21,6 +21,9 @@ const kFlight = Symbol('flight');
 // The underlying stream, if it is not the socket's own handle.
 const kTransport = Symbol('transport');
 const kOnread = Symbol('onread');
+// Opened bytes that the program has not got yet: while a listener runs that may export the connection, and while a
+// program with `onread` pauses it. null: none.
+const kUndelivered = Symbol('undelivered');
 // An option: the handle of an existing connection.
 const kHandle = Symbol('handle');
 // Values that the getters return after the socket was destroyed.
@@ -36,6 +39,8 @@ const ENDED = 8; // the peer's direction has ended
 const TRUNCATABLE = 16; // an end without close_notify counts as a proper one
 const REQUESTS_CERT = 32;
 const THROTTLED = 64; // too many answers wait to be sent
+// Those that move to another process with the connection. Their values must stay, and fit into a byte.
+const EXPORTED = AUTHORIZED | TRUNCATABLE;
 
 // Flags in the result of native.receive(), in the bits below the plaintext's length.
 const OUTPUT = 1;
@@ -143,14 +148,22 @@ class TLSSocket extends net.Socket {
   }
 
   pause() {
-    return Duplex.prototype.pause.call(this);
+    Duplex.prototype.pause.call(this);
+    // No buffer of a stream would stop the reading.
+    if (isHeldBack(this)) stopReading(this);
+    return this;
   }
 
   resume() {
-    return Duplex.prototype.resume.call(this);
+    Duplex.prototype.resume.call(this);
+    // Later, because the caller may be the callback, which has still to return.
+    if (this[kOnread] !== null) process.nextTick(continueOnread, this);
+    return this;
   }
 
   _read(size) {
+    // The stream asks again after each chunk; `unthrottle` or `resume` continues.
+    if (isHeldBack(this)) return undefined;
     const transport = this[kTransport];
     if (transport === null) return netSocket._read.call(this, size);
     return transport.resume();
@@ -177,7 +190,7 @@ class TLSSocket extends net.Socket {
 
   _destroy(error, callback) {
     const flight = this[kFlight];
-    this[kLast] = { servername: servername(this), alpnProtocol: alpnProtocol(this) };
+    this[kLast] ??= { servername: servername(this), alpnProtocol: alpnProtocol(this) };
     this[kFlags] |= ENDED;
     this[kFlight] = null;
     release(this);
@@ -196,13 +209,13 @@ class TLSSocket extends net.Socket {
    */
   export() {
     checkExportable(this);
+    this[kLast] = { servername: servername(this), alpnProtocol: alpnProtocol(this) };
+    const state = native.exportConnection(this[kNumber], this[kFlags] & EXPORTED);
+    this[kNumber] = GONE;
+    const unread = takeUnread(this);
     const handle = this._handle;
     handle.readStop();
     handle.reading = false;
-    const unread = this.read() ?? Buffer.alloc(0);
-    this[kLast] = { servername: servername(this), alpnProtocol: alpnProtocol(this) };
-    const state = native.exportConnection(this[kNumber]);
-    this[kNumber] = GONE;
     const length = Buffer.alloc(4);
     length.writeUInt32LE(unread.length);
     const exported = Buffer.concat([length, unread, state]);
@@ -332,6 +345,7 @@ for (const [name, why] of Object.entries(UNSUPPORTED)) {
 // On the prototype, because few sockets set these.
 TLSSocket.prototype[kTransport] = null;
 TLSSocket.prototype[kOnread] = null;
+TLSSocket.prototype[kUndelivered] = null;
 TLSSocket.prototype[kLast] = null;
 TLSSocket.prototype.authorizationError = null;
 
@@ -406,6 +420,7 @@ function checkOnread(onread) {
 
 /** Opens ciphertext in memory that belongs to other code. */
 function receiveShared(socket, transport, chunk) {
+  socket._unrefTimer();
   // Copied first, because it is opened in place.
   const copy = Buffer.from(chunk);
   for (let at = 0; at < copy.length; at += PIECE_MAX) {
@@ -445,46 +460,101 @@ function receive(socket, input, count, isReused) {
 /** Handles the rare results of `receive`. */
 function receiveMore(socket, input, found, isReused) {
   const number = socket[kNumber];
-  // Each step may call the program, which may destroy the socket.
+  // Each step may call the program, which may destroy or export the socket.
   const finds = (what) => (found & what) !== 0 && socket[kNumber] === number;
-  let readsOn = true;
   if (finds(KEY_LOG)) emitKeyLog(socket, native.takeKeyLog(number));
   if (finds(OUTPUT)) answer(socket, native.takeOutput(number));
   if (finds(CLIENT_HELLO)) socket[kFlight].choose(socket, native.clientHello(number));
-  if (finds(ESTABLISHED)) establish(socket);
-  const length = found >>> FOUND_BITS;
-  if (finds(SPILLED)) {
-    const plaintext = native.takePlaintext(number);
-    readsOn = deliver(socket, plaintext, plaintext.length, false);
-  } else if (length > 0 && socket[kNumber] === number) {
-    readsOn = deliver(socket, input, length, isReused);
+  const spilled = finds(SPILLED) ? native.takePlaintext(number) : null;
+  const plaintext = spilled ?? input.subarray(0, found >>> FOUND_BITS);
+  if (finds(ESTABLISHED)) establishBefore(socket, plaintext);
+  let readsOn = true;
+  if (plaintext.length > 0 && socket[kNumber] === number) {
+    readsOn = deliver(socket, plaintext, plaintext.length, isReused && spilled === null);
   }
   if (finds(SESSION)) emitSession(socket, native.takeSession(number));
   if (finds(END)) endReading(socket, native.end(number));
-  return readsOn && !(socket[kFlags] & THROTTLED);
+  return readsOn && !isHeldBack(socket);
 }
 
-/** Passes on plaintext, the first `length` bytes of `input`. */
-function deliver(socket, input, length, isReused) {
-  const onread = socket[kOnread];
-  if (onread === null) return readablePush.call(socket, isReused ? copyOf(input, length) : input.subarray(0, length));
-  let readsOn = true;
-  for (let at = 0; at < length && !socket.destroyed;) {
-    const buffer = typeof onread.buffer === 'function' ? onread.buffer() : onread.buffer;
-    const count = Math.min(buffer.length, length - at);
-    if (count === 0) throw codedError(RangeError, 'ERR_OUT_OF_RANGE', 'options.onread.buffer is empty');
-    buffer.set(input.subarray(at, at + count));
-    at += count;
-    if (onread.callback(count, buffer) === false) readsOn = false;
+/** Completes the handshake, whose last message came together with `plaintext`. */
+function establishBefore(socket, plaintext) {
+  if (plaintext.length === 0) return establish(socket);
+  socket[kUndelivered] = plaintext;
+  try {
+    establish(socket);
+  } finally {
+    socket[kUndelivered] = null;
   }
-  return readsOn;
+}
+
+/** Passes on plaintext, the first `length` bytes of `input`. Returns whether to read on. */
+function deliver(socket, input, length, isReused) {
+  if (socket[kOnread] !== null) return deliverToBuffer(socket, input.subarray(0, length), isReused);
+  return readablePush.call(socket, isReused ? copyOf(input, length) : input.subarray(0, length));
+}
+
+/** Passes on plaintext by way of the program's buffer, as long as the program does not pause. */
+function deliverToBuffer(socket, plaintext, isReused) {
+  const onread = socket[kOnread];
+  const waiting = socket[kUndelivered];
+  let rest = waiting === null ? plaintext : Buffer.concat([waiting, plaintext]);
+  try {
+    while (rest.length > 0 && !socket.destroyed && !socket.isPaused()) {
+      const buffer = typeof onread.buffer === 'function' ? onread.buffer() : onread.buffer;
+      const count = Math.min(buffer.length, rest.length);
+      if (count === 0) throw codedError(RangeError, 'ERR_OUT_OF_RANGE', 'options.onread.buffer is empty');
+      buffer.set(rest.subarray(0, count));
+      rest = rest.subarray(count);
+      // `export()` takes them along.
+      socket[kUndelivered] = rest;
+      if (onread.callback(count, buffer) === false) socket.pause();
+    }
+  } finally {
+    if (rest.length === 0 || socket.destroyed) socket[kUndelivered] = null;
+    else socket[kUndelivered] = isReused ? Buffer.from(rest) : rest;
+  }
+  return !isHeldBack(socket);
+}
+
+/** Continues after `resume()`: with the bytes that waited, then with new ones. */
+function continueOnread(socket) {
+  if (socket.destroyed || socket.isPaused() || !(socket[kFlags] & SECURE)) return;
+  if (socket[kUndelivered] !== null) {
+    deliverToBuffer(socket, EMPTY, false);
+    if (socket.destroyed || socket[kUndelivered] !== null) return;
+    if (socket[kFlags] & ENDED) readablePush.call(socket, null);
+  }
+  if (!(socket[kFlags] & ENDED)) socket._read(0);
+}
+
+/** Whether reading waits for `unthrottle`, or for the program. A handshake reads even while the program pauses. */
+function isHeldBack(socket) {
+  const flags = socket[kFlags];
+  return (flags & THROTTLED) !== 0 || (socket[kOnread] !== null && (flags & SECURE) !== 0 && socket.isPaused());
+}
+
+function stopReading(socket) {
+  const handle = socket._handle;
+  if (socket[kTransport] !== null) {
+    socket[kTransport].pause();
+  } else if (handle?.reading) {
+    handle.reading = false;
+    handle.readStop();
+  }
 }
 
 function endReading(socket, end) {
   const error = endError(end, native.problem(socket[kNumber]));
   socket[kFlags] |= ENDED;
-  if (error === null) readablePush.call(socket, null);
+  if (error === null) pushEnd(socket);
   else fail(socket, error);
+}
+
+/** Ends the stream of received bytes, after those that still wait. */
+function pushEnd(socket) {
+  if (socket[kUndelivered] === null) readablePush.call(socket, null);
+  else continueOnread(socket);
 }
 
 /** Destroys the socket; its listeners can still ask for addresses. */
@@ -499,7 +569,7 @@ function receiveEof(socket) {
   if (socket[kNumber] === GONE || socket[kFlight] !== null) {
     fail(socket, socket[kFlight]?.hangUp() ?? hangUp());
   } else if (native.receiveEof(socket[kNumber]) || socket[kFlags] & TRUNCATABLE) {
-    readablePush.call(socket, null);
+    pushEnd(socket);
   } else {
     fail(socket, endError(native.end(socket[kNumber])));
   }
@@ -524,6 +594,7 @@ function emitSession(socket, session) {
 function sendRaw(socket, bytes, callback) {
   const transport = socket[kTransport];
   if (transport !== null) {
+    socket._unrefTimer();
     if (transport.writable) transport.write(bytes, callback);
     else callback(codedError(Error, 'EPIPE', 'the stream below has ended'));
     return;
@@ -700,28 +771,57 @@ function checkExportable(socket) {
   if (!(socket[kFlags] & SECURE)) refuse('the handshake is not done');
   if (socket[kFlags] & ENDED || socket.writableEnded) refuse('one direction of the connection has ended');
   if (socket.writableLength > 0 || socket._handle.writeQueueSize > 0) refuse('not everything is sent; wait for the callback of write()');
+  // Text cannot become the received bytes again.
+  const { decoder } = socket._readableState;
+  if (decoder && (socket.readableLength > 0 || decoder.lastNeed > 0)) refuse('after setEncoding(), received text must be read first');
+}
+
+/** Takes the received bytes that the program has not got, out of its own listeners' reach. */
+function takeUnread(socket) {
+  const parts = [];
+  socket.removeAllListeners('data');
+  // While the stream flows, each call returns one chunk.
+  for (let chunk; (chunk = socket.read()) !== null;) parts.push(chunk);
+  if (socket[kUndelivered] !== null) parts.push(socket[kUndelivered]);
+  return Buffer.concat(parts);
 }
 
 /** Continues an exported connection over its socket, which cannot be used otherwise afterwards. */
-function continueOn(socket, exported, { isClient, flags = 0 }) {
+function continueOn(socket, exported, { isClient, allowTruncation = false }) {
   const unreadLength = exported.length >= 4 ? exported.readUInt32LE(0) : Infinity;
   if (exported.length < 4 + unreadLength) {
     throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `state: ${exported.length} bytes are not an exported connection`);
   }
-  const number = native.restore(exported.subarray(4 + unreadLength));
+  const { number, flags } = native.restore(exported.subarray(4 + unreadLength));
   const received = [];
   for (let chunk; (chunk = socket.read()) !== null;) received.push(chunk);
   const secure = takeOver(socket, null);
   secure[kNumber] = number;
-  secure[kFlags] = SECURE | (isClient ? CLIENT : 0) | flags;
+  // A server has a setting of its own for an end without close_notify.
+  if (isClient) secure[kFlags] = SECURE | CLIENT | flags & EXPORTED;
+  else secure[kFlags] = SECURE | flags & AUTHORIZED | (allowTruncation ? TRUNCATABLE : 0);
+  if (!(flags & AUTHORIZED)) noteProblem(secure, native.problem(number));
   if (unreadLength > 0) readablePush.call(secure, Buffer.from(exported.subarray(4, 4 + unreadLength)));
-  for (const chunk of received) receive(secure, chunk, chunk.length, false);
   exported.fill(0);
-  secure._read(0);
+  for (const chunk of received) receive(secure, chunk, chunk.length, false);
+  // A close_notify may have come before the move.
+  proceed(secure);
+  endLike(secure, socket);
   return secure;
+}
+
+function noteProblem(socket, problem) {
+  if (problem !== null) socket.authorizationError = problem;
+}
+
+/** Ends a restored connection if the plain socket that carried it here has met the end meanwhile. */
+function endLike(secure, plain) {
+  if (secure.destroyed || secure[kFlags] & ENDED) return;
+  if (plain._readableState.ended) receiveEof(secure);
+  else if (!secure._handle) secure.destroy(plain.errored ?? hangUp());
 }
 
 module.exports = {
   TLSSocket, continueOn, fail, invalidState, proceed, start, takeOver, kFlags, kFlight, kNumber,
-  AUTHORIZED, CLIENT, GONE, REQUESTS_CERT, SECURE, TRUNCATABLE,
+  AUTHORIZED, CLIENT, GONE, REQUESTS_CERT, SECURE, THROTTLED, TRUNCATABLE,
 };

@@ -1,11 +1,11 @@
 //! A connection as bytes: the properties that JavaScript reports, and its state.
 //!
 //! ```text
-//! | version 1 | suite 1 | resumed 1 | problem 1 | ALPN | name | group | count 1, certificates | session |
+//! | version 1 | flags 1 | suite 1 | resumed 1 | problem 1 | ALPN | name | group | count 1, certificates | session |
 //! ```
 //!
-//! Each text and each certificate follows its length, 4 bytes, little-endian. The session, which comes last, has 128
-//! bytes if it is at rest.
+//! The flags are JavaScript's; version 1 has none. Each text and each certificate follows its length, 4 bytes,
+//! little-endian. The session, which comes last, has 128 bytes if it is at rest.
 
 use dormouse_embed::Session;
 use zeroize::Zeroizing;
@@ -14,11 +14,11 @@ use crate::details::Details;
 use crate::errors::{self, Result};
 use crate::table::Connection;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CHAIN_MAX: usize = 32;
 
 /// Ends the connection here and returns it as bytes.
-pub(crate) fn write(connection: &mut Connection) -> Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn write(connection: &mut Connection, flags: u8) -> Result<Zeroizing<Vec<u8>>> {
     let session = connection.session.export().map_err(errors::session)?;
     let nothing = Details::default();
     let details = connection.details.as_deref().unwrap_or(&nothing);
@@ -31,10 +31,11 @@ pub(crate) fn write(connection: &mut Connection) -> Result<Zeroizing<Vec<u8>>> {
     let texts = texts.map(Option::unwrap_or_default);
     let parts = texts.into_iter().chain(chain.clone().map(Vec::as_slice));
     // Allocated at full size: a growing vector would leave secrets behind.
-    let room = 5 + parts.map(|part| 4 + part.len()).sum::<usize>() + session.len();
+    let room = 6 + parts.map(|part| 4 + part.len()).sum::<usize>() + session.len();
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     bytes.extend([
         VERSION,
+        flags,
         connection.suite,
         u8::from(connection.is_resumed),
         connection.problem,
@@ -55,26 +56,27 @@ fn put(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend(part);
 }
 
-/// Reads bytes from [`write`], which may be from another version of this package.
-pub(crate) fn read(bytes: &[u8]) -> Result<Connection> {
-    match bytes.first() {
-        Some(&VERSION) => {}
-        Some(other) => {
+/// Reads bytes from [`write`], which may be from another version of this package. Returns the flags too.
+pub(crate) fn read(bytes: &[u8]) -> Result<(Connection, u8)> {
+    let (flags, rest) = match bytes {
+        [1, rest @ ..] => (0, rest),
+        [VERSION, flags, rest @ ..] => (*flags, rest),
+        [] | [VERSION] => return Err(truncated(bytes)),
+        [other, ..] => {
             return Err(errors::argument(format!(
-                "the exported connection has version {other}; this package reads version {VERSION}"
+                "the exported connection has version {other}; this package reads versions 1 and {VERSION}"
             )));
         }
-        None => return Err(truncated(bytes)),
-    }
-    let (mut connection, session) = parts(bytes).ok_or_else(|| truncated(bytes))?;
+    };
+    let (mut connection, session) = parts(rest).ok_or_else(|| truncated(bytes))?;
     connection.session = Session::import(session)
         .map_err(|error| errors::argument(format!("the exported connection: {error}")))?;
-    Ok(connection)
+    Ok((connection, flags))
 }
 
-/// A connection without its session, and the session's bytes.
+/// A connection without its session, and the session's bytes; from the suite on.
 fn parts(bytes: &[u8]) -> Option<(Connection, &[u8])> {
-    let ([_, suite, resumed, problem], rest) = bytes.split_first_chunk()?;
+    let ([suite, resumed, problem], rest) = bytes.split_first_chunk()?;
     let (alpn, rest) = take(rest)?;
     let (name, rest) = take(rest)?;
     let (group, rest) = take(rest)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_embed::at_rest::Received;
 use dormouse_embed::{
-    AlertDescription, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Session,
+    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Session,
     SessionError, UnixTime, openssl_reason,
 };
 use napi::Env;
@@ -69,8 +69,12 @@ pub fn connect(context: &ClientContext, name: String, offered: Option<&[u8]>) ->
             [] => None,
             bytes => client_session::read(bytes, &name)?,
         };
-        let offered = offered
-            .filter(|offered| !context.rejects || matches!(offered.problem, 0 | judge::WRONG_NAME));
+        let offered = offered.filter(|offered| match offered.problem {
+            0 => true,
+            // A resumed server shows no certificate, so only a full handshake lets JavaScript check its name.
+            judge::WRONG_NAME => false,
+            _ => !context.rejects,
+        });
         connection.problem = offered.as_ref().map_or(0, |offered| offered.problem);
         let one = Arc::new(OneSession::new(
             name,
@@ -82,16 +86,32 @@ pub fn connect(context: &ClientContext, name: String, offered: Option<&[u8]>) ->
     table::insert(connection)
 }
 
-/// Continues an exported connection. Its bytes can be used once.
-#[napi]
-pub fn restore(bytes: &[u8]) -> Result<u32> {
-    table::insert(exported::read(bytes)?)
+/// A connection from another process.
+#[napi(object)]
+pub struct Restored {
+    /// Its number here.
+    pub number: u32,
+    /// The flags that JavaScript gave to `export_connection`.
+    pub flags: u8,
 }
 
-/// Ends a connection here and returns the bytes with which it continues elsewhere. They are secret.
+/// Continues an exported connection. Its bytes can be used once.
 #[napi]
-pub fn export_connection<'env>(env: &'env Env, number: u32) -> Result<BufferSlice<'env>> {
-    let bytes = table::with(number, exported::write)?;
+pub fn restore(bytes: &[u8]) -> Result<Restored> {
+    let (connection, flags) = exported::read(bytes)?;
+    let number = table::insert(connection)?;
+    Ok(Restored { number, flags })
+}
+
+/// Ends a connection here and returns the bytes with which it continues elsewhere. They are secret. `flags`:
+/// JavaScript's own, which `restore` returns.
+#[napi]
+pub fn export_connection<'env>(
+    env: &'env Env,
+    number: u32,
+    flags: u8,
+) -> Result<BufferSlice<'env>> {
+    let bytes = table::with(number, |connection| exported::write(connection, flags))?;
     table::release(number);
     buffer(env, &bytes)
 }
@@ -134,13 +154,18 @@ fn finish_in_place(
     }
     let mut found = with_len(0, received.plaintext_len);
     if let Some(end) = received.end {
-        connection.rare().end = Some(end);
+        note_end(connection, end);
         found |= ENDED;
     }
     if !connection.session.output().is_empty() {
         found |= OUTPUT;
     }
     Ok(found)
+}
+
+/// Keeps the first end: a connection that has failed reports another one in each later call.
+fn note_end(connection: &mut Connection, end: End) {
+    connection.rare().end.get_or_insert(end);
 }
 
 /// During the handshake, and after the start of a record.
@@ -201,7 +226,7 @@ fn feed(
         found |= CLIENT_HELLO;
     }
     if let Some(end) = end {
-        connection.rare().end = Some(end);
+        note_end(connection, end);
         found |= ENDED;
     }
     if !lines.is_empty() {
@@ -251,7 +276,7 @@ pub fn receive_eof(number: u32) -> Result<bool> {
     table::with(number, |connection| {
         let end = connection.session.eof().map_err(errors::session)?;
         let is_clean = end.is_clean();
-        connection.rare().end = Some(end);
+        note_end(connection, end);
         Ok(is_clean)
     })
 }

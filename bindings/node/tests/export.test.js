@@ -5,12 +5,14 @@
 const assert = require('node:assert/strict');
 const { spawn } = require('node:child_process');
 const { once } = require('node:events');
+const net = require('node:net');
 const path = require('node:path');
 const readline = require('node:readline');
 const tls = require('node:tls');
 const test = require('node:test');
 const dormouse = require('..');
-const { issue, listen, readAll, write } = require('./support');
+const native = require('../lib/native');
+const { first, issue, listen, readAll, write } = require('./support');
 
 const own = issue();
 const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
@@ -31,6 +33,7 @@ for (const version of ['TLSv1.2', 'TLSv1.3']) {
     const ofClient = client.export();
     assert.ok(ofServer.state.length < 200, `${ofServer.state.length} bytes`);
     assert.equal(socket.destroyed, true);
+    assert.deepEqual([socket.servername, socket.alpnProtocol], ['localhost', 'x'], 'the getters still answer');
     const copy = Buffer.from(ofClient.state);
     const restored = dormouse.restore(ofClient.state, ofClient.socket);
     assert.ok(ofClient.state.every((byte) => byte === 0), 'the bytes are wiped');
@@ -59,6 +62,163 @@ test('what arrived and was not read moves along', async (t) => {
   again.end();
 });
 
+/** Waits until a paused socket has received `length` bytes. */
+async function received(socket, length) {
+  while (socket.readableLength < length) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+/** Exports a connection and continues it here, as one of its server or as a client. */
+function move(socket, server) {
+  const { state, socket: plain } = socket.export();
+  return server ? server.restore(state, plain) : dormouse.restore(state, plain);
+}
+
+/** A client that sends nothing by itself after the server's messages. Returns the last message of its handshake too. */
+async function clientByHand(port) {
+  const number = native.connect(dormouse.createSecureContext({ ca: own.ca }).client({}), 'localhost');
+  native.receive(number, Buffer.alloc(0), 0);
+  const socket = net.connect(port, '127.0.0.1');
+  socket.on('error', () => {});
+  socket.write(native.takeOutput(number));
+  for await (const [chunk] of require('node:events').on(socket, 'data')) {
+    const isEstablished = (native.receive(number, chunk, chunk.length) & 2) !== 0;
+    if (isEstablished) return { socket, number, last: native.takeOutput(number) };
+  }
+}
+
+function sealed(number, text) {
+  const output = Buffer.alloc(100 + text.length);
+  return output.subarray(0, native.seal(number, Buffer.from(text), output));
+}
+
+test('what came with the last message of the handshake moves along', { timeout: 10_000 }, async (t) => {
+  const server = dormouse.createServer(own);
+  const port = await listen(t, server);
+  for (const text of ['early', 'e'.repeat(50_000)]) {
+    const moved = new Promise((resolve) => server.once('secureConnection', (socket) => resolve(move(socket, server))));
+    const { socket, number, last } = await clientByHand(port);
+    socket.write(Buffer.concat([last, sealed(number, text.slice(0, 10_000)), sealed(number, text.slice(10_000)), native.close(number)]));
+    native.release(number);
+    assert.equal((await readAll(await moved)).toString(), text);
+  }
+});
+
+test('listeners of the old process get nothing that moves', { timeout: 10_000 }, async (t) => {
+  const { server, socket, client } = await connected(t, tls.connect);
+  const old = [];
+  socket.on('data', (chunk) => old.push(String(chunk)));
+  socket.pause();
+  client.write('unread');
+  await received(socket, 6);
+  const again = move(socket, server);
+  client.end();
+  assert.equal((await readAll(again)).toString(), 'unread');
+  assert.deepEqual(old, []);
+});
+
+test('an export inside of a listener takes along all that follows', { timeout: 10_000 }, async (t) => {
+  const { server, socket, client } = await connected(t, tls.connect);
+  socket.pause();
+  for (const [text, length] of [['one', 3], ['two', 6], ['three', 11]]) {
+    client.write(text);
+    await received(socket, length);
+  }
+  const moved = new Promise((resolve) => socket.on('data', (chunk) => resolve([String(chunk), move(socket, server)])));
+  socket.resume();
+  const [text, again] = await moved;
+  client.end('four');
+  assert.equal(text, 'one');
+  assert.equal((await readAll(again)).toString(), 'twothreefour');
+});
+
+test('an export inside of onread takes along the rest and the end', { timeout: 10_000 }, async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.end('0123456789')));
+  const [text, again] = await new Promise((resolve) => {
+    const client = dormouse.connect({
+      ...to,
+      port,
+      onread: { buffer: Buffer.alloc(4), callback: (count, buffer) => resolve([buffer.toString('latin1', 0, count), move(client)]) },
+    });
+  });
+  assert.equal(text, '0123');
+  assert.equal((await readAll(again)).toString(), '456789');
+});
+
+test('received text must be read before an export', { timeout: 10_000 }, async (t) => {
+  const { server, socket, client } = await connected(t, tls.connect);
+  const refused = { code: 'ERR_TLS_INVALID_STATE', message: /setEncoding/ };
+  socket.setEncoding('utf8');
+  socket.pause();
+  client.write('text');
+  await received(socket, 4);
+  assert.throws(() => socket.export(), refused);
+  assert.equal(socket.read(), 'text');
+  const before = socket.bytesRead;
+  const [one, two] = [Buffer.from('ü').subarray(0, 1), Buffer.from('ü').subarray(1)];
+  client.write(one);
+  while (socket.bytesRead === before) await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.throws(() => socket.export(), refused, 'half a character');
+  client.write(two);
+  await received(socket, 1);
+  assert.equal(socket.read(), 'ü');
+  const again = move(socket, server);
+  client.end('later');
+  assert.equal((await readAll(again)).toString(), 'later');
+});
+
+test('authorized and allowTruncation move along', { timeout: 10_000 }, async (t) => {
+  const mine = issue({ cn: 'me' });
+  const server = dormouse.createServer({ ...own, ca: own.ca, requestCert: true, rejectUnauthorized: false });
+  const port = await listen(t, server);
+  for (const [identity, authorized] of [[mine, true], [issue({ by: 'other' }), false]]) {
+    const client = dormouse.connect({ ...to, port, cert: identity.cert, key: identity.key, allowTruncation: true });
+    const [[socket]] = await Promise.all([once(server, 'secureConnection'), once(client, 'secureConnect')]);
+    const problem = socket.authorizationError;
+    const ofServer = socket.export();
+    const again = server.restore(Buffer.from(ofServer.state), ofServer.socket);
+    assert.deepEqual([again.authorized, again.authorizationError], [authorized, problem]);
+    const restored = move(client);
+    assert.equal(restored.authorized, true);
+    again.destroy();
+    const [event] = await first(restored.resume(), 'end', 'error');
+    assert.equal(event, 'end');
+    restored.destroy();
+
+    // Before version 2 there were no flags.
+    const older = Buffer.concat([ofServer.state.subarray(0, 4), Buffer.of(1), ofServer.state.subarray(6)]);
+    const { number, flags } = native.restore(older.subarray(4));
+    assert.equal(flags, 0);
+    assert.equal(native.protocol(number), 'TLSv1.3');
+    native.release(number);
+  }
+});
+
+test('a connection that ended or was lost on the way', { timeout: 20_000 }, async (t) => {
+  const server = dormouse.createServer({ ...own, allowHalfOpen: true });
+  const port = await listen(t, server);
+  const losses = [
+    ['ERR_SSL_UNEXPECTED_EOF_WHILE_READING', (client) => client.destroy(), 'end'],
+    ['ECONNRESET', (client) => client.resetAndDestroy(), 'close'],
+  ];
+  for (const [code, lose, seen] of losses) {
+    const client = dormouse.connect({ ...to, port });
+    const [[socket]] = await Promise.all([once(server, 'secureConnection'), once(client, 'secureConnect')]);
+    client.on('error', () => {});
+    // Until the client has read its tickets: with unread bytes a kernel resets the connection.
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const { state, socket: plain } = socket.export();
+    plain.on('error', () => {});
+    plain.resume();
+    lose(client);
+    await first(plain, seen);
+    const again = server.restore(state, plain);
+    const [error] = await once(again, 'error');
+    assert.equal(error.code, code);
+    if (!again.closed) await once(again, 'close');
+    assert.equal(server._connections, 0);
+  }
+});
+
 test('connections that cannot move say why', async (t) => {
   const { socket, client } = await connected(t);
   const refused = (why) => ({ code: 'ERR_TLS_INVALID_STATE', message: why });
@@ -84,7 +244,7 @@ test('states that are damaged or of another version', async (t) => {
     const changed = Buffer.from(state);
     changed[at] ^= 0xff;
     try {
-      dormouse.restore(changed, Object.assign(new (require('node:net').Socket)()));
+      dormouse.restore(changed, new net.Socket()).on('error', () => {});
     } catch (error) {
       assert.ok(['ERR_INVALID_ARG_VALUE', undefined].includes(error.code), `${at}: ${error.stack}`);
     }

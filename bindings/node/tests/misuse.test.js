@@ -12,6 +12,7 @@ const { promisify } = require('node:util');
 const { Worker } = require('node:worker_threads');
 const dormouse = require('..');
 const native = require('../lib/native');
+const { THROTTLED, kFlags } = require('../lib/socket');
 const { issue, listen, readAll } = require('./support');
 
 const own = issue();
@@ -56,7 +57,7 @@ test('numbers of connections that ended', () => {
   const next = native.accept(context);
   assert.notEqual(next, number, 'the place is used again, under another number');
   for (const call of [() => native.receive(number, Buffer.alloc(1), 1), () => native.takeOutput(number), () => native.protocol(number),
-    () => native.exportConnection(number), () => native.receive(2 ** 31, Buffer.alloc(1), 1)]) {
+    () => native.exportConnection(number, 0), () => native.receive(2 ** 31, Buffer.alloc(1), 1)]) {
     assert.throws(call, { code: 'ERR_SOCKET_CLOSED' });
   }
   assert.throws(() => native.receive(next, 'text', 1));
@@ -169,6 +170,59 @@ test('a peer that forges records', async (t) => {
   const [error] = await once(socket, 'error');
   assert.match(error.code, /^ERR_SSL_/);
   assert.equal(socket.destroyed, true);
+});
+
+test('the first end of a connection stays', () => {
+  const server = native.accept(dormouse.createSecureContext(own).server({}));
+  const client = native.connect(dormouse.createSecureContext({ ca: own.ca }).client({}), 'localhost');
+  native.receive(client, Buffer.alloc(0), 0);
+  for (const [from, to] of [[client, server], [server, client], [client, server]]) {
+    const output = native.takeOutput(from);
+    native.receive(to, output, output.length);
+  }
+  native.takeOutput(server);
+  assert.equal(native.isAtRest(server), true);
+  const forged = () => Buffer.concat([Buffer.of(23, 3, 3, 0, 32), Buffer.alloc(32)]);
+  native.receive(server, forged(), 37);
+  native.takeOutput(server);
+  const { kind, reason } = native.end(server);
+  for (let i = 0; i < 2; i++) native.receive(server, forged(), 37);
+  native.receiveEof(server);
+  assert.deepEqual([native.end(server).kind, native.end(server).reason], [kind, reason]);
+  for (const number of [server, client]) native.release(number);
+});
+
+test('a peer that reads no answers is not read, although the stream asks', async (t) => {
+  const { socket } = await connected(t);
+  const handle = socket._handle;
+  const asked = () => new Promise((resolve) => setTimeout(resolve, 20));
+  socket[kFlags] |= THROTTLED;
+  handle.readStop();
+  handle.reading = false;
+  socket.push('x');
+  socket.read();
+  await asked();
+  assert.equal(handle.reading, false);
+  socket[kFlags] &= ~THROTTLED;
+  socket._read(0);
+  assert.equal(handle.reading, true);
+});
+
+test('a listener of a server that rejects loses its connection only', async (t) => {
+  const events = require('node:events');
+  events.captureRejections = true;
+  const server = dormouse.createServer(own, async () => {
+    throw new Error('rejected');
+  });
+  events.captureRejections = false;
+  server.on('error', () => assert.fail('the server has not failed'));
+  const port = await listen(t, server);
+  const client = dormouse.connect({ ...to, port });
+  client.on('error', () => {});
+  const [socket] = await once(server, 'secureConnection');
+  const [error] = await once(socket, 'error');
+  assert.equal(error.message, 'rejected');
+  client.destroy();
 });
 
 test('a client that sends on while SNICallback takes its time', async (t) => {
