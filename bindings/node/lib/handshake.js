@@ -9,6 +9,8 @@ const { contextOf, checkContext, protocolsOf } = require('./secure_context');
 const { AUTHORIZED, CLIENT, REQUESTS_CERT, TRUNCATABLE, fail, kFlags, kNumber, proceed, start } = require('./socket');
 
 const HANDSHAKE_TIMEOUT_MS = 120_000;
+// A timer with more would end at once.
+const TIMER_MAX_MS = 2 ** 31 - 1;
 const WRONG_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
 const NO_CERTIFICATE = 'UNABLE_TO_GET_ISSUER_CERT';
 
@@ -33,7 +35,7 @@ class Flight {
 
   begin(socket) {
     if (this.allowTruncation) socket[kFlags] |= TRUNCATABLE;
-    if (this.handshakeTimeout > 0) this.timer = setTimeout(giveUp, this.handshakeTimeout, socket).unref();
+    if (this.handshakeTimeout > 0) this.timer = setTimeout(giveUp, Math.min(this.handshakeTimeout, TIMER_MAX_MS), socket).unref();
     try {
       start(socket, this.open(socket));
     } catch (error) {
@@ -197,10 +199,10 @@ class ClientFlight extends Flight {
   }
 
   checkName(socket, problem) {
+    // A resumed server shows no certificate; its name was checked when the session began.
+    if (socket.isSessionReused()) return undefined;
     const check = this.connect.checkServerIdentity;
-    if (check !== tls.checkServerIdentity) {
-      return socket.isSessionReused() && problem === null ? undefined : check(this.host, socket.getPeerCertificate(true));
-    }
+    if (check !== tls.checkServerIdentity) return check(this.host, socket.getPeerCertificate(true));
     if (problem === null) return undefined;
     // Node.js also accepts the common name of a certificate without other names.
     return tls.checkServerIdentity(this.host, socket.getPeerCertificate(true));

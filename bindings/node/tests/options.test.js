@@ -3,12 +3,14 @@
 // Options and methods of node:tls.
 
 const assert = require('node:assert/strict');
+const { execFile } = require('node:child_process');
 const crypto = require('node:crypto');
 const { once } = require('node:events');
 const net = require('node:net');
 const { PassThrough, Duplex } = require('node:stream');
 const tls = require('node:tls');
 const test = require('node:test');
+const { promisify } = require('node:util');
 const dormouse = require('..');
 const { authority, connect, first, issue, listen, readAll } = require('./support');
 
@@ -195,6 +197,8 @@ for (const maxVersion of ['TLSv1.2', 'TLSv1.3']) {
     assert.equal(full.reused, false);
     const again = await sessionOf({ session: full.bytes });
     assert.equal(again.reused, true);
+    const unasked = await sessionOf({ session: again.bytes, checkServerIdentity: () => assert.fail('no certificate to check') });
+    assert.equal(unasked.reused, true);
     const other = await sessionOf({ session: full.bytes, host: '127.0.0.1', servername: '', rejectUnauthorized: false });
     assert.equal(other.reused, false, 'a session is for the name for which its server was verified');
     const unverified = await sessionOf({ rejectUnauthorized: false, ca: authority('other') });
@@ -203,6 +207,26 @@ for (const maxVersion of ['TLSv1.2', 'TLSv1.3']) {
     assert.equal(error.code, 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'a session does not vouch for a server that was not verified');
   });
 }
+
+test('a server whose name only JavaScript accepts is not resumed', { timeout: 10_000 }, async (t) => {
+  const checked = [];
+  const accept = (host, certificate) => void checked.push(certificate.subject.CN);
+  for (const [identity, checkServerIdentity] of [
+    [issue({ names: [], cn: 'localhost' }), undefined], [issue({ names: ['DNS:elsewhere.test'], cn: 'elsewhere' }), accept],
+  ]) {
+    const port = await listen(t, dormouse.createServer(identity, (socket) => socket.end('x')));
+    let session;
+    for (let i = 0; i < 2; i++) {
+      const client = connect({ ...to, port, session, checkServerIdentity });
+      const arrived = first(client, 'session');
+      await once(client, 'secureConnect');
+      assert.deepEqual([client.authorized, client.isSessionReused()], [true, false]);
+      [, session] = await arrived;
+      await readAll(client);
+    }
+  }
+  assert.deepEqual(checked, ['elsewhere', 'elsewhere']);
+});
 
 test('bytes that are no session', async (t) => {
   const port = await listen(t, dormouse.createServer(own));
@@ -247,6 +271,11 @@ test('the handshake timeout', async (t) => {
   await once(server, 'tlsClientError');
   assert.equal(port2, slow.localPort, 'the address can still be asked for');
   await once(slow, 'close');
+  const patient = await listen(t, dormouse.createServer({ ...own, handshakeTimeout: 2 ** 31 }));
+  await new Promise((resolve, reject) => {
+    const client = net.connect(patient, '127.0.0.1').once('close', () => reject(new Error('timed out at once')));
+    setTimeout(resolve, 50, client);
+  });
 });
 
 test('a client that hangs up during the handshake', async (t) => {
@@ -297,6 +326,26 @@ test('setTimeout', async (t) => {
   const client = connect({ ...to, port, timeout: 50 });
   await once(client, 'timeout');
   client.destroy();
+});
+
+test('setTimeout over another stream: what is sent and received extends it', { timeout: 10_000 }, async () => {
+  for (const who of ['client', 'server']) {
+    const [near, far] = pair();
+    const server = new dormouse.TLSSocket(far, { isServer: true, ...own });
+    const client = connect({ socket: near, ca: own.ca, servername: 'localhost' });
+    await once(client, 'secureConnect');
+    for (const socket of [server, client]) socket.on('error', () => {}).resume();
+    const began = Date.now();
+    client.setTimeout(400);
+    const sending = setInterval(() => ({ client, server })[who].write('x'), 50);
+    setTimeout(clearInterval, 800, sending);
+    // The socket's own timer does not keep the process running.
+    const running = setInterval(() => {}, 1000);
+    await once(client, 'timeout');
+    clearInterval(running);
+    assert.ok(Date.now() - began > 1000, `${who}: ${Date.now() - began} ms`);
+    for (const socket of [server, client]) socket.destroy();
+  }
 });
 
 test('over another stream', async (t) => {
@@ -374,6 +423,32 @@ test('onread', async (t) => {
   assert.ok(parts.every((part) => part.length <= 4));
 });
 
+test('onread: false and pause() stop the callbacks until resume()', { timeout: 20_000 }, async (t) => {
+  const length = 1 << 20;
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.end(Buffer.alloc(length))));
+  const ways = [() => false, (client) => void client.pause()];
+  for (const pause of ways) {
+    for (const over of [() => ({ port }), () => ({ socket: net.connect(port, '127.0.0.1') })]) {
+      let [received, late, pauses, isPaused] = [0, 0, 0, false];
+      const callback = (count) => {
+        received += count;
+        if (isPaused) late++;
+        if (received < pauses * 300_000) return true;
+        pauses++;
+        isPaused = true;
+        setTimeout(() => {
+          isPaused = false;
+          client.resume();
+        }, 50);
+        return pause(client);
+      };
+      const client = connect({ ...to, ...over(), onread: { buffer: Buffer.alloc(1000), callback } });
+      await once(client, 'end');
+      assert.deepEqual({ received, late, pauses }, { received: length, late: 0, pauses: 4 });
+    }
+  }
+});
+
 test('keylog', async (t) => {
   const server = dormouse.createServer(own, (socket) => socket.end());
   const ofServer = [];
@@ -415,9 +490,10 @@ test('keys: encrypted, KeyObject, wrong', () => {
 test('what is not supported throws when it is asked for', async (t) => {
   const unavailable = { code: 'ERR_FEATURE_UNAVAILABLE' };
   for (const options of [{ pfx: 'x' }, { sigalgs: 'x' }, { dhparam: 'auto' }, { privateKeyEngine: 'x' }, { minVersion: 'TLSv1' },
-    { secureOptions: crypto.constants.SSL_OP_LEGACY_SERVER_CONNECT }, { ciphers: 'ECDHE+AESGCM' }, { sessionIdContext: 'x' }]) {
+    { secureOptions: crypto.constants.SSL_OP_LEGACY_SERVER_CONNECT }, { ciphers: 'ECDHE+AESGCM' }, { ciphers: 'HIGH:!CHACHA20' }, { sessionIdContext: 'x' }]) {
     assert.throws(() => dormouse.createSecureContext(options), unavailable, JSON.stringify(options));
   }
+  for (const ciphers of ['HIGH:!aNULL:!MD5', tls.DEFAULT_CIPHERS, `${tls.DEFAULT_CIPHERS}:!SEED`]) dormouse.createSecureContext({ ciphers });
   assert.throws(() => dormouse.createSecureContext({ minVersion: 'x' }), { code: 'ERR_TLS_INVALID_PROTOCOL_VERSION' });
   assert.throws(() => dormouse.createSecureContext({ secureProtocol: 'SSLv3_method' }), { code: 'ERR_TLS_INVALID_PROTOCOL_METHOD' });
   assert.throws(() => dormouse.createSecureContext({ secureProtocol: 'TLS_method', minVersion: 'TLSv1.2' }), { code: 'ERR_TLS_PROTOCOL_VERSION_CONFLICT' });
@@ -434,6 +510,18 @@ test('what is not supported throws when it is asked for', async (t) => {
   for (const method of ['renegotiate', 'getSession', 'getFinished', 'setMaxSendFragment', 'enableTrace', 'getCertificate']) {
     assert.throws(() => client[method](), unavailable, method);
   }
+});
+
+test('NODE_EXTRA_CA_CERTS that cannot be read', async () => {
+  const script = `
+    const dormouse = require(${JSON.stringify(require.resolve('..'))});
+    const ours = [];
+    process.on('warning', ({ message }) => ours.push(message));
+    dormouse.createSecureContext().client({});
+    setImmediate(() => console.log(ours.filter((one) => one.includes('missing.pem')).length));`;
+  const env = { ...process.env, NODE_EXTRA_CA_CERTS: 'missing.pem' };
+  const { stdout } = await promisify(execFile)(process.execPath, ['-e', script], { env, timeout: 20_000 });
+  assert.ok(Number(stdout) >= 1, stdout);
 });
 
 test('ciphers', async (t) => {
