@@ -4,10 +4,11 @@
 
 const tls = require('node:tls');
 const { connect } = require('./connect');
+const { continueOn } = require('./export');
 const native = require('./native');
 const { SecureContext, createSecureContext } = require('./secure_context');
 const { Server, createServer } = require('./server');
-const { TLSSocket, continueOn } = require('./socket');
+const { TLSSocket } = require('./socket');
 
 /** Continues, as a client, a connection exported by `TLSSocket.export()`. Servers have a method for this. */
 function restore(state, socket) {

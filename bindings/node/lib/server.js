@@ -5,9 +5,10 @@
 const { EventEmitter } = require('node:events');
 const net = require('node:net');
 const { callable, codedError, invalidArgument, unsupported } = require('./errors');
+const { continueOn } = require('./export');
 const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
 const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
-const { TLSSocket, continueOn, takeOver } = require('./socket');
+const { TLSSocket, takeOver } = require('./socket');
 
 const kSettings = Symbol('settings');
 const kContexts = Symbol('contexts');
