@@ -226,7 +226,9 @@ fn trust(service: &Service, section: &mut Section) {
             .find("capath")
             .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
     ) {
-        section.leave_out(&one.position, &one.shown(), ONE_CA_FILE);
+        // Until then authorities are trusted that stunnel did not trust.
+        let what = format!("{}: {ONE_CA_FILE}", one.shown());
+        section.add_to_do(&one.position, &what);
     }
     let name = service
         .find("checkhost")

@@ -540,3 +540,16 @@ fn nginx_stays_for_what_it_does_for_all_servers() {
         assert_eq!(to_do(around), 0, "{around}");
     }
 }
+
+/// The operating system's authorities are more than those of a private folder.
+#[test]
+fn a_private_folder_of_authorities_of_stunnel_is_to_do() {
+    for (folder, to_do) in [("/etc/ssl/certs", 0), ("/etc/private-ca", 1)] {
+        let text = format!(
+            "[mail]\nclient = yes\naccept = 127.0.0.1:1143\nconnect = mail.test:993\n\
+             verifyChain = yes\ncheckHost = mail.test\nCApath = {folder}\n"
+        );
+        let page = import(Program::Stunnel, &text).expect("a valid configuration");
+        assert_eq!(page.to_do, to_do, "{}", page.text);
+    }
+}
