@@ -1,8 +1,8 @@
 //! Objects behind handles.
 //!
 //! C gets numbers, never pointers: a handle that was freed, or belongs to another kind, is simply not found.
-//! Numbers are never reused, also not by objects of another kind. While a call uses an object, it is out of the registry, so that another thread, or
-//! a callback of its own, finds it busy.
+//! Numbers are never reused, also not by objects of another kind. While a call uses an object, it is out of the
+//! registry, so that another thread, or a callback of its own, finds it busy.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
