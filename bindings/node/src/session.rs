@@ -360,8 +360,10 @@ pub fn decide(number: u32, context: &ServerContext) -> Result<()> {
 /// Refuses the client with this alert, after `CLIENT_HELLO`. Call `receive` next.
 #[napi]
 pub fn refuse(number: u32, alert: u8) -> Result<()> {
-    let why = AlertDescription::from_code(alert).ok_or_else(|| {
-        errors::argument(format!("{alert} is not an alert of RFC 8446 section 6"))
+    let why = AlertDescription::error_from_code(alert).ok_or_else(|| {
+        errors::argument(format!(
+            "{alert} is not an error alert (RFC 8446 section 6.2)"
+        ))
     })?;
     table::with(number, |connection| {
         connection.session.refuse(why).map_err(errors::session)

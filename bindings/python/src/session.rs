@@ -169,16 +169,11 @@ impl Inner {
     }
 }
 
-/// The alert of this number, if it ends a connection. RFC 8446 section 6.1: close_notify and user_canceled are no errors;
-/// RFC 5246 section 7.2.2: no_renegotiation is always a warning.
+/// The alert of this number, if it ends a connection with an error.
 fn alert(code: u8) -> PyResult<AlertDescription> {
-    use AlertDescription::{CloseNotify, NoRenegotiation, UserCanceled};
-    match AlertDescription::from_code(code) {
-        Some(CloseNotify | NoRenegotiation | UserCanceled) | None => Err(PyValueError::new_err(
-            format!("{code} is not an error alert (RFC 8446 section 6.2)"),
-        )),
-        Some(why) => Ok(why),
-    }
+    AlertDescription::error_from_code(code).ok_or_else(|| {
+        PyValueError::new_err(format!("{code} is not an error alert (RFC 8446 section 6.2)"))
+    })
 }
 
 #[pymethods]

@@ -280,13 +280,9 @@ pub unsafe extern "C" fn dormouse_abort(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_sealed {
-    use AlertDescription::{CloseNotify, NoRenegotiation, UserCanceled};
-    let why = match AlertDescription::from_code(alert) {
-        // The peer would see a proper end, or none.
-        Some(CloseNotify | UserCanceled | NoRenegotiation) | None => {
-            return dormouse_sealed::from(Err(DORMOUSE_BAD_ARGUMENT));
-        }
-        Some(why) => why,
+    // After others, the peer would see a proper end, or none.
+    let Some(why) = AlertDescription::error_from_code(alert) else {
+        return dormouse_sealed::from(Err(DORMOUSE_BAD_ARGUMENT));
     };
     let abort = |state: &mut _, output: &mut _| at_rest::abort(state, why, output);
     // SAFETY: guaranteed by the caller.

@@ -11,7 +11,8 @@ use crate::callback::Callback;
 /// which fails the handshake. ECDSA signatures are DER.
 ///
 /// Callbacks run on the thread of the handshake, several at once if several threads run handshakes. They must
-/// return, on the same stack: no longjmp, no exception, no switch to another fiber or coroutine. Calls on the handshake that waits for the callback return DORMOUSE_BUSY.
+/// return, on the same stack: no longjmp, no exception, no switch to another fiber or coroutine. Calls on the
+/// handshake that waits for the callback return DORMOUSE_BUSY.
 pub type dormouse_sign_callback = Option<
     unsafe extern "C" fn(
         context: *mut c_void,

@@ -132,6 +132,15 @@ descriptions! {
 }
 
 impl AlertDescription {
+    /// Returns the alert with this number if it ends a connection with an error. close_notify and user_canceled are no
+    /// errors (RFC 8446 §6.1), and no_renegotiation is always a warning (RFC 5246 §7.2.2).
+    pub const fn error_from_code(code: u8) -> Option<Self> {
+        match Self::from_code(code) {
+            Some(Self::CloseNotify | Self::UserCanceled | Self::NoRenegotiation) => None,
+            alert => alert,
+        }
+    }
+
     /// Returns the alert's number in the protocol.
     pub const fn code(self) -> u8 {
         self as u8

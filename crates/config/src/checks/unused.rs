@@ -206,6 +206,24 @@ pub(crate) fn of_route(route: &Route, at: SectionRef<'_>, mistakes: &mut Mistake
             why: " without a check over HTTP",
             help: "set check = \"GET /\"",
         },
+        Dependent {
+            options: &[
+                "balance",
+                "backend_failures",
+                "backend_pause",
+                "slow_start",
+                "backend_down",
+                "backend_connect",
+                "check",
+                "source_addresses",
+                "truncation",
+                "half_close",
+            ],
+            depends_on: &["to"],
+            is_used: !route.is_echo(),
+            why: ": `echo:` answers by itself, and there is no backend",
+            help: "give `to` the address of a backend, or remove this",
+        },
     ];
     in_section(&all, at, mistakes);
 }
