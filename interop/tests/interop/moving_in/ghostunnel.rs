@@ -1,4 +1,4 @@
-//! //! Follows ghostunnel's page: the commands above its example run, clients with certificates send requests to both
+//! Follows ghostunnel's page: the commands above its example run, clients with certificates send requests to both
 //! ends, Dormouse with the example replaces ghostunnel, and the clients get the same answers.
 
 use std::fs;
