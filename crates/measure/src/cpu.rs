@@ -29,10 +29,11 @@ impl CpuTime {
             return Ok(None);
         };
         let tick_ns = tick_ns();
-        let own_ns = ((ticks.user + ticks.system) * tick_ns).max(scheduled_ns(pid));
+        let ns = |ticks: u64| ticks.saturating_mul(tick_ns);
+        let own_ns = ns(ticks.user.saturating_add(ticks.system)).max(scheduled_ns(pid));
         Ok(Some(Self {
-            total_ns: own_ns + ticks.children * tick_ns,
-            system_ns: ticks.system * tick_ns,
+            total_ns: own_ns.saturating_add(ns(ticks.children)),
+            system_ns: ns(ticks.system),
         }))
     }
 
@@ -45,7 +46,7 @@ impl CpuTime {
     /// Returns the time of this process's waited-for children, in nanoseconds.
     pub fn ns_of_children() -> u64 {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Ticks::parse(&stat).map_or(0, |ticks| ticks.children * tick_ns())
+        Ticks::parse(&stat).map_or(0, |ticks| ticks.children.saturating_mul(tick_ns()))
     }
 }
 
@@ -69,7 +70,7 @@ impl Ticks {
         Some(Self {
             user: number(11)?,
             system: number(12)?,
-            children: number(13)? + number(14)?,
+            children: number(13)?.checked_add(number(14)?)?,
         })
     }
 }
@@ -116,6 +117,13 @@ mod tests {
         let stat = "1 (x) S 4 5 6 7 8 9 10 11 12 13 114 115 116 117 18";
         let ticks = Ticks::parse(stat).unwrap();
         assert_eq!((ticks.user, ticks.system, ticks.children), (114, 115, 233));
+    }
+
+    /// Found by fuzzing.
+    #[test]
+    fn a_sum_that_no_number_holds_is_not_read() {
+        let stat = format!("1 (x) S 4 5 6 7 8 9 10 11 12 13 114 115 {} 7 18", u64::MAX);
+        assert!(Ticks::parse(&stat).is_none());
     }
 
     #[test]
