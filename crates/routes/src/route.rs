@@ -208,12 +208,13 @@ impl Default for Access {
 }
 
 /// Names the routes and places each at the index of its number. The route number in a slot stays valid
-/// through reloads, so unused numbers get a placeholder ([`Direction::Removed`]). `routes` and `numbers`
-/// are in the order of the configuration.
+/// through reloads, so unused numbers get a placeholder ([`Direction::Removed`]). The last place is one, too: it stands
+/// for all higher numbers, whose routes a reload may have removed. `routes` and `numbers` are in the order of the
+/// configuration.
 pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
-    let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
+    let used = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
     let removed = |_| Route::removed(&config.sockets);
-    let mut placed: Vec<Route> = (0..len).map(removed).collect();
+    let mut placed: Vec<Route> = (0..=used).map(removed).collect();
     let named = routes.into_iter().zip(config.route_names());
     for ((route, name), &number) in named.zip(numbers) {
         if let Some(place) = placed.get_mut(usize::from(number)) {

@@ -242,15 +242,22 @@ fn close_plain(slot: &mut Slot, io: &impl Io) {
     }
 }
 
+/// The backends for this connection. A reload may have given its route's number to an origination, or changed whether
+/// TLS passes through there: then there are none.
+fn targets_for<'a>(slot: &Slot, route: &'a Route) -> Option<&'a Targets> {
+    let targets = route.targets();
+    targets.filter(|_| route.passes_through() == slot.has(Flag::PassThrough))
+}
+
 fn connect_first<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     client: Option<IpAddr>,
 ) -> Connect {
-    if cx.route.is_removed() {
-        return Connect::Failed(io::Error::other("a reload removed the route"));
-    }
-    let Some(targets) = cx.route.targets() else {
+    let Some(targets) = targets_for(slot, cx.route) else {
+        if !cx.route.is_echo() || slot.has(Flag::PassThrough) {
+            return Connect::Failed(io::Error::other("a reload removed the route"));
+        }
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);
         return Connect::Done;
@@ -277,7 +284,7 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) -> O
     cx.work.count.add(Count::BackendConnectsFailed, 1);
     traffic::count_connect_failed(slot, &cx.work.traffic);
     close_plain(slot, &cx.work.io);
-    let targets = cx.route.targets()?;
+    let targets = targets_for(slot, cx.route)?;
     // A single backend is never skipped, so its failures are not counted.
     if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
         let (most, pause_ms) = (targets.failures_max, targets.pause_ms);

@@ -291,7 +291,8 @@ impl Connections {
         let Some(slot) = self.slots.get_mut(index) else {
             return false;
         };
-        let route = settings.route(slot.route).or(settings.routes.first());
+        // A number beyond the list is that of a removed route, as is the last place.
+        let route = settings.route(slot.route).or(settings.routes.last());
         let Some(route) = route else {
             return true;
         };
