@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     target("orders", targets::handover::orders),
     target("proc_files", targets::instrument::proc_files),
     target("heap", targets::instrument::heap),
+    target("symbols", targets::instrument::symbols),
     target("server_replies", targets::instrument::server_replies),
     target("audited_client", targets::instrument::audited_client),
     target("starttls", targets::instrument::starttls),

@@ -13,6 +13,11 @@ pub fn heap(bytes: &[u8]) -> u64 {
     dormouse_census::fuzzed::heap(bytes)
 }
 
+/// Reads the bytes as a program and returns the names of the functions at some offsets of it.
+pub fn symbols(bytes: &[u8], offsets: &[u64]) -> Vec<String> {
+    dormouse_census::fuzzed::symbols(bytes, offsets)
+}
+
 /// Parses a server's answer to a handmade ClientHello, and its handshake messages.
 pub fn server_answer(bytes: &[u8]) -> bool {
     server::understands(bytes)

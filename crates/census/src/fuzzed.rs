@@ -1,6 +1,6 @@
 //! Parsers of this crate that read untrusted bytes, exposed for `fuzz/` only; not a public interface.
 
-use crate::{glibc, jvm, process, python, v8};
+use crate::{glibc, jvm, process, profile, python, v8};
 
 /// Parses a text as each of the texts that a census reads.
 pub fn proc_text(text: &str) {
@@ -17,4 +17,9 @@ pub fn proc_text(text: &str) {
 pub fn heap(bytes: &[u8]) -> u64 {
     let _ = python::has_collector(bytes, 4096);
     glibc::walk_bytes(bytes) + python::blocks_of(bytes)
+}
+
+/// Reads the bytes as a program and returns the names of the functions at some offsets of it.
+pub fn symbols(bytes: &[u8], offsets: &[u64]) -> Vec<String> {
+    profile::names(bytes, offsets)
 }

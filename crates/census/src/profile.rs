@@ -17,6 +17,12 @@ const FILE_MAX: u64 = 256 << 20;
 const FILES_MAX: usize = 8;
 /// Maximum length of a stored function name.
 const NAME_MAX: usize = 120;
+/// Maximum number of segments and of symbols of a file that are looked at: real programs have a dozen segments and up to
+/// a million symbols. Each symbol is looked up among all segments.
+const SEGMENTS_MAX: usize = 64;
+const SYMBOLS_MAX: usize = 2 << 20;
+/// Maximum bytes of names read from a file, as they are in it: one name may fill the file.
+const NAMES_MAX: usize = 16 << 20;
 /// Maximum number of entries in a profile.
 const SPOTS_MAX: usize = 40;
 
@@ -163,6 +169,7 @@ impl Symbols {
         let file = object::File::parse(bytes).ok()?;
         let segments: Vec<_> = file
             .segments()
+            .take(SEGMENTS_MAX)
             .map(|segment| (segment.address(), segment.size(), segment.file_range().0))
             .collect();
         let offset_of = |address: u64| {
@@ -172,23 +179,37 @@ impl Symbols {
             (address - start).checked_add(*offset)
         };
         let all = file.symbols().chain(file.dynamic_symbols());
+        let all = all.take(SYMBOLS_MAX);
         let functions = all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0);
         let mut functions: Vec<_> = functions
             .filter_map(|symbol| Some((offset_of(symbol.address())?, symbol)))
             .collect();
         functions.sort_by_key(|(start, _)| *start);
         let mut names: HashMap<u64, Option<String>> = HashMap::new();
+        let mut left = NAMES_MAX;
         let mut at = |offset: u64| {
             let after = functions.partition_point(|(start, _)| *start <= offset);
             let (start, symbol) = functions.get(after.checked_sub(1)?)?;
             (offset - start < symbol.size()).then_some(())?;
-            let of_symbol = || Some(name(symbol.name().ok()?));
+            let of_symbol = || {
+                (left > 0).then_some(())?;
+                let bytes = symbol.name_bytes().ok();
+                // Without an end, it was searched for to the end of the file.
+                left = left.saturating_sub(bytes.map_or(NAMES_MAX, <[u8]>::len));
+                Some(name(std::str::from_utf8(bytes?).ok()?))
+            };
             names.entry(*start).or_insert_with(of_symbol).clone()
         };
         let named = offsets.iter().map(|offset| (*offset, at(*offset)));
         let named = named.filter_map(|(offset, name)| Some((offset, name?)));
         Some(Self(named.collect()))
     }
+}
+
+/// Returns the names of the functions at these offsets of a program.
+pub(crate) fn names(bytes: &[u8], offsets: &[u64]) -> Vec<String> {
+    let symbols = Symbols::parse(bytes, offsets).unwrap_or_default();
+    symbols.0.into_values().collect()
 }
 
 fn name(mangled: &str) -> String {
@@ -253,6 +274,66 @@ mod tests {
         for sample in [own, other] {
             assert!(place(&sample, &codes, &symbols).1.is_some());
         }
+    }
+
+    /// An ELF file of 64 bits: so many empty segments and a whole one, and functions with these names of 16 bytes each,
+    /// at the offsets 0, 16, ….
+    fn elf(empty_segments: u16, names: &[&str]) -> Vec<u8> {
+        let (mut symbols, mut strings) = (vec![0; 24], vec![0]);
+        for (number, name) in names.iter().enumerate() {
+            symbols.extend(u32::try_from(strings.len()).unwrap().to_le_bytes());
+            symbols.extend([0x12, 0, 1, 0]);
+            symbols.extend((0x1000 + 16 * number as u64).to_le_bytes());
+            symbols.extend(16_u64.to_le_bytes());
+            strings.extend(name.bytes());
+            strings.push(0);
+        }
+        // The parser expects everything at multiples of 8.
+        strings.resize(strings.len().next_multiple_of(8), 0);
+        let segments = usize::from(empty_segments) + 1;
+        let symbols_at = 64 + 56 * segments;
+        let strings_at = symbols_at + symbols.len();
+        let sections_at = strings_at + strings.len();
+        let words = |words: &[usize]| -> Vec<u8> {
+            let bytes = words.iter().flat_map(|word| (*word as u64).to_le_bytes());
+            bytes.collect()
+        };
+        let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();
+        file.extend(words(&[0, 64, sections_at]));
+        file.extend([0, 0, 0, 0, 64, 0, 56, 0]);
+        file.extend((empty_segments + 1).to_le_bytes());
+        file.extend([64, 0, 3, 0, 2, 0]);
+        for number in 1..=segments {
+            let size = if number == segments { 1 << 20 } else { 0 };
+            file.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+            file.extend(words(&[0, 0x1000, 0x1000, size, size, 0x1000]));
+        }
+        file.extend([symbols, strings].concat());
+        file.extend([0; 64]);
+        for (kind, at, end, link, of) in [
+            (2, symbols_at, strings_at, 2, 24),
+            (3, strings_at, sections_at, 0, 0),
+        ] {
+            file.extend([0, 0, 0, 0, kind, 0, 0, 0]);
+            file.extend(words(&[0, 0, at, end - at, link, 0, of]));
+        }
+        file
+    }
+
+    #[test]
+    fn a_function_is_looked_up_among_few_segments() {
+        assert_eq!(names(&elf(0, &["first", "second"]), &[20]), ["second"]);
+        let few = u16::try_from(SEGMENTS_MAX).unwrap() - 1;
+        assert_eq!(names(&elf(few, &["first"]), &[0]), ["first"]);
+        assert!(names(&elf(few + 1, &["first"]), &[0]).is_empty());
+    }
+
+    #[test]
+    fn few_bytes_of_names_are_read() {
+        let long = "x".repeat(NAMES_MAX / 2);
+        let functions = [&*long, &*long, "third"];
+        assert_eq!(names(&elf(0, &functions), &[0, 16, 32]).len(), 2);
+        assert_eq!(names(&elf(0, &functions), &[0, 32]).len(), 2);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! Reads `/proc`: files that may vanish or be forbidden at any time, of processes that may be hostile.
 //!
-//! A measured process may belong to another user, and this process may be root. So no path is
-//! opened that the process chose: neither its mapped files, nor the targets of its descriptors or
-//! its working directory. The only exception is its program, which [`open_program`] opens through
-//! the kernel's own link. Files whose length the process controls (its mappings, its arguments) are
-//! read up to a limit.
+//! A measured process may belong to another user, and this process may be root. So no path is opened that the process
+//! chose: neither the targets of its descriptors nor its working directory. The only exceptions are its program and its
+//! mapped files, which [`open_program`] and [`open_mapped`] open through the kernel's own links. Files whose length the
+//! process controls (its mappings, its arguments) are read up to a limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};

@@ -16,6 +16,19 @@ pub(crate) fn heap(data: &[u8]) {
     assert!(fuzzed::heap(data) <= data.len() as u64 * 512);
 }
 
+/// A program that a process has mapped. A name has 120 characters and a mark that it was cut, and an escaped character
+/// up to ten.
+pub(crate) fn symbols(data: &[u8]) {
+    const OFFSETS: [u64; 6] = [0, 0x10, 0x1000, 0x1018, 0x2000, u64::MAX];
+    const LONGEST: usize = 120 * 10 + 1;
+    let names = fuzzed::symbols(data, &OFFSETS);
+    assert!(names.len() <= OFFSETS.len());
+    for name in names {
+        assert!(name.chars().count() <= LONGEST, "{name}");
+        assert!(!name.chars().any(char::is_control), "{name:?}");
+    }
+}
+
 /// A server's answer to a ClientHello built by `audit`.
 pub(crate) fn server_replies(data: &[u8]) {
     fuzzed::server_answer(data);
