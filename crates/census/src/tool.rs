@@ -291,6 +291,21 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_of_an_audited_process_has_no_terminal_of_ours() {
+        if process::user_id() != 0 {
+            return;
+        }
+        let own = i32::try_from(std::process::id()).unwrap();
+        let words = ["-c", "echo $$; cut -d ' ' -f 6 /proc/$$/stat"];
+        let said = shell().run_for(own, &words, SOON).unwrap();
+        let numbers: Vec<_> = said.lines().collect();
+        assert!(
+            matches!(*numbers, [process, session] if process == session),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn a_tool_gets_no_environment_and_no_privileges() {
         let own = i32::try_from(std::process::id()).unwrap();
         let said = shell()

@@ -130,10 +130,18 @@ pub fn can_become(user: User) -> bool {
 }
 
 /// Makes a command start with [`drop_privileges`]: as `user`, and without a way to gain privileges.
+/// As a given user it also has a session of its own: whoever controls that user could type into this program's terminal.
 pub fn confined(command: &mut Command, user: Option<User>) -> &mut Command {
     // SAFETY: before its exec the child makes only system calls; it takes no lock, and allocates only for an
     // error that ends it.
-    unsafe { command.pre_exec(move || drop_privileges(user, KeptPrivileges::Everything)) }
+    unsafe {
+        command.pre_exec(move || {
+            if user.is_some() {
+                rustix::process::setsid()?;
+            }
+            drop_privileges(user, KeptPrivileges::Everything)
+        })
+    }
 }
 
 fn become_user(User { uid, gid }: User) -> io::Result<()> {

@@ -19,8 +19,8 @@ pub use channel::{
 pub use datagram::{DatagramAddress, connect_datagrams, datagrams};
 pub use joint::{Received, joint, recv_from_joint, send_end};
 pub use open::{
-    Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
-    pause_listening, resume_listening, try_listen,
+    Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, connect_unix, listen,
+    pair, pause_listening, resume_listening, try_listen,
 };
 pub use options::{
     Keepalive, cookie, peer_process, peer_user_id, received_unread, send_memory, set_keepalive,

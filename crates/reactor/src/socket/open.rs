@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -238,6 +240,23 @@ pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connectin
     }
 }
 
+/// Connects a blocking unix socket, whose timeout of writes is `patience` from then on. `UnixStream::connect` waits
+/// without end for a place in the listener's queue.
+///
+/// # Errors
+/// The operating system's error: TIMEDOUT if the queue was full for `patience`.
+pub fn connect_unix(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The kernel applies it to the wait for a place, too.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
+    let address = unix_address(path)?;
+    match rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)) {
+        Err(Errno::AGAIN) => Err(Errno::TIMEDOUT.into()),
+        connected => Ok(connected.map(|()| socket.into())?),
+    }
+}
+
 /// Creates two connected unix sockets.
 ///
 /// # Errors
@@ -299,6 +318,22 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_queue_is_not_waited_for_without_end() {
+        let name = format!("@dormouse-full-queue-{}", std::process::id());
+        let options = ListenOptions {
+            backlog: 0,
+            ..ListenOptions::default()
+        };
+        let listener = listen(&Addr::Unix(name.clone().into()), &options).expect("a free name");
+        let connect = || connect_unix(Path::new(&name), Duration::from_millis(50));
+        let first = connect().expect("the queue has one place");
+        let refused = connect().expect_err("the queue is full");
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        listener.close();
+        drop(first);
+    }
 
     #[test]
     fn an_error_of_every_connection_is_reported() {
