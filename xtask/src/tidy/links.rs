@@ -73,7 +73,10 @@ fn complaint(tree: &Tree, document: &str, target: &str) -> Option<String> {
     let path = if file.is_empty() {
         document.to_string()
     } else {
-        resolve(document, file)?
+        match resolve(document, file) {
+            Some(path) => path,
+            None => return Some(format!("`{target}` leads out of the repository")),
+        }
     };
     if !tree.holds(&path) {
         return Some(format!("`{target}` does not exist"));
@@ -90,6 +93,7 @@ fn complaint(tree: &Tree, document: &str, target: &str) -> Option<String> {
     }
 }
 
+/// Returns the path of a link's target. `None`: it is outside the repository.
 fn resolve(document: &str, target: &str) -> Option<String> {
     let directory = document
         .rsplit_once('/')
@@ -168,6 +172,7 @@ mod tests {
     #[test]
     fn finds_broken_links() {
         assert_eq!(found("[a](docs/b.md)"), ["`docs/b.md` does not exist"]);
+        assert_eq!(found("[a](../x)"), ["`../x` leads out of the repository"]);
         assert_eq!(found("[a](#gone)"), ["`README.md` has no heading `#gone`"]);
         assert_eq!(found("[a]()"), ["an empty link"]);
         assert_eq!(found("[a]: gone.md\n"), ["`gone.md` does not exist"]);
