@@ -11,6 +11,7 @@ mod length;
 mod links;
 mod log_messages;
 mod other_locks;
+mod test_list;
 mod unsafety;
 mod words;
 
@@ -25,7 +26,7 @@ use std::path::Path;
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
 /// Name and check of every rule. `exceptions.txt` refers to rules by name.
-pub(crate) const RULES: [(&str, Rule); 12] = [
+pub(crate) const RULES: [(&str, Rule); 13] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),
     ("length", length::check),
@@ -38,6 +39,7 @@ pub(crate) const RULES: [(&str, Rule); 12] = [
     ("log-message", log_messages::check),
     ("generated", generated::check),
     ("other-lock", other_locks::check),
+    ("test-list", test_list::check),
 ];
 
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
