@@ -160,6 +160,9 @@ fn left_out_line(line: &Line, is_http: bool, section: &mut Section) {
         }
         "backlog" => "use `backlog`, for all routes together",
         "source" => "use `source_addresses`",
+        "filter" if line.word(1).starts_with("bwlim-") => {
+            "use `bytes_per_client`, which counts all connections of a client"
+        }
         "log" if line.word(1) == "global" => return,
         "log" => LOG,
         "errorfile" | "errorfiles" | "errorloc" | "errorloc302" | "errorloc303" | "http-error" => {

@@ -463,6 +463,27 @@ fn clients_that_offer_other_protocols_are_reported() {
     }
 }
 
+#[test]
+fn haproxys_limits_of_bandwidth_are_reported_with_the_option_that_limits_it() {
+    for (filter, says) in [
+        ("bwlim-in", "bytes_per_client"),
+        ("bwlim-out", "bytes_per_client"),
+        ("trace", "no equivalent"),
+    ] {
+        let text = format!(
+            "listen l\n bind :443 ssl crt a.pem\n filter {filter} x default-limit 1m default-period 1s\n \
+             server a 10.0.0.1:80\n"
+        );
+        let page = converted(Program::Haproxy, &text);
+        assert_eq!(
+            page.contains("no equivalent"),
+            says == "no equivalent",
+            "{page}"
+        );
+        assert!(page.contains(says), "{page}");
+    }
+}
+
 /// A parameter of `listen` before nginx 1.25.1, a directive of the server or around it since.
 #[test]
 fn http2_of_nginx_is_reported() {
