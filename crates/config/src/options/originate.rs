@@ -22,8 +22,8 @@ option_groups! {
         listen: Vec<PlainListen> = required "127.0.0.1:8080";
 
         /// TLS servers to connect to, as `HOST:PORT`, in the order in which they are tried. A
-        /// server that failed is skipped for a while. A name is looked up once, at startup; all
-        /// its addresses are tried.
+        /// server that failed is skipped for a while. A name is looked up at startup and at each
+        /// reload; all its addresses are tried.
         to: Vec<Server> = required "192.0.2.7:443";
 
         /// Server name to send to the server and to expect in its certificate. `none`: the host of

@@ -33,8 +33,9 @@ option_groups! {
         /// User that keepers and workers switch to after the listeners are open, by name or number.
         /// Only root can switch users. The main process keeps its own user. `none`: if the program
         /// runs as root, keepers and workers switch to nobody (65534), unless a route has a backend
-        /// on a unix socket, which that user may not be allowed to open; then they stay root with a
-        /// single capability (CAP_DAC_OVERRIDE), and a warning says so.
+        /// on a unix socket, which that user may not be allowed to open (they then keep a single
+        /// capability, CAP_DAC_OVERRIDE), root of this container cannot switch users, or nobody
+        /// cannot execute the program. In these cases they stay root, and a warning says why.
         user: Option<String> = default "none", like "\"dormouse\"";
 
         /// Group that keepers and workers switch to. `none`: the group of `user`.
@@ -59,8 +60,9 @@ option_groups! {
         metrics: Option<MetricsAddress> = default "off", like "\"127.0.0.1:9901\"";
 
         /// How often to check certificate files for changes: certificates and keys, directories of
-        /// them, `client_ca`, `client_crl`, `ca`, `backend_ca`. New connections use the new files as
-        /// soon as certificate and key match. `off`: only a reload reads them again.
+        /// them, `client_ca`, `client_crl`, `ca`, `backend_ca`. Changed files are read when the next
+        /// check finds no further change, or at the third check in any case. New connections use them,
+        /// provided that certificate and key match. `off`: only a reload reads them again.
         reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
 
         /// Fetch OCSP responses for certificates that name a responder, and staple them. A process
@@ -161,13 +163,16 @@ option_groups! {
         /// `max_handshakes` does not count, up to six times this timeout.
         handshake_timeout: Duration = default "10s", "100ms" ..= "10m";
 
-        /// Close a connection idle for this long. Idle means that nothing was sent or received.
+        /// Close a connection idle for this long. Idle means that nothing was sent or received. The
+        /// TLS side gets close_notify; with `pass_through`, both sides get a reset.
         idle_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
-        /// Close a connection after this long, even if it is busy.
+        /// Close a connection after this long, even if it is busy. The two sides see the same as with
+        /// `idle_timeout`. What the backend has not sent by then is lost, and the client cannot
+        /// distinguish that from a proper end.
         total_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
-        /// Maximum time from the first byte of a record to its last.
+        /// Maximum time from the first byte of a record to its last. Then both sides get a reset.
         partial_record_timeout: Duration = default "60s", "100ms" ..= "1h";
 
         /// Maximum time until a backend accepts a connection.
@@ -219,7 +224,8 @@ option_groups! {
         keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
             costs "a packet each way per connection and interval";
 
-        /// Time between keepalive probes that are not answered. Whole seconds.
+        /// Time between keepalive probes that are not answered; for a client's connection, up to two
+        /// fifths less. Whole seconds.
         keepalive_interval: Duration = default "15s", "1s" ..= "9h";
 
         /// Number of unanswered keepalive probes after which the peer counts as gone. Applies only
@@ -250,7 +256,8 @@ option_groups! {
 
         /// Keep sessions in a cache on this machine instead of in tickets. A TLS 1.3 ticket can
         /// then be used only once, and TLS 1.2 uses session ids. All workers share the cache; the
-        /// oldest sessions are dropped first.
+        /// oldest sessions are dropped first. `off`: sessions are in tickets, except those of TLS 1.2
+        /// clients without support for tickets, which share a cache of 1 MiB.
         session_cache: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
             costs "its size once all of it has been used; about 240 bytes per session";
 
