@@ -11,7 +11,7 @@ CARGO_DENY_VERSION := 0.20.2
         demo figures compare lab million fuzz-smoke clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 build: ## everything, as the tests use it
 	$(CARGO) build $(LOCKED) --workspace
@@ -121,7 +121,7 @@ compare-runtimes: ## memory and CPU in each runtime: plaintext, its own TLS, Dor
 	bindings/compare $(RUNTIMES) $(if $(COUNTS),-- $(COUNTS))
 
 PREFIX ?= /usr/local
-bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR
+bindings-install: ## install libdormouse for C: PREFIX=/usr/local, DESTDIR
 	crates/capi/install "$(PREFIX)"
 
 PROFILE ?= release
