@@ -52,7 +52,8 @@ Examples:
     dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
 
 Exit status: 0 success, 1 it ran but something was lost or wrong, 2 wrong usage or
-configuration, 3 the operating system or the target failed.";
+configuration, or the running program refused the command, 3 the operating system or the
+target failed.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -134,8 +135,8 @@ Examples:
   dormouse ctl weight app.internal:8080 3 --route 2
   dormouse ctl log-level debug
 
-Changes last until the next reload or restart, which read the file again. They survive a
-worker's crash and an upgrade.";
+Changes last until the next reload or restart, which read the file again; only ticket keys
+stay rotated after a reload. Changes survive a worker's crash and an upgrade.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -189,7 +190,7 @@ pub(crate) enum Command {
     /// Close the connections of a running `serve` evenly over a period
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
-    /// Change a running `serve` until its next reload: backends, log level, ticket keys
+    /// Change a running `serve`: backends, certificates, log level, ticket keys
     #[command(after_help = CTL_EXAMPLES)]
     Ctl(CtlArgs),
     /// Replace the binary of a running `serve`; no connection is touched

@@ -372,7 +372,8 @@ fn processes(page: &mut Page, view: &View) {
     if let Some(state) = view.state() {
         page.value(
             "configuration_edition",
-            "Number of the running configuration: 1 after the start, plus 1 for each reload.",
+            "Number of the running configuration: 1 after the start, plus 1 for each change: a reload, \
+             changed certificates, `dormouse ctl`.",
             state.configuration.edition,
         );
         let refused = (state.configuration.last_reload.as_ref()).is_some_and(|last| !last.done);
