@@ -2,8 +2,8 @@
 //!
 //! Each poll compares what the paths lead to (inode, length, modification time), so it does not matter
 //! whether a file was written in place, replaced by a rename, or a symbolic link changed. Changed files
-//! are read at the first poll that finds them stable, because certificate and key are rarely replaced at
-//! the same moment. A new pair is used only if key and certificate match; until then the old pair stays
+//! are read at the first poll that finds all files stable, because certificate and key are rarely replaced at
+//! the same moment; at the third poll they are read in any case, because one file may never be stable. A new pair is used only if key and certificate match; until then the old pair stays
 //! in use, and one log line says so.
 
 use crate::edition::Edition;
@@ -14,6 +14,9 @@ use dormouse_reactor::process;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+/// Polls in a row that find changed files unstable until the files are read all the same.
+const UNSTABLE_POLLS: u32 = 3;
 
 /// Device, inode, length and time of change of each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub(crate) struct CertificateWatch {
     last: Fingerprints,
     /// Fingerprints at the last read.
     read: Fingerprints,
+    /// Polls in a row that have found changed files unstable.
+    unstable_polls: u32,
     /// Errors of the last read.
     complaints: Vec<String>,
 }
@@ -45,6 +50,7 @@ impl CertificateWatch {
             polled_ms: process::boottime_ms(),
             last: now.clone(),
             read: now,
+            unstable_polls: 0,
             complaints: Vec::new(),
         }
     }
@@ -77,13 +83,18 @@ impl CertificateWatch {
             return None;
         }
         let now = Fingerprints::of(&edition.config);
-        let is_settled = now == self.last;
+        let is_stable = now == self.last;
         let is_new = now != self.read;
         self.polled_ms = now_ms;
         self.last = now.clone();
-        if !is_new || !is_settled {
+        self.unstable_polls = match is_new && !is_stable {
+            true => self.unstable_polls + 1,
+            false => 0,
+        };
+        if !is_new || (1..UNSTABLE_POLLS).contains(&self.unstable_polls) {
             return None;
         }
+        self.unstable_polls = 0;
         self.read = now;
         self.read_again(edition)
     }
@@ -242,6 +253,24 @@ mod tests {
         assert!(settled(&mut watch, &edition).is_none(), "read once");
         watch.try_again();
         settled(&mut watch, &edition).expect("the same change");
+    }
+
+    /// Some revocation lists are rewritten more often than the files are polled.
+    #[test]
+    fn a_file_that_never_settles_delays_no_other_file_for_long() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a.example", "restless.example"] {
+            write_pair(folder.path(), name);
+        }
+        let (edition, mut watch) = load(folder.path());
+        write_pair(folder.path(), "a.example");
+        let changed = (0..UNSTABLE_POLLS).find_map(|_| {
+            write_pair(folder.path(), "restless.example");
+            thread::sleep(Duration::from_millis(110));
+            watch.poll(&edition)
+        });
+        // The restless file itself is read, too.
+        assert_eq!(changed.expect("a change").names.len(), 2);
     }
 
     /// Some programs remove a key before they write the next one.
