@@ -2,9 +2,10 @@
 //!
 //! Each poll compares what the paths lead to (inode, length, modification time), so it does not matter
 //! whether a file was written in place, replaced by a rename, or a symbolic link changed. Changed files
-//! are read at the first poll that finds all files stable, because certificate and key are rarely replaced at
-//! the same moment; at the third poll they are read in any case, because one file may never be stable. A new pair is used only if key and certificate match; until then the old pair stays
-//! in use, and one log line says so.
+//! are read at the first poll that finds all files stable, because certificate and key are rarely replaced
+//! at the same moment; at the third poll they are read in any case, because one file may never be stable.
+//! A new pair is used only if key and certificate match; until then the old pair stays in use, and one log
+//! line says so.
 
 use crate::edition::Edition;
 use crate::findings::Findings;
