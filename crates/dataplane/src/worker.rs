@@ -333,7 +333,9 @@ impl<I: Io> Worker<I> {
         }
         let now_ms = self.cx.work.now_ms;
         self.cooling.turn(&mut self.cx.work.pending, now_ms);
-        let is_quiet = !self.handshakes.has_queued() && !self.is_behind();
+        let is_quiet = !self.handshakes.has_queued()
+            && !self.is_behind()
+            && !self.cx.connections.follows_new_timeouts();
         let (outbound, cx) = (&mut self.outbound, &mut self.cx);
         self.compaction
             .turn(is_quiet, &mut cx.connections, outbound, &mut cx.work);

@@ -14,6 +14,7 @@ pub(crate) mod flow;
 pub(crate) mod interest;
 pub(crate) mod kept_keys;
 pub(crate) mod logged;
+mod new_timeouts;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
 pub(crate) mod proxied_clients;
@@ -68,6 +69,8 @@ pub(crate) struct Connections {
     draining: u32,
     /// The next slot of a predecessor whose send queues are to be measured.
     survey_from: Option<u32>,
+    /// The next slot whose timer follows new timeouts.
+    rearm_from: Option<u32>,
     has_freed: bool,
 }
 
@@ -98,6 +101,7 @@ impl Connections {
             at_rest: 0,
             draining: 0,
             survey_from: None,
+            rearm_from: None,
             has_freed: false,
         };
         connections.count_phases();
@@ -167,7 +171,7 @@ impl Connections {
             self.wheel.next_deadline(),
             self.starved.next_deadline_ms(),
             self.paced.next_deadline_ms(),
-            self.survey_from.map(|_| now_ms),
+            self.survey_from.or(self.rearm_from).map(|_| now_ms),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -395,7 +399,7 @@ impl Connections {
         self.draining = self.draining.saturating_sub(u32::from(was_draining));
         let remains = close::dismantle(slot, work);
         work.tickets.forget(slot.generation);
-        self.paced.forget(slot.generation);
+        self.paced.forget(index, slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
         remains.close(&work.io);
@@ -455,6 +459,7 @@ impl Connections {
             };
             self.step(index, Event::Timer, settings, work);
         }
+        self.rearm_some(settings, work.now_ms);
         self.measure_queues(work);
         self.resume_starved(work);
         self.end_waits(settings, work);

@@ -41,7 +41,7 @@ impl Connections {
             if slot.is_starved() {
                 self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
             }
-            self.paced.moved(slot.generation, to);
+            self.paced.moved(from, to, slot.generation);
         }
         work.kernel.forget(from);
         self.note_queues(to, work);

@@ -8,7 +8,11 @@ use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
+use dormouse_handover::share::Limits;
 use dormouse_reactor::Fd;
+
+#[cfg(test)]
+mod tests;
 
 impl<I: Io> Worker<I> {
     pub(super) fn report(&self, report: &WorkerReport) {
@@ -49,7 +53,7 @@ impl<I: Io> Worker<I> {
             Order::ReportEmpty(number) => lifecycle.reports_empty = Some(number),
             Order::StopDrain => {
                 (lifecycle.drain, lifecycle.reports_empty) = (None, None);
-                if lifecycle.stop.is_none() {
+                if lifecycle.stop.is_none() && !lifecycle.startup.has_failed() {
                     self.door.listeners.restart();
                     self.outbound.refill_pools(now_ms);
                 }
@@ -90,11 +94,20 @@ impl<I: Io> Worker<I> {
     fn reload(&mut self, next: Fd, number: u64) {
         let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
+        let timeouts = |limits: &Limits| (limits.idle_timeout_ms, limits.total_timeout_ms);
+        let former = timeouts(&cx.settings.limits);
         let report = match reloader.reload(next, &mut cx.settings, &mut self.door, &mut cx.work) {
             Ok(changed) => {
                 cx.connections.end_all_waits();
+                if timeouts(&cx.settings.limits) != former {
+                    cx.connections.follow_new_timeouts();
+                }
                 self.outbound.reload(&changed, cx);
                 if self.lifecycle.startup.finish() {
+                    // A worker with an invalid certificate has stopped accepting. A drain or a stop continues.
+                    if self.lifecycle.drain.is_none() && self.lifecycle.stop.is_none() {
+                        self.door.listeners.restart();
+                    }
                     self.report(&WorkerReport::Ready);
                 }
                 WorkerReport::Reloaded(number)
