@@ -44,6 +44,9 @@ const LEAN_UNSENT_MAX: usize = 4096;
 /// Minimum bytes to receive at a time when memory is short.
 const LEAN_MIN: usize = 2048;
 
+/// Room in a connection's pending bytes for headers and tags, and for answers to warnings.
+const ANSWERS_MAX: usize = 1024;
+
 /// The state that a step uses besides its slot.
 pub(crate) struct Workspace<I> {
     pub(crate) io: I,
@@ -93,6 +96,8 @@ struct StepLimits {
     /// Maximum size of a socket's send queue. While more than that is free, no queue needs to be
     /// measured.
     send_buffer: usize,
+    /// Size of the smallest receive queue: it may never hold a record that is longer.
+    receive_buffer: usize,
     /// Maximum bytes per receive, which bounds a connection's pending bytes.
     receive_max: usize,
     /// Maximum bytes per step, before the next connection has its turn.
@@ -137,6 +142,7 @@ impl<I: Io> Workspace<I> {
     pub(crate) fn new(io: I, parts: Parts, settings: &Settings) -> Workspace<I> {
         let step = StepLimits {
             reserve: (parts.pending.bytes_max() / 8).min(RESERVE_BYTES_MAX),
+            receive_buffer: usize::MAX,
             ..StepLimits::default()
         };
         let kernel = KernelMemory::new(settings.limits.kernel_bytes_max, io.random());
@@ -195,10 +201,14 @@ impl<I: Io> Workspace<I> {
     /// Applies these settings to the following steps. With a byte rate limit, a step moves at most a
     /// small part of the bytes of one second.
     pub(crate) fn limit_steps(&mut self, settings: &Settings) {
-        let routes = settings.routes.iter();
-        let send_buffers = routes.map(|route| route.sockets.send_buffer_bytes());
         // Existing connections keep their buffers.
-        self.step.send_buffer = send_buffers.fold(self.step.send_buffer, usize::max);
+        for route in &settings.routes {
+            let own = route.sockets.connect_options(None, false);
+            let receive_buffer = own.receive_buffer_bytes.unwrap_or(usize::MAX);
+            self.step.receive_buffer = self.step.receive_buffer.min(receive_buffer);
+            let send_buffer = route.sockets.send_buffer_bytes();
+            self.step.send_buffer = self.step.send_buffer.max(send_buffer);
+        }
         let limits = &settings.limits;
         let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
         let paces = paces.into_iter().flatten();
@@ -218,6 +228,11 @@ impl<I: Io> Workspace<I> {
     /// Maximum bytes per receive.
     pub(crate) fn receive_max(&self) -> usize {
         self.step.receive_max
+    }
+
+    /// Maximum pending bytes of a connection to which an answer to a warning may be added.
+    pub(crate) fn answers_max(&self) -> usize {
+        self.step.receive_max + ANSWERS_MAX
     }
 
     // ---- the connection log ----
@@ -279,6 +294,16 @@ impl<I: Io> Workspace<I> {
         let most = self.step.receive_max + RECORD_MAX;
         let in_use = self.pending.bytes_in_use();
         in_use + most + self.step.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
+    }
+
+    /// Whether to store the `unread` bytes of a record that lacks `missing` bytes, although memory is short: the receive
+    /// queue is half full and may not hold the whole record, and half of the reserve stays free.
+    pub(crate) fn may_store_part(&self, missing: usize, unread: usize) -> bool {
+        let in_use = self.pending.bytes_in_use() + 2 * RECORD_MAX + self.step.reserve / 2;
+        missing > self.step.receive_buffer
+            && unread >= self.step.receive_buffer / 2
+            && in_use <= self.pending.bytes_max()
+            && self.pending.can_hold(RECORD_MAX)
     }
 
     /// Stops a flow ([`Flag::Starved`] or [`Flag::SealingStarved`]) until there is memory, or until

@@ -112,9 +112,14 @@ pub(crate) fn destination(slot: &Slot) -> Fd {
     }
 }
 
-/// Returns how many bytes complete exactly one record: 0 while the kernel does not have all of them,
-/// and 1 at the end of the stream, so that the receive reports the end.
+/// Returns how many bytes to receive of one record, and nothing of the next, while memory is short: 0 while the kernel
+/// does not have all of the record, and 1 at the end of the stream, so that the receive reports the end.
 fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<usize> {
+    let stored = backlog::partial(slot, &work.pending);
+    if let Some(len) = record_len(stored) {
+        // It has begun, and its chunk has room for the rest.
+        return Ok(len.saturating_sub(have).max(1));
+    }
     let mut ahead = [0; 5];
     let peeked = match work.io.peek(slot.tls_fd(), &mut ahead) {
         Ok(Attempt::Done(0)) => return Ok(1),
@@ -122,37 +127,37 @@ fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<u
         Ok(Attempt::WouldBlock) => return Ok(0),
         Err(e) => return Err(Fault::TlsFailed(e)),
     };
-    let stored = backlog::partial(slot, &work.pending);
-    let header: Vec<u8> = stored
-        .iter()
-        .chain(&ahead[..peeked])
-        .copied()
-        .take(5)
-        .collect();
-    let [_, _, _, high, low] = header[..] else {
+    let header = stored.iter().chain(&ahead[..peeked]).copied();
+    let Some(len) = record_len(&header.collect::<Vec<u8>>()) else {
         return Ok(0);
     };
-    // `open` refuses an impossible length; here it must only not make us wait.
-    let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
-    let missing = record_len.saturating_sub(have);
+    let missing = len.saturating_sub(have);
     match work.io.received_unread(slot.tls_fd()) {
+        Ok(unread) if unread < missing && work.may_store_part(missing, unread) => Ok(unread),
         Ok(unread) if unread < missing => Ok(0),
         _ => Ok(missing.max(1)),
     }
 }
 
+/// The length of the record that begins so. `None`: its header is incomplete.
+fn record_len(begun: &[u8]) -> Option<usize> {
+    let [_, _, _, high, low, ..] = *begun else {
+        return None;
+    };
+    // `open` refuses an impossible length; here it must only not make us wait.
+    Some((5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX))
+}
+
 /// Appends bytes to a record that is still incomplete, so that a record that arrives byte by byte is
 /// not copied for every byte. Returns `false` if the record is complete.
 fn keep_trickle(slot: &mut Slot, work: &mut Workspace<impl Io>, have: usize, n: usize) -> bool {
-    let [_, _, _, high, low, ..] = *backlog::partial(slot, &work.pending) else {
+    let Some(len) = record_len(backlog::partial(slot, &work.pending)) else {
         return false;
     };
-    let record_len = 5 + usize::from(u16::from_be_bytes([high, low]));
     let Workspace {
         scratch, pending, ..
     } = work;
-    have + n < record_len
-        && backlog::extend_partial(slot, pending, &scratch.opening[have..have + n])
+    have + n < len && backlog::extend_partial(slot, pending, &scratch.opening[have..have + n])
 }
 
 /// Moves the stored beginning of a record to the front of the scratch buffer.
@@ -217,7 +222,9 @@ fn open_records(
             }
             Incoming::Handled { consumed, answer } => {
                 at += consumed;
-                if let Some(alert) = answer
+                // A peer that does not read its answers gets no more of them.
+                let has_room = work.pending.len(slot.sealing_pending) <= work.answers_max();
+                if let Some(alert) = answer.filter(|_| has_room)
                     && let Err(fault) = flow::send_alert(slot, work, alert)
                 {
                     return (filled, 0, Err(fault));
