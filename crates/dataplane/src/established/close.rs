@@ -30,7 +30,9 @@ use std::io;
 pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>, half_close: bool) -> Flow {
     if has_tls_ended(slot) && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
-        if slot.has(Flag::Echo) || !half_close {
+        // A reload may have changed the route of a connection: a joint must get its mark, and pass-through forwards each end.
+        let ends_both = !half_close && !slot.has(Flag::Joined) && !slot.has(Flag::PassThrough);
+        if slot.has(Flag::Echo) || ends_both {
             // The plain side is closed with the connection.
             slot.set(Flag::PlainEnded);
         } else if let Err(e) = end_plain(slot, work) {
@@ -87,11 +89,12 @@ pub(crate) fn begin_abort(
             farewell(slot, work, Alert::fatal(refusal.alert));
             CloseReason::Refused
         }
-        // All sealed records go out before the close_notify, and no plaintext was read that could not
-        // be sealed. The backend may have more to send, so it is reset.
+        // All sealed records go out before the alert. The plain side has more to send, so this is not a proper end, for
+        // either side.
         Fault::KeyExhausted => {
             slot.set(Flag::ResetPlain);
-            farewell(slot, work, Alert::CLOSE_NOTIFY);
+            forget_session(slot, work);
+            farewell(slot, work, Alert::fatal(AlertDescription::InternalError));
             CloseReason::Limit
         }
         Fault::NoPendingMemory | Fault::NotWatched(_) => {
@@ -121,14 +124,36 @@ pub(crate) fn begin_reset(slot: &mut Slot) {
     slot.set(Flag::ResetTls);
 }
 
-/// Closes the connection with close_notify. A pass-through connection is reset instead: we can't send
-/// a TLS alert there, and a FIN would look as if the backend had ended the connection.
+/// Closes the connection with close_notify and a FIN. If one side has sent bytes that the other one will not get, both are
+/// reset instead: they must not take this for a proper end. So is a pass-through connection, where we can't send an alert.
 pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
-    if slot.has(Flag::PassThrough) {
+    if slot.has(Flag::PassThrough) || lacks_bytes(slot, &work.io) {
         return begin_reset(slot);
     }
+    begin_close(slot, work);
+}
+
+fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     slot.set_phase(Phase::Draining);
     farewell(slot, work, Alert::CLOSE_NOTIFY);
+}
+
+/// Whether either side has sent bytes that are not read yet, or a part of a record. (Bytes still on their way to us can't
+/// be seen.)
+fn lacks_bytes(slot: &Slot, io: &impl Io) -> bool {
+    if slot.phase() == Phase::Warm {
+        return false;
+    }
+    // A joint's mark of a proper end is a byte, too.
+    let of_mark = usize::from(slot.has(Flag::Joined));
+    let has_more = |fd, known| io.received_unread(fd).is_ok_and(|unread| unread > known);
+    let lacks_answer = slot.phase() == Phase::Established
+        && !slot.has(Flag::PlainEnded)
+        && slot.plain_fd() != Fd::NONE
+        && has_more(slot.plain_fd(), of_mark);
+    let lacks_request =
+        !has_tls_ended(slot) && (slot.partial_len > 0 || has_more(slot.tls_fd(), 0));
+    lacks_answer || lacks_request
 }
 
 /// Ends a connection for which no backend could be reached, as `backend_down` says.
@@ -140,7 +165,7 @@ pub(crate) fn begin_refusal(slot: &mut Slot, work: &mut Workspace<impl Io>, how:
             farewell(slot, work, Alert::fatal(AlertDescription::InternalError));
         }
         BackendDown::Reset => begin_reset(slot),
-        BackendDown::Close => begin_farewell(slot, work),
+        BackendDown::Close => begin_close(slot, work),
     }
 }
 
@@ -201,9 +226,20 @@ fn prepare_plain_reset(slot: &Slot, io: &impl Io) {
 }
 
 fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
-    if out_of_time {
-        return true;
+    let is_done = out_of_time || has_left_tls(slot, work);
+    if is_done {
+        // The plain side may need more time. Meanwhile the TLS side must not be watched: if its peer is gone, epoll would
+        // report that in every turn.
+        prepare_tls_reset(slot, &work.io);
+        slot.clear(Flag::ResetTls);
+        slot.clear(Flag::LingerTls);
+        backlog::free_sealed(slot, &mut work.pending);
     }
+    is_done
+}
+
+/// Delivers the last records. Returns `true` if the TLS side is done.
+fn has_left_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> bool {
     if slot.has(Flag::ResetTls) {
         return match flush_sealed(slot, &work.io, &mut work.pending) {
             Ok(true) => work.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
@@ -228,6 +264,14 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
     discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
 }
 
+/// Makes the close of the TLS side a reset, if it must be one: the peer must not take its end for a proper one while it
+/// lacks records.
+fn prepare_tls_reset(slot: &Slot, io: &impl Io) {
+    if slot.has(Flag::ResetTls) || slot.sealing_pending.is_some() {
+        io.reset_on_close(slot.tls_fd());
+    }
+}
+
 /// Whether everything is in the kernel's hands, and the connection only waits for the client's end.
 pub(crate) fn only_lingers(slot: &Slot) -> bool {
     slot.phase() == Phase::Draining
@@ -245,13 +289,11 @@ pub(crate) struct Remains {
 /// Frees the pending memory, drops the keys and takes the descriptors out of the slot. The caller frees
 /// the slot, then calls [`Remains::close`]: a slot must never name a closed descriptor.
 pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remains {
+    prepare_plain_reset(slot, &work.io);
+    prepare_tls_reset(slot, &work.io);
     backlog::free_opening(slot, &mut work.pending);
     backlog::free_sealed(slot, &mut work.pending);
     work.keys.forget(slot);
-    prepare_plain_reset(slot, &work.io);
-    if slot.has(Flag::ResetTls) {
-        work.io.reset_on_close(slot.tls_fd());
-    }
     Remains {
         tls_fd: slot.tls_fd(),
         plain_fd: slot.plain_fd(),

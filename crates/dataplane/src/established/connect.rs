@@ -18,7 +18,7 @@ use crate::outbound::request::BackendRequest;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
@@ -302,6 +302,10 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) -> O
     }
     let next = connect_next(slot, cx, targets)?;
     cx.work.count.add(Count::BackendFailovers, 1);
+    if slot.phase() == Phase::Connecting {
+        // Each backend has the whole backend_connect_timeout.
+        slot.set_timer_purpose(TimerPurpose::None);
+    }
     Some(next)
 }
 

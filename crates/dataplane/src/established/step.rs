@@ -240,6 +240,10 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     match purpose {
         TimerPurpose::RetryConnect => return connect::start_later(slot, cx),
         TimerPurpose::Connect => return connect::time_out(slot, cx),
+        // Another one replaces it: its server is silent, or it is too old for a local client.
+        TimerPurpose::PartialRecord | TimerPurpose::Idle if slot.phase() == Phase::Warm => {
+            return Err(Fault::TlsTruncated);
+        }
         TimerPurpose::PartialRecord => {
             cx.work.count.add(Count::PartialRecordTimeouts, 1);
             let peer = PeerName::new(&cx.work.io, slot.tls_fd());
@@ -252,8 +256,6 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             cx.note_close(slot, CloseReason::PartialRecord);
             close::begin_reset(slot);
         }
-        // Too old for a local client: another one replaces it.
-        TimerPurpose::Idle if slot.phase() == Phase::Warm => return Err(Fault::TlsTruncated),
         TimerPurpose::Idle if is_idle(slot, cx) => {
             cx.work.count.add(Count::IdleTimeouts, 1);
             cx.note_close(slot, CloseReason::Idle);
@@ -282,7 +284,8 @@ fn is_idle<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
 
 // ---- ends ----
 
-/// Closes the connection for the worker: the client gets close_notify, the backend a FIN.
+/// Closes the connection for the worker: the client gets close_notify and the backend a FIN, unless one of them would take
+/// that for the proper end of an incomplete message.
 fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
     if slot.phase() != Phase::Draining {
         drop_proxy_header(slot);

@@ -1,7 +1,10 @@
 //! Tests with real sockets and real slots, including a crash after every step of a move.
 
+mod closing;
 #[cfg(debug_assertions)]
 mod dying;
+mod short_memory;
+mod times;
 
 use super::*;
 use crate::connection_log::ConnectionLog;
@@ -22,7 +25,7 @@ use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_record::{GCM_UNITS_MAX, KeyIv, Role, Suite};
+use dormouse_record::{AlertDescription, GCM_UNITS_MAX, KeyIv, Role, Suite};
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{Access, Direction, Route};
 use dormouse_routes::socket_options::SocketOptions;
@@ -181,8 +184,13 @@ impl World {
 
     /// A connection that is established on both sides.
     fn connect(&mut self) {
-        let (client, server) = self.tls.connect(Cut::Whole).expect("a handshake");
         let (tls, tls_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        self.connect_over(tls, tls_here);
+    }
+
+    /// The same with this TLS side: the client's socket and the worker's.
+    fn connect_over(&mut self, tls: Fd, tls_here: Fd) {
+        let (client, server) = self.tls.connect(Cut::Whole).expect("a handshake");
         let (plain, plain_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
         let generation = self.ends.len() as u32 + 1;
         let parts = self.worker().parts();
@@ -259,7 +267,7 @@ impl World {
     }
 }
 
-/// TLS 1.2 has no key update: the sealed data is delivered, then the connection is closed.
+/// TLS 1.2 has no key update: the sealed data is delivered, then an alert says that there is more.
 #[test]
 fn an_exhausted_tls_1_2_key_loses_no_data() {
     // What each long message uses of the key, and what is left: enough for two.
@@ -305,7 +313,8 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
         .client;
     let events = client.open(&sealed);
     let data = Event::Data(messages[..2].concat());
-    assert_eq!(events, [data, Event::Ended(End::Closed)]);
+    let alert = End::Alert(AlertDescription::InternalError.code());
+    assert_eq!(events, [data, Event::Ended(alert)]);
     // The backend sent more data: its socket reports an error, so it knows the data was lost.
     assert!(socket::recv(plain, &mut [0; 8]).is_err());
 }
@@ -524,14 +533,19 @@ fn tcp() -> (Fd, std::net::TcpStream) {
     (here, there)
 }
 
-/// A connection whose plain side reads nothing, so that bytes for it are pending. Returns the plain side's peer.
-fn with_pending_plaintext(world: &mut World) -> std::net::TcpStream {
-    world.connect();
-    let (plain, peer) = tcp();
+/// Replaces the plain side of the first connection.
+fn replace_plain(world: &mut World, plain: Fd) {
     let slots = &mut world.worker().parts().connections.slots;
     let slot = slots.get_mut(0).expect("a slot");
     slot.detach_plain().close();
     slot.attach_plain(plain, socket::cookie(plain).expect("a cookie") as u32);
+}
+
+/// A connection whose plain side reads nothing, so that bytes for it are pending. Returns the plain side's peer.
+fn with_pending_plaintext(world: &mut World) -> std::net::TcpStream {
+    world.connect();
+    let (plain, peer) = tcp();
+    replace_plain(world, plain);
     let ends = world.ends.get_mut(&1).expect("the connection's sockets");
     let tls = ends.tls;
     let mut unsent = ends.client.seal(&vec![7; 16 << 20]);
@@ -593,11 +607,10 @@ fn a_connection_that_cannot_be_watched_ends_by_an_abort() {
     let mut world = World::new();
     world.connect();
     let (plain, peer) = tcp();
+    replace_plain(&mut world, plain);
     let parts = world.worker().parts();
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
     let slot = connections.slots.get_mut(0).expect("a slot");
-    slot.detach_plain().close();
-    slot.attach_plain(plain, socket::cookie(plain).expect("a cookie") as u32);
     work.io.unwatch(slot.tls_fd()).expect("watched");
     slot.tls_watch |= 4;
     connections.finish(0, false, settings, work);

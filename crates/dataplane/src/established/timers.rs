@@ -1,5 +1,6 @@
 //! The timer of a connection: each slot has one, chosen by the connection's state.
 
+use crate::established::interest::may_read_tls;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
@@ -33,8 +34,7 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
             Some(limits.backend_connect_timeout_ms),
         ),
         Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_CHECK_MS)),
-        // While we do not read, a record can't be completed.
-        Phase::Established | Phase::Warm if slot.partial_len > 0 && !slot.has(Flag::Paced) => (
+        Phase::Established | Phase::Warm if slot.partial_len > 0 && is_up_to_peer(slot) => (
             TimerPurpose::PartialRecord,
             Some(limits.partial_record_timeout_ms),
         ),
@@ -49,6 +49,12 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
         },
         Phase::Free => (TimerPurpose::None, None),
     }
+}
+
+/// Whether the TLS peer can complete its record: not while we do not read it, and not after its end. (A starved connection
+/// is tried again and again. When memory is short, its timer is what frees the memory of records that never end.)
+fn is_up_to_peer(slot: &Slot) -> bool {
+    may_read_tls(slot) || (slot.has(Flag::Starved) && !slot.has(Flag::Paced))
 }
 
 /// The timer of a quiet connection. Events do not move it. When it fires, it checks the slot and is armed

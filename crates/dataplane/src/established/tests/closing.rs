@@ -1,0 +1,229 @@
+//! Tests of connections that the worker closes: what each side sees when bytes are missing, and that the worker sleeps until
+//! both sides are done.
+
+use super::*;
+use crate::established::fault::Fault;
+use dormouse_handover::slot::TimerPurpose;
+use dormouse_reactor::poller::{Condition, Events, Interest};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+
+/// The event of a side that has bytes, or has ended.
+pub(super) fn readable() -> poller::Event {
+    let mut events = Events::with_capacity(1);
+    events.push(0, Interest::READ, Condition::NONE);
+    events.get(0).expect("just added")
+}
+
+fn send(from: Fd, bytes: &[u8]) {
+    let sent = socket::send(from, bytes).expect("a writable socket");
+    assert_eq!(sent, Attempt::Done(bytes.len()));
+}
+
+/// What the client hears.
+fn heard(world: &mut World) -> Vec<Event> {
+    let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+    let mut received = [0; 4096];
+    match socket::recv(ends.tls, &mut received) {
+        Ok(Attempt::Done(n)) => ends.client.open(&received[..n]),
+        _ => Vec::new(),
+    }
+}
+
+fn stop(world: &mut World) {
+    let parts = world.worker().parts();
+    let close = step::Event::Close(CloseReason::Stopping);
+    parts.connections.step(0, close, parts.settings, parts.work);
+}
+
+/// Makes the plain side of the connection a joint. Returns its far end.
+fn join(world: &mut World) -> Fd {
+    let joint = world.worker().parts().work.io.joint();
+    let (here, there) = joint.expect("a pair of sockets");
+    replace_plain(world, here);
+    let slots = &mut world.worker().parts().connections.slots;
+    slots.get_mut(0).expect("a slot").set(Flag::Joined);
+    there
+}
+
+/// Ends the data of the far end of a joint, as its slot does.
+fn end_joint(world: &mut World, there: Fd) {
+    let work = world.worker().parts().work;
+    let any = work.backends.fds().marks;
+    work.io.end_joint(there, any).expect("marked");
+    work.io.shutdown_write(there).expect("shut down");
+}
+
+/// The backend sends until records for the client are pending.
+fn send_until_pending(world: &mut World, backend: &std::net::TcpStream) {
+    backend.set_nonblocking(true).expect("a socket");
+    for _ in 0..10_000 {
+        let _ = (&*backend).write(&[7; 65_536]);
+        world.run();
+        let slots = &world.worker().parts().connections.slots;
+        if slots
+            .get(0)
+            .is_some_and(|slot| slot.sealing_pending.is_some())
+        {
+            return;
+        }
+    }
+    panic!("the client's socket takes everything");
+}
+
+/// The client of a draining connection is gone, and the backend still reads nothing.
+#[test]
+fn a_client_that_is_gone_does_not_keep_the_worker_awake() {
+    for is_reset in [false, true] {
+        let mut world = World::new();
+        let backend = with_pending_plaintext(&mut world);
+        if is_reset {
+            send_until_pending(&mut world, &backend);
+        }
+        let parts = world.worker().parts();
+        let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+        let slot = connections.slots.get_mut(0).expect("a slot");
+        if is_reset {
+            close::begin_reset(slot);
+        } else {
+            close::begin_abort(slot, work, &Fault::KeyExhausted);
+        }
+        slot.set_timer_purpose(TimerPurpose::None);
+        connections.count_phases();
+        connections.step(0, step::Event::Timer, settings, work);
+        world.ends[&1].tls.close();
+        world.run();
+        let parts = world.worker().parts();
+        assert_eq!(parts.connections.draining(), 1, "the backend has time");
+        let mut events = Events::with_capacity(8);
+        parts.work.io.wait(&mut events, Some(0)).expect("a poll");
+        assert!(events.is_empty(), "reset: {is_reset}");
+    }
+}
+
+#[test]
+fn a_close_without_missing_bytes_is_a_proper_end() {
+    let mut world = World::new();
+    world.connect();
+    stop(&mut world);
+    assert_eq!(heard(&mut world), [Event::Ended(End::Closed)]);
+    let end = socket::recv(world.ends[&1].plain, &mut [0; 8]);
+    assert!(matches!(end, Ok(Attempt::Done(0))));
+
+    // The backend behind a joint has ended, too.
+    let mut world = World::new();
+    world.connect();
+    let there = join(&mut world);
+    end_joint(&mut world, there);
+    stop(&mut world);
+    assert_eq!(heard(&mut world), [Event::Ended(End::Closed)]);
+}
+
+/// The backend has sent more.
+#[test]
+fn a_close_in_an_answer_is_no_proper_end() {
+    for is_joined in [false, true] {
+        let mut world = World::new();
+        world.connect();
+        let backend = match is_joined {
+            true => join(&mut world),
+            false => world.ends[&1].plain,
+        };
+        send(backend, b"the beginning of an answer");
+        stop(&mut world);
+        assert_eq!(heard(&mut world), []);
+        assert_eq!(world.worker().parts().connections.live(), 0);
+    }
+}
+
+/// The client has sent more: half a record, or a record that is not read.
+#[test]
+fn a_close_in_a_request_is_no_proper_end() {
+    for is_connecting in [false, true] {
+        let mut world = World::new();
+        world.connect();
+        let (plain, backend) = tcp();
+        replace_plain(&mut world, plain);
+        let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+        let record = ends.client.seal(b"the beginning of a request");
+        send(ends.tls, &record[..10]);
+        if is_connecting {
+            let slots = &mut world.worker().parts().connections.slots;
+            let slot = slots.get_mut(0).expect("a slot");
+            slot.set_phase(Phase::Connecting);
+        } else {
+            world.run();
+        }
+        stop(&mut world);
+        assert_eq!(heard(&mut world), []);
+        assert_eq!(end_of(backend), Some(io::ErrorKind::ConnectionReset));
+    }
+}
+
+/// A client that does not read until `drain_timeout` is over lacks records. It must not take that for a proper end.
+#[test]
+fn a_client_that_lacks_records_is_reset() {
+    let mut world = World::new();
+    let (here, client) = tcp();
+    world.connect_over(Fd(client.as_raw_fd()), here);
+    send(world.ends[&1].plain, &[1; 60_000]);
+    world.run();
+    stop(&mut world);
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let slot = connections.slots.get(0).expect("a slot");
+    assert!(slot.has(Flag::LingerTls) && slot.sealing_pending.is_some());
+    work.now_ms += settings.limits.drain_timeout_ms + 2_000;
+    connections.step(0, step::Event::Timer, settings, work);
+    assert_eq!(connections.live(), 0);
+    assert_eq!(end_of(client), Some(io::ErrorKind::ConnectionReset));
+}
+
+/// `half_close = false` is not possible with `backend_tls` and `pass_through`, but a reload may bring it to a route whose
+/// connections still have a joint or are passed through.
+#[test]
+fn a_reload_to_both_ends_at_once_breaks_no_end() {
+    for is_joined in [true, false] {
+        let mut world = World::new();
+        world.connect();
+        let mut route = route(&world.tls, &sockets());
+        route.half_close = false;
+        let settings = Settings {
+            limits: limits(),
+            routes: vec![route],
+        };
+        let backend = match is_joined {
+            true => join(&mut world),
+            false => world.ends[&1].plain,
+        };
+        let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+        if is_joined {
+            send(ends.tls, &ends.client.seal_close());
+        } else {
+            socket::shutdown_write(ends.tls).expect("shut down");
+        }
+        let parts = world.worker().parts();
+        let slot = parts.connections.slots.get_mut(0).expect("a slot");
+        if !is_joined {
+            slot.set(Flag::PassThrough);
+        }
+        let ready = step::Event::Ready(Side::Tls, readable());
+        parts.connections.step(0, ready, &settings, parts.work);
+        assert_eq!(parts.connections.live(), 1, "the answer may still come");
+        if !is_joined {
+            let end = socket::recv(backend, &mut [0; 8]);
+            assert!(matches!(end, Ok(Attempt::Done(0))), "forwarded: {end:?}");
+            continue;
+        }
+        let range = 0..8;
+        let end = (parts.work.io).recv_from_joint(backend, &mut [0; 8], &[range]);
+        assert!(matches!(end, Ok(Attempt::Done(end)) if end.is_end));
+        send(backend, b"answer");
+        end_joint(&mut world, backend);
+        let parts = world.worker().parts();
+        let ready = step::Event::Ready(Side::Plain, readable());
+        parts.connections.step(0, ready, &settings, parts.work);
+        let answer = Event::Data(b"answer".to_vec());
+        assert_eq!(heard(&mut world), [answer, Event::Ended(End::Closed)]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Tests of timers.
+
+use super::closing::readable;
+use super::*;
+use crate::effects::Effect;
+use dormouse_handover::slot::TimerPurpose;
+use dormouse_routes::route::without_contexts;
+
+/// While the backend reads nothing, the client is not read. So it is not to blame for half a record.
+#[test]
+fn a_client_that_is_not_read_may_leave_a_record_incomplete() {
+    let mut world = World::new();
+    let _backend = with_pending_plaintext(&mut world);
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let slot = connections.slots.get_mut(0).expect("a slot");
+    // The pending bytes nearly always end with half a record.
+    slot.partial_len = slot.partial_len.max(1);
+    connections.finish(0, false, settings, work);
+    work.now_ms += settings.limits.partial_record_timeout_ms + 1_000;
+    connections.on_time(settings, work);
+    let slot = connections.slots.get(0).expect("a slot");
+    assert_eq!(slot.phase(), Phase::Established);
+}
+
+/// The pool must hear of its end, or it would not be replaced.
+#[test]
+fn a_warm_connection_with_half_a_record_is_replaced() {
+    let mut world = World::new();
+    world.connect();
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let slot = connections.slots.get_mut(0).expect("a slot");
+    slot.detach_plain().close();
+    slot.set_phase(Phase::Warm);
+    slot.set_timer_purpose(TimerPurpose::PartialRecord);
+    connections.step(0, step::Event::Timer, settings, work);
+    assert_eq!(connections.live(), 0);
+    assert!(matches!(work.effects[..], [Effect::WarmEnded { .. }]));
+}
+
+/// The first backend fails its handshake shortly before `backend_connect_timeout`.
+#[test]
+fn each_backend_has_the_whole_connect_timeout() {
+    let flags = [
+        ("listen", "127.0.0.1:8443"),
+        ("to", "127.0.0.1:1"),
+        ("to", "127.0.0.1:2"),
+        ("self-signed", "x"),
+        ("backend-tls", "true"),
+    ];
+    let flags = flags.map(|(name, value)| Given::new(name, value));
+    let section = config::Section::Route;
+    let loaded = config::load(None, section, &flags, &Machine::read()).expect("valid");
+    let mut world = World::new();
+    world.connect();
+    let parts = world.worker().parts();
+    let (connections, work) = (parts.connections, parts.work);
+    let settings = Settings {
+        limits: limits(),
+        routes: without_contexts(&loaded.config, &work.backends),
+    };
+    let (joint, far) = work.io.joint().expect("a pair of sockets");
+    let slot = connections.slots.get_mut(0).expect("a slot");
+    slot.detach_plain().close();
+    slot.attach_plain(joint, socket::cookie(joint).expect("a cookie") as u32);
+    slot.set(Flag::Joined);
+    slot.set_phase(Phase::Connecting);
+    let targets = settings.routes[0].targets().expect("backends");
+    slot.backend = targets.all[0].place;
+    connections.finish(0, false, &settings, work);
+    work.now_ms += settings.limits.backend_connect_timeout_ms - 100;
+    far.close();
+    let ready = step::Event::Ready(Side::Plain, readable());
+    connections.step(0, ready, &settings, work);
+    let slot = connections.slots.get(0).expect("a slot");
+    assert_eq!(slot.backend, targets.all[1].place);
+    let whole_ms = work.now_ms + settings.limits.backend_connect_timeout_ms;
+    assert!(slot.timer.due_ms() >= Some(whole_ms));
+}
+
+/// Connections that were quiet before and after a reload.
+#[test]
+fn a_reload_of_timeouts_reaches_quiet_connections() {
+    const COUNT: u32 = 1_500;
+    let mut world = World::new();
+    let mut settings = Settings {
+        limits: limits(),
+        routes: vec![route(&world.tls, &sockets())],
+    };
+    let parts = world.worker().parts();
+    let (connections, work) = (parts.connections, parts.work);
+    for generation in 0..COUNT {
+        let index = connections.slots.insert().expect("a free place");
+        let slot = connections.slots.get_mut(index).expect("a slot");
+        // Nothing happens on its socket.
+        slot.begin(Fd(1_000_000), 0, 0, generation, 0);
+        slot.set_phase(Phase::Established);
+    }
+    for idle_ms in [Some(600_000), None, Some(60_000)] {
+        settings.limits.idle_timeout_ms = idle_ms;
+        for index in 0..COUNT {
+            let slot = connections.slots.get_mut(index).expect("a slot");
+            slot.active_s = work.now_s();
+        }
+        connections.follow_new_timeouts();
+        while connections.follows_new_timeouts() {
+            connections.on_time(&settings, work);
+        }
+        let latest_ms = idle_ms.map(|idle_ms| work.now_ms + idle_ms + 2_000);
+        for slot in connections.iter() {
+            assert_eq!(slot.timer.due_ms().is_some(), idle_ms.is_some());
+            assert!(slot.timer.due_ms() <= latest_ms);
+        }
+    }
+}
