@@ -11,6 +11,8 @@ const TURNS_FIRST: u32 = 8;
 pub(crate) struct Startup {
     late: Option<LateContexts>,
     turns: u32,
+    /// Whether a certificate was invalid.
+    has_failed: bool,
 }
 
 /// State of the startup after a turn.
@@ -26,7 +28,11 @@ pub(crate) enum Progress {
 impl Startup {
     /// Creates a startup that builds these contexts, if there are any.
     pub(crate) fn new(late: Option<LateContexts>) -> Startup {
-        Startup { late, turns: 0 }
+        Startup {
+            late,
+            turns: 0,
+            has_failed: false,
+        }
     }
 
     /// Whether all contexts are built.
@@ -34,9 +40,15 @@ impl Startup {
         self.late.is_none()
     }
 
-    /// Ends the startup early, because a reload has built all contexts. Returns `true` if some were left.
+    /// Whether a certificate was invalid: the worker accepts no connections before a reload.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Ends the startup, because a reload has built all contexts. Returns `true` if some were left or invalid.
     pub(crate) fn finish(&mut self) -> bool {
-        self.late.take().is_some()
+        let had_failed = std::mem::take(&mut self.has_failed);
+        self.late.take().is_some() || had_failed
     }
 
     /// Replaces the handover's ticket keys with newer ones from main.
@@ -69,6 +81,7 @@ impl Startup {
             }
             Err(error) => {
                 self.late = None;
+                self.has_failed = true;
                 Progress::Failed(error)
             }
         }

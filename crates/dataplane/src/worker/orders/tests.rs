@@ -1,0 +1,122 @@
+//! Orders to a worker that could not load its certificates.
+
+use super::*;
+use crate::io::OsIo;
+use crate::keeper::begin;
+use dormouse_config::{self as config, Flag, Machine, Section};
+use dormouse_engine::{Identity, UnixTime};
+use dormouse_handover::notes::Notes;
+use dormouse_handover::orders;
+use dormouse_handover::share::Share;
+use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use dormouse_handover::{Descriptors, Handover, Pem};
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::{OnExec, socket};
+use dormouse_tables::backends::Backends;
+use dormouse_tables::clients::Clients;
+use dormouse_tables::traffic::Traffic;
+use std::time::Duration;
+
+const CONNECTIONS: u32 = 64;
+
+/// The handover of a worker that has a connection, and main's end of its channel.
+fn handover() -> (Handover, Fd) {
+    let flags = [
+        ("listen", "127.0.0.1:8443"),
+        ("to", "echo:"),
+        ("self-signed", "x"),
+    ];
+    let flags = flags.map(|(name, value)| Flag::new(name, value));
+    let loaded = config::load(None, Section::Route, &flags, &Machine::read()).expect("valid");
+    let mut plan = loaded.plan;
+    (plan.workers, plan.connections_max) = (1, CONNECTIONS);
+    let (chain, key) = Identity::self_signed_pem("x").expect("a certificate");
+    let pem = Pem {
+        name: "x".to_owned(),
+        key_name: "x".to_owned(),
+        chain,
+        ocsp: Vec::new(),
+        ocsp_from_file: false,
+        is_pushed: false,
+        key: key.to_string(),
+    };
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+    let keys = TicketKeys::generate(now, 3_600).expect("keys");
+    let share = Share::of(0, &plan);
+    let slots = Slab::<Slot>::create("slots", CONNECTIONS, SLOT_LAYOUT_VERSION).expect("slots");
+    let (main, orders) = socket::channel(OnExec::Close).expect("a channel");
+    socket::name_senders(main).expect("an option");
+    let pending = Pending::create("pending", share.pending_bytes_max as usize);
+    let backends = Backends::create(1).expect("a table");
+    let descriptors = Descriptors {
+        slots: with_connection(slots).0,
+        pending: pending.expect("pending memory").fd().0,
+        counters: Shared::create("counters", 1).expect("counters").fd().0,
+        clients: Clients::create(CONNECTIONS, 1).expect("a table").fd().0,
+        clients_for: CONNECTIONS,
+        backends: backends.fds().marks.0,
+        roster: backends.fds().roster.0,
+        orders: orders.0,
+        notes: Notes::default().write().expect("notes").0,
+        traffic: Some(Traffic::create(1).expect("a table").fd().0),
+        ..Descriptors::default()
+    };
+    let handover = Handover {
+        worker: 0,
+        edition: 1,
+        config: loaded.config,
+        user: None,
+        share,
+        numbers: vec![0],
+        certificates: vec![vec![pem]],
+        clients: vec![None],
+        origins: Vec::new(),
+        backend_tls: vec![None],
+        ticket_keys: keys.export().to_vec(),
+        descriptors,
+    };
+    (handover, main)
+}
+
+/// Adds a connection, so that a worker builds its contexts late.
+fn with_connection(mut slots: Slab<Slot>) -> Fd {
+    let (here, _client) = socket::pair(OnExec::Close).expect("a pair of sockets");
+    let cookie = socket::cookie(here).expect("a cookie") as u32;
+    let index = slots.insert().expect("a free place");
+    let slot = slots.get_mut(index).expect("a slot");
+    slot.begin(here, cookie, 0, 1, 1_000_000);
+    slot.set_phase(Phase::Established);
+    slots.fd()
+}
+
+fn is_stopped(worker: &Worker<OsIo>) -> bool {
+    worker.door.listeners.are_stopped()
+}
+
+/// Its predecessor could load the certificates, or another binary. A reload brings valid ones.
+#[test]
+fn a_worker_without_certificates_accepts_again_after_a_reload() {
+    let (mut handover, main) = handover();
+    let valid = handover.write().expect("a file");
+    handover.certificates[0][0].key = "not a key".to_owned();
+    let invalid = handover.write().expect("a file");
+    // Other tests in this process have open descriptors, too.
+    let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
+    let begun = begin::begin(invalid, 0, &keep, |_| {}, OsIo::adopt);
+    let (mut worker, _) = begun.expect("a worker");
+    worker.turn().expect("a turn");
+    assert!(is_stopped(&worker), "the key is invalid");
+    worker.obey(Order::StopDrain);
+    assert!(is_stopped(&worker), "the end of a drain brings no key");
+    worker.obey(Order::Reload {
+        handover: valid,
+        number: 7,
+    });
+    assert!(!is_stopped(&worker));
+    let report = || orders::receive_report(main).expect("a report");
+    let reports = [report(), report()].map(|report| report.map(|(report, _)| report));
+    let expected = [WorkerReport::Ready, WorkerReport::Reloaded(7)];
+    assert_eq!(reports, expected.map(Some));
+}
