@@ -70,8 +70,8 @@ pub(super) fn check(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Reads the issued certificates of a route. If one cannot be read, its previous version stays. A
-/// certificate that was never issued is no error: it is ordered later.
+/// Reads the issued certificates of a route. If one cannot be read, its previous version stays; so does a newer one, which
+/// could not be saved. A certificate that was never issued is no error: it is ordered later.
 pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<Pem>, Vec<String>) {
     let mut complaints = Vec::new();
     let pems = route.acme.iter().filter_map(|name| {
@@ -89,6 +89,10 @@ pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<
         }
         match read(&file, name.as_str()) {
             Ok(mut pem) => {
+                let in_use = known();
+                if in_use.as_ref().is_some_and(|in_use| is_newer(in_use, &pem)) {
+                    return in_use;
+                }
                 keep_response(&mut pem, former);
                 Some(pem)
             }
@@ -99,6 +103,12 @@ pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<
         }
     });
     (pems.collect(), complaints)
+}
+
+/// Whether a certificate begins later than another one.
+fn is_newer(pem: &Pem, than: &Pem) -> bool {
+    let begins_at_s = |pem: &Pem| pem.identity().ok().map(|identity| identity.begins_at_s());
+    begins_at_s(pem) > begins_at_s(than)
 }
 
 fn read(file: &Path, name: &str) -> Result<Pem, Vec<String>> {
@@ -216,7 +226,62 @@ fn make(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_config::{Flag, Machine, Section};
+    use dormouse_engine::Identity;
     use std::os::unix::fs::PermissionsExt as _;
+
+    /// A certificate for a.example that is valid from 2010 on, and its key.
+    const OLD: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBCTCBsKADAgECAgEBMAoGCCqGSM49BAMCMAAwHhcNMTAwMTAxMDAwMDAwWhcN
+NDAwMTAxMDAwMDAwWjAAMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEKVPiiTre
+TBAoUc1y/E6XA+KZWcSBu4RIbZ+7gazajeJ5jxQGRZocPh0rFP9c1JvIsWe4HUCZ
+8Gddo6MSlXdgIKMbMBkwFwYDVR0RAQH/BA0wC4IJYS5leGFtcGxlMAoGCCqGSM49
+BAMCA0gAMEUCICXVS1mPbrvYUknW+UMlJ7ARXW8jqd2d0vVpfglX9ZadAiEAzZqo
+azfjcsVtGdfKiIo6E4MCyC/CGd/6jNPqsK/bI5w=
+-----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgrS7hVIsAySvZ95CT
+3zFGcqIYCuX0NJTVChPJjdmOV4ChRANCAAQpU+KJOt5MEChRzXL8TpcD4plZxIG7
+hEhtn7uBrNqN4nmPFAZFmhw+HSsU/1zUm8ixZ7gdQJnwZ12joxKVd2Ag
+-----END PRIVATE KEY-----
+";
+
+    /// A full disk kept a certificate from being saved: no reload goes back to the one in the file.
+    #[test]
+    fn a_newer_certificate_that_is_in_use_precedes_that_of_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let flags = [
+            ("listen", "127.0.0.1:8443"),
+            ("to", "echo:"),
+            ("acme", "a.example"),
+            ("acme-terms-agreed", "true"),
+            ("acme-folder", &folder.path().display().to_string()),
+        ];
+        let flags = flags.map(|(name, value)| Flag::new(name, value));
+        let loaded = dormouse_config::load(None, Section::Route, &flags, &Machine::read());
+        let config = loaded
+            .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+            .config;
+        let file = file_of(&config, "a.example");
+        make(&self::folder(&config)).expect("a folder");
+        fs::write(&file, OLD).expect("written");
+        let load = |former: &[Vec<Pem>]| {
+            let (mut pems, complaints) = load(&config, &config.routes[0], former);
+            assert!(complaints.is_empty(), "{complaints:?}");
+            pems.pop().expect("a certificate")
+        };
+        let of_file = load(&[]);
+        // From 2020 on.
+        let (chain, key) = Identity::self_signed_pem("a.example").expect("a certificate");
+        let mut in_use = of_file.clone();
+        (in_use.chain, in_use.key) = (chain, key.to_string());
+        assert_eq!(load(&[vec![in_use.clone()]]).chain, in_use.chain);
+        // Another program replaces the file by a newer certificate.
+        let text = format!("{}{}", in_use.chain, in_use.key);
+        fs::write(&file, text).expect("written");
+        assert_eq!(load(&[vec![of_file]]).chain, in_use.chain);
+    }
 
     #[test]
     fn files_are_replaced_as_a_whole_and_private() {
