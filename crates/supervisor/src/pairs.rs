@@ -10,7 +10,8 @@ use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::upgrade::Command;
-use dormouse_handover::{Descriptors, Handover};
+use dormouse_handover::{Descriptors, Handover, KeeperPart};
+use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Board, Ended, FILES_MAX, Inherit, Pid, Program};
@@ -69,6 +70,10 @@ struct Given {
     edition: u64,
     /// Its sandbox limits.
     bounds: Bounds,
+    /// The file with its handover.
+    file: FileIdentity,
+    /// For how long keeper and worker may outlive main.
+    orphaned_ms_max: u64,
 }
 
 /// The replacement of a worker by one with another sandbox.
@@ -267,8 +272,10 @@ impl Pairs {
             ..pair.descriptors.clone()
         };
         let file = handover.write()?;
+        let orphaned_ms_max = KeeperPart::read(file).map(|part| part.orphaned_ms_max);
         // Before the worker has the file, because its keeper may find it there at any time after.
-        pair.board.vouch_for(file).inspect_err(|_| file.close())?;
+        let vouched = orphaned_ms_max.and_then(|ms| Ok((pair.board.vouch_for(file)?, ms)));
+        let (identity, orphaned_ms_max) = vouched.inspect_err(|_| file.close())?;
         let number = pair.last_given + 1;
         let reload = Order::Reload {
             handover: file,
@@ -280,12 +287,15 @@ impl Pairs {
             .chain([reload]);
         let sent = orders.try_for_each(|order| pair.try_order(&order));
         file.close();
-        sent?;
+        // The list is short, and must keep the file that the worker follows.
+        sent.inspect_err(|_| pair.board.withdraw(identity))?;
         pair.last_given = number;
         pair.given.push(Given {
             number,
             edition: handover.edition,
             bounds: Bounds::of(&handover.config),
+            file: identity,
+            orphaned_ms_max,
         });
         Ok(())
     }
@@ -580,11 +590,16 @@ impl Pair {
                 let given = self.take_given(number)?;
                 self.edition = given.edition;
                 self.bounds_of_edition = given.bounds;
+                self.board.set_orphaned_max(given.orphaned_ms_max);
                 return Some(WorkerReport::Reloaded(given.edition));
             }
             WorkerReport::NotReloaded(number, why) => {
                 let given = self.take_given(number)?;
-                return Some(WorkerReport::NotReloaded(given.edition, why));
+                self.board.withdraw(given.file);
+                // A worker that is not ready may have obeyed half of an order to its predecessor. It gets the edition again
+                // when it is ready.
+                let is_ready = self.worker == Some(sender);
+                return is_ready.then_some(WorkerReport::NotReloaded(given.edition, why));
             }
             WorkerReport::ChallengeShown(number) => {
                 self.challenge = number;

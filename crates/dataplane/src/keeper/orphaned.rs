@@ -29,11 +29,13 @@ impl<'a> Orphaned<'a> {
         if process::parent() == self.board.owner() {
             self.ends_ms = None;
         } else if self.ends_ms.is_none() {
+            // A reload may have changed it since this keeper has read its part.
+            let bound_ms = self.board.orphaned_ms_max().unwrap_or(self.bound_ms);
             tracing::error!(
-                within_s = self.bound_ms / 1000,
+                within_s = bound_ms / 1000,
                 "main process died; keeper and worker exit within this time"
             );
-            self.ends_ms = Some(now_ms + self.bound_ms);
+            self.ends_ms = Some(now_ms + bound_ms);
         }
     }
 
@@ -46,5 +48,37 @@ impl<'a> Orphaned<'a> {
     pub(super) fn until_end_ms(&self, now_ms: u64) -> u64 {
         let until_ms = |ends_ms: u64| ends_ms.saturating_sub(now_ms);
         self.ends_ms.map_or(u64::MAX, until_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_reactor::memory::FileIdentity;
+    use dormouse_reactor::process::Board;
+
+    /// A reload has raised `shutdown_drain` since the keeper started.
+    #[test]
+    fn the_bound_of_the_last_reload_counts() {
+        // Its owner is this process, and not its parent.
+        let board = Board::create("test").expect("a board");
+        let fd = board.reader().expect("a reader");
+        let identity = FileIdentity::of(fd).expect("open");
+        let reader = BoardReader::open(fd, identity).expect("a board");
+        let left_ms = || {
+            let mut orphaned = Orphaned {
+                board: &reader,
+                bound_ms: 75_000,
+                ends_ms: None,
+            };
+            orphaned.check(1);
+            orphaned.until_end_ms(1)
+        };
+        assert_eq!(left_ms(), 75_000);
+        board.set_orphaned_max(615_000);
+        assert_eq!(left_ms(), 615_000);
+        [fd, board.fd()]
+            .into_iter()
+            .for_each(dormouse_reactor::Fd::close);
     }
 }

@@ -9,7 +9,8 @@
 //! the number before and after they read the text.
 //!
 //! The page also lists the files that main created for the pair. A keeper trusts the contents of a descriptor
-//! of the shared table only if the descriptor refers to one of them.
+//! of the shared table only if the descriptor refers to one of them. And it says for how long keeper and worker may outlive
+//! main, which a reload can change.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,7 @@ const STATE_AT: usize = 8;
 const OWNER_AT: usize = 12;
 const TEXT_LEN_AT: usize = 16;
 const FILES_AT: usize = 24;
+const ORPHANED_AT: usize = 32;
 const TEXT_AT: usize = 64;
 const LIST_AT: usize = PAGE - FILES_MAX * FILE_BYTES;
 /// Device and inode.
@@ -163,6 +165,31 @@ impl Board {
         Ok(identity)
     }
 
+    /// Removes a file from the list that will not be used. The last one leaves its place to the next.
+    pub fn withdraw(&self, file: FileIdentity) {
+        let count = self.at(FILES_AT);
+        let number = count.load(Ordering::Relaxed);
+        for back in 1..=number.min(FILES_MAX as u64) {
+            let at = LIST_AT + (number - back) as usize % FILES_MAX * FILE_BYTES;
+            let (device, inode) = (self.at(at), self.at(at + 8));
+            if device.load(Ordering::Relaxed) != file.device
+                || inode.load(Ordering::Relaxed) != file.inode
+            {
+                continue;
+            }
+            inode.store(0, Ordering::SeqCst);
+            if back == 1 {
+                count.store(number - 1, Ordering::Release);
+            }
+            return;
+        }
+    }
+
+    /// Sets for how long keeper and worker may outlive the owner.
+    pub fn set_orphaned_max(&self, ms: u64) {
+        self.at(ORPHANED_AT).store(ms, Ordering::Relaxed);
+    }
+
     fn at(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
         self.words.word_at(offset)
     }
@@ -204,6 +231,12 @@ impl BoardReader {
     /// Returns the process that writes to the board.
     pub fn owner(&self) -> Pid {
         Pid(self.words.word32_at(OWNER_AT).load(Ordering::Relaxed) as i32)
+    }
+
+    /// For how many milliseconds keeper and worker may outlive the owner. `None`: it has not said so.
+    pub fn orphaned_ms_max(&self) -> Option<u64> {
+        let ms = self.words.word_at(ORPHANED_AT).load(Ordering::Relaxed);
+        (ms > 0).then_some(ms)
     }
 
     /// Returns the current post.
@@ -254,6 +287,10 @@ mod tests {
         assert_eq!(reader.text(first), None, "the post was replaced");
         assert_eq!(reader.text(second).as_deref(), Some("x"));
         assert!(board.post(1, &"x".repeat(TEXT_MAX + 1)).is_err());
+        assert_eq!(reader.orphaned_ms_max(), None);
+        board.set_orphaned_max(75_000);
+        assert_eq!(reader.orphaned_ms_max(), Some(75_000));
+        assert_eq!(reader.text(second).as_deref(), Some("x"));
         assert!(
             Words::adopt(fd, PAGE).is_err(),
             "mapped for writing through a read-only descriptor"
@@ -292,6 +329,16 @@ mod tests {
         assert!(
             reader.vouches_for(known[1]),
             "the longest text does not reach the list"
+        );
+        for _ in 0..FILES_MAX {
+            let rejected = board.vouch_for(stranger).unwrap();
+            assert!(reader.vouches_for(rejected));
+            board.withdraw(rejected);
+            assert!(!reader.vouches_for(rejected));
+        }
+        assert!(
+            known[2..].iter().all(|&file| reader.vouches_for(file)),
+            "files that were withdrawn displace one at most"
         );
         files.into_iter().for_each(Fd::close);
         [stranger, fd, board.fd()].into_iter().for_each(Fd::close);
