@@ -152,9 +152,15 @@ impl Supervisor {
             }
             return Ok(());
         };
-        if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !was_ready {
+        let cannot_begin = ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN));
+        // The program starts with all its workers or not at all.
+        let is_start = !self.history.is_announced && !self.is_stopping;
+        if (cannot_begin || is_start) && !was_ready {
             self.stop();
-            let what = "a worker could not start; its error is in the log above".to_owned();
+            let what = match cannot_begin {
+                true => "a worker could not start; its error is in the log above".to_owned(),
+                false => format!("a worker could not start: its keeper ended ({ended})"),
+            };
             return Err(ServeError::Workers(what));
         }
         if !self.is_stopping {
