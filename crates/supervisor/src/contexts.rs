@@ -10,6 +10,18 @@ use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::Backends;
 
+/// Builds all contexts once, to find errors.
+pub(crate) fn of_all(
+    config: &Config,
+    material: &Material,
+    keys: &TicketKeys,
+    backends: &Backends,
+) -> Result<(), String> {
+    let routes = of_routes(config, material, keys, backends)?;
+    of_backends(config, material, routes)?;
+    of_origins(config, material)
+}
+
 /// Builds the contexts of all routes.
 pub(crate) fn of_routes(
     config: &Config,

@@ -66,19 +66,27 @@ impl ControlProcess {
         memory: &SharedMemory,
         poller: &Poller,
     ) -> io::Result<ControlProcess> {
-        let mut control = ControlProcess {
+        let mut control = ControlProcess::resume(addresses, config);
+        control.start_process(memory, poller)?;
+        Ok(control)
+    }
+
+    /// A process that the next turn starts: after an upgrade, when there may be no room for a process before main has
+    /// reaped those of the old binary.
+    pub(crate) fn resume(addresses: ControlAddresses, config: &Config) -> ControlProcess {
+        let mut restart = RestartTimer::default();
+        restart.set_due();
+        ControlProcess {
             addresses,
             privileges: Privileges::nobody(config),
             process: None,
             former: None,
             restarts: 0,
-            restart: RestartTimer::default(),
+            restart,
             retry_at_ms: None,
             sent: None,
             results: Vec::new(),
-        };
-        control.start_process(memory, poller)?;
-        Ok(control)
+        }
     }
 
     fn start_process(&mut self, memory: &SharedMemory, poller: &Poller) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::certificate_watch::CertificateWatch;
 use crate::connection_log::{LogFile, LogWriter};
+use crate::contexts;
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
 use crate::edition::Edition;
@@ -23,6 +24,7 @@ use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
+use dormouse_tables::backends::Backends;
 use std::cell::OnceCell;
 
 /// Checks whether this binary could take over the running one's state. If so, the process must exit with
@@ -34,8 +36,18 @@ pub fn try_resume(state: i32) -> Result<Config, ServeError> {
     trial::crash_at("check", 0);
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     let state = MainState::read(Fd(state)).map_err(system("read the running binary's state"))?;
-    ticket_keys(&state.handover)?;
+    check_material(&state.handover)?;
     Ok(state.handover.config.clone())
+}
+
+/// Checks that this binary can use the running one's certificates and keys, as its workers will. After the commit it would
+/// be too late to find out.
+pub(crate) fn check_material(handover: &Handover) -> Result<(), ServeError> {
+    let (config, keys) = (&handover.config, ticket_keys(handover)?);
+    let backends = Backends::create(1).map_err(system("create shared memory"))?;
+    let built = contexts::of_all(config, &material(handover), &keys, &backends);
+    backends.fds().close();
+    built.map_err(|why| ServeError::Workers(format!("cannot use a running certificate: {why}")))
 }
 
 /// Takes over from the binary that wrote `state`.
@@ -65,19 +77,13 @@ pub fn resume(state: i32, source: Source, set_logs: fn(&Log)) -> Result<(), Serv
 fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervisor, ServeError> {
     let signals = process_setup::open_signals()?;
     let poller = process_setup::open_poller(&signals)?;
-    let mut serving = adopt_serving(&state, &poller)?;
+    let serving = adopt_serving(&state, &poller)?;
     let config = &state.handover.config;
     let control = state.control.as_ref().map(|addresses| {
         let mut addresses = ControlAddresses::adopt(addresses, &state.socket_files);
         addresses.recover_admin();
-        ControlProcess::start(addresses, config, &serving.memory, &poller)
+        ControlProcess::resume(addresses, config)
     });
-    let control = control
-        .transpose()
-        .map_err(system("start the control process"))?;
-    serving
-        .wait_for_ticket_keys(&poller)
-        .map_err(system("wait for ticket keys"))?;
     let history = History {
         born_ms: state.born_ms,
         is_announced: true,
@@ -105,12 +111,6 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
     let config = &handover.config;
     let (sessions, workers) = (state.sessions.as_ref(), state.pairs.len() as u32);
     let memory = SharedMemory::adopt(&handover.descriptors, config, sessions, workers)?;
-    let material = Material {
-        certificates: handover.certificates.clone(),
-        client_trust: handover.clients.clone(),
-        origins: handover.origins.clone(),
-        backend_tls: handover.backend_tls.clone(),
-    };
     let (number, loaded_ms) = (state.edition, state.loaded_ms);
     Ok(Serving {
         edition: Edition::new(
@@ -118,13 +118,13 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
             loaded_ms,
             config.clone(),
             state.plan.clone(),
-            material,
+            material(handover),
         ),
         reported: OnceCell::new(),
         connections_max: state.connections_max,
         user: handover.user,
         memory,
-        ticket_keys: Keyring::adopt(config, ticket_keys(handover)?),
+        ticket_keys: Keyring::adopt(ticket_keys(handover)?),
         listening: Listening::adopt(
             handover,
             &state.spare_listeners,
@@ -133,6 +133,15 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
         ),
         pairs: Pairs::adopt(&state.pairs, poller).map_err(system("adopt a worker"))?,
     })
+}
+
+fn material(handover: &Handover) -> Material {
+    Material {
+        certificates: handover.certificates.clone(),
+        client_trust: handover.clients.clone(),
+        origins: handover.origins.clone(),
+        backend_tls: handover.backend_tls.clone(),
+    }
 }
 
 fn ticket_keys(handover: &Handover) -> Result<TicketKeys, ServeError> {

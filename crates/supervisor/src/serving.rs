@@ -283,7 +283,8 @@ impl Serving {
 
     /// Rotates ticket keys if a rotation is due, and polls the ticket store's process.
     pub(crate) fn rotate_ticket_keys(&mut self, poller: &Poller) {
-        if self.ticket_keys.update(unix_time(), &self.memory.counters) {
+        let (config, counters) = (&self.edition.config, &self.memory.counters);
+        if self.ticket_keys.update(config, unix_time(), counters) {
             self.pairs.order_all(&self.ticket_keys_order());
         }
         if let Err(error) = self.wait_for_ticket_keys(poller) {
@@ -331,6 +332,7 @@ mod tests {
     use crate::drain::Drain;
     use crate::load::{self, Ready};
     use crate::occasion::Occasion;
+    use crate::resume;
     use crate::source::Source;
     use dormouse_config::Section;
     use dormouse_engine::UnixTime;
@@ -430,10 +432,12 @@ mod tests {
         let Serving {
             ticket_keys,
             memory,
+            edition,
             ..
         } = &mut serving;
-        assert!(ticket_keys.update(ahead, &memory.counters), "a rotation");
-        ticket_keys.update(unix_time(), &memory.counters);
+        let mut update = |now| ticket_keys.update(&edition.config, now, &memory.counters);
+        assert!(update(ahead), "a rotation");
+        update(unix_time());
         let until_ms = ticket_keys.until_due_ms(unix_time());
         assert!(until_ms.is_some_and(|ms| ms <= 3_600_000), "{until_ms:?}");
     }
@@ -493,6 +497,88 @@ mod tests {
         let done = report(&mut serving, WorkerReport::Reloaded(2));
         assert_eq!(done, Some(WorkerReport::Reloaded(edition)));
         assert!(serving.pairs.has_edition(0, edition));
+    }
+
+    /// As above, but the successor answers before it is ready. The reload is not rejected: the successor gets the order again.
+    #[test]
+    fn a_worker_that_is_not_ready_rejects_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [main, worker] = with_worker(&mut serving);
+        socket::name_senders(main).expect("an option");
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        serving.give_edition(0);
+        let failed = WorkerReport::NotReloaded(1, "listeners are missing".to_owned());
+        orders::send_report(worker, &failed);
+        assert!(serving.pairs.receive(0, &poller).is_none());
+        let edition = serving.edition.number;
+        assert!(serving.pairs.lacks_edition(0, edition));
+        orders::send_report(worker, &WorkerReport::Ready);
+        let ready = serving.pairs.receive(0, &poller);
+        assert!(matches!(ready, Some((WorkerReport::Ready, _))));
+        serving.bring_up_to_date(0);
+        assert!(!serving.pairs.lacks_edition(0, edition));
+        let failed = WorkerReport::NotReloaded(2, "no memory".to_owned());
+        orders::send_report(worker, &failed);
+        let rejected = serving.pairs.receive(0, &poller);
+        assert!(matches!(
+            rejected,
+            Some((WorkerReport::NotReloaded(number, _), _)) if number == edition
+        ));
+    }
+
+    /// A binary whose TLS library is stricter is refused while the old one serves.
+    #[test]
+    fn a_binary_that_cannot_use_a_running_certificate_does_not_take_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let serving = serving(ready(folder.path(), ""));
+        let mut handover = serving.handover(0);
+        resume::check_material(&handover).expect("valid certificates");
+        handover.certificates[0][0].key = "not a key".to_owned();
+        let refused = resume::check_material(&handover).expect_err("an invalid key");
+        assert!(
+            refused
+                .to_string()
+                .contains("cannot use a running certificate"),
+            "{refused}"
+        );
+    }
+
+    /// The new binary's first attempt to read the secret fails. It does not generate keys of its own for good.
+    #[test]
+    fn the_source_of_ticket_keys_is_sought_until_it_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [secret, keys] = ["secret", "tickets.keys"].map(|name| folder.path().join(name));
+        let write_secret = || {
+            fs::write(&secret, "0123456789abcdef0123456789abcdef").expect("written");
+            fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("changed");
+        };
+        write_secret();
+        let options = format!(
+            "ticket_keys = 'file:{}'\nticket_secret_file = '{}'",
+            keys.display(),
+            secret.display()
+        );
+        let mut serving = serving(ready(folder.path(), &options));
+        let exported = serving.ticket_keys.keys().export();
+        let again = || dormouse_engine::TicketKeys::import(&exported).expect("keys");
+        serving.ticket_keys = Keyring::adopt(again());
+        fs::remove_file(&secret).expect("removed");
+        let update = |serving: &mut Serving| {
+            let (config, counters) = (&serving.edition.config, &serving.memory.counters);
+            serving.ticket_keys.update(config, unix_time(), counters);
+        };
+        update(&mut serving);
+        let why = serving.rotate_ticket_keys_now().expect_err("no secret");
+        assert!(why.contains("unavailable"), "{why}");
+        write_secret();
+        let until_ms = serving.ticket_keys.until_due_ms(unix_time());
+        std::thread::sleep(Duration::from_millis(until_ms.expect("another attempt")));
+        update(&mut serving);
+        fs::remove_file(&keys).expect("removed");
+        serving.rotate_ticket_keys_now().expect("a rotation");
+        assert!(serving.ticket_keys.wait_until_saved(Duration::MAX));
+        assert!(keys.exists(), "the keys are saved again");
     }
 
     /// All workers can write the counters, so main does not conclude from zeros that a drain is complete.

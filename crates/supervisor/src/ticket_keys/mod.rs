@@ -16,8 +16,9 @@ use crate::material;
 use dormouse_config::{Config, KeySource, Place, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_helpers::fleet::{Secret, StoreLink, StoreSettings};
+use dormouse_helpers::helper::RestartTimer;
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{Ended, Pid};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_tables::counters::Common;
 use file::OwnFile;
@@ -36,6 +37,8 @@ enum Origin {
     /// Files in other programs' formats.
     Foreign(Vec<PathBuf>),
     Store(Box<StoreLink>),
+    /// After an upgrade: the file or store of the old binary, as soon as it can be used.
+    Sought(RestartTimer),
 }
 
 impl Keyring {
@@ -99,28 +102,47 @@ impl Keyring {
         })
     }
 
-    /// Continues after an upgrade, with the keys that workers have and their source.
-    pub(crate) fn adopt(config: &Config, keys: TicketKeys) -> Keyring {
+    /// Continues after an upgrade, with the keys that workers have. The first update seeks their source.
+    pub(crate) fn adopt(keys: TicketKeys) -> Keyring {
+        let mut timer = RestartTimer::default();
+        timer.set_due();
+        let origin = Origin::Sought(timer);
+        Keyring { keys, origin }
+    }
+
+    /// Seeks the keys' source, if that is due. There may be no room for a process for a moment, or a secret cannot be read:
+    /// then the keys stay, and the next attempt follows.
+    fn seek_origin(&mut self, config: &Config) {
+        let Origin::Sought(timer) = &mut self.origin else {
+            return;
+        };
+        if !timer.take_due() {
+            return;
+        }
+        match Keyring::origin_of(config, &self.keys) {
+            Ok(origin) => self.origin = origin,
+            Err(error) => {
+                timer.failed();
+                tracing::error!(error, "ticket key source unavailable; trying again");
+            }
+        }
+    }
+
+    /// The source of these keys, which the program has read from there.
+    fn origin_of(config: &Config, keys: &TicketKeys) -> Result<Origin, String> {
         let tickets = &config.tickets;
-        let origin = match tickets.ticket_keys.first() {
+        Ok(match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
-                Some(secret) if keys.rotates_at_s().is_some() => Secret::read(secret)
-                    .map(|secret| Origin::Own(OwnFile::new(path.clone(), secret))),
-                _ => Ok(Origin::Foreign(paths(tickets))),
+                Some(secret) if keys.rotates_at_s().is_some() => {
+                    Origin::Own(OwnFile::new(path.clone(), Secret::read(secret)?))
+                }
+                _ => Origin::Foreign(paths(tickets)),
             },
             Some(KeySource::Store(address)) => {
-                Keyring::link(config, address, &keys).map(|link| Origin::Store(Box::new(link)))
+                Origin::Store(Box::new(Keyring::link(config, address, keys)?))
             }
-            Some(KeySource::Memory) | None => Ok(Origin::Memory),
-        };
-        let origin = origin.unwrap_or_else(|error| {
-            tracing::error!(
-                error,
-                "ticket key source unavailable; using this process's own keys"
-            );
-            Origin::Memory
-        });
-        Keyring { keys, origin }
+            Some(KeySource::Memory) | None => Origin::Memory,
+        })
     }
 
     fn link(
@@ -166,6 +188,10 @@ impl Keyring {
         let (due_s, start_ms) = match &self.origin {
             // The store's process rotates; this applies only while the store gives no new keys.
             Origin::Store(link) => (self.own_rotation_from_s(), link.until_start_ms()),
+            Origin::Sought(timer) => {
+                let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
+                (self.own_rotation_from_s(), timer.due_ms().map(until_ms))
+            }
             _ => (self.keys.rotates_at_s(), None),
         };
         let until_ms = |due_s: u64| due_s.saturating_sub(now.as_secs()).saturating_mul(1000);
@@ -181,7 +207,8 @@ impl Keyring {
     }
 
     /// Adopts the store's new keys, and rotates if a rotation is due. Returns `true` if the keys have changed.
-    pub(crate) fn update(&mut self, now: UnixTime, shared: &Shared) -> bool {
+    pub(crate) fn update(&mut self, config: &Config, now: UnixTime, shared: &Shared) -> bool {
+        self.seek_origin(config);
         let mut changed = false;
         if let Origin::Store(link) = &mut self.origin {
             if let Some(news) = link.news(shared) {
@@ -192,7 +219,7 @@ impl Keyring {
         }
         let is_due = match &self.origin {
             // The fleet's schedule: its machines' clocks must agree.
-            Origin::Store(_) => self.own_rotation_from_s(),
+            Origin::Store(_) | Origin::Sought(_) => self.own_rotation_from_s(),
             _ => {
                 // A clock that was set back must not put off the rotation.
                 let planned_s = self.keys.rotates_at_s();
@@ -218,7 +245,7 @@ impl Keyring {
     pub(crate) fn read_again(&self) -> Result<Option<TicketKeys>, Vec<String>> {
         match &self.origin {
             Origin::Foreign(paths) => foreign::read(paths).map(Some),
-            Origin::Memory | Origin::Own(_) | Origin::Store(_) => Ok(None),
+            Origin::Memory | Origin::Own(_) | Origin::Store(_) | Origin::Sought(_) => Ok(None),
         }
     }
 
@@ -236,7 +263,7 @@ impl Keyring {
             (Origin::Memory | Origin::Own(_), None) => self.keys.set_period(now, rotation),
             // In effect from the next rotation.
             (Origin::Store(link), None) => link.set_rotation(rotation),
-            (Origin::Foreign(_), None) => {}
+            (Origin::Foreign(_) | Origin::Sought(_), None) => {}
         }
         self.publish(shared);
     }
@@ -252,6 +279,11 @@ impl Keyring {
                 );
             }
             Origin::Own(_) => {}
+            Origin::Sought(_) => {
+                return Err(
+                    "the source of the ticket keys is unavailable; the log says why".to_owned(),
+                );
+            }
             Origin::Foreign(_) => {
                 return Err("ticket keys come from a file that another program writes: \
                             let that program write new keys, then run `dormouse reload`"
@@ -292,7 +324,7 @@ impl Keyring {
                 "no new keys from the ticket store for a whole rotation; this machine rotates its own keys"
             ),
             Origin::Own(file) => file.start_saving(&self.keys),
-            Origin::Memory | Origin::Foreign(_) => {}
+            Origin::Memory | Origin::Foreign(_) | Origin::Sought(_) => {}
         }
     }
 
