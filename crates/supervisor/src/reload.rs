@@ -7,7 +7,7 @@ use crate::occasion::{Occasion, Occupied, Purpose};
 use crate::scout::FoundNames;
 use crate::source::Source;
 use crate::worker_user;
-use dormouse_config::{self as config, Config, Loaded, LogTarget, Machine, Plan};
+use dormouse_config::{self as config, Config, Count, Loaded, LogTarget, Machine, Plan};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -154,6 +154,9 @@ pub(crate) fn plan(
         );
         plan = now_plan.clone();
     } else if has_more_room {
+        // The next reload compares the file with this, and names the option again.
+        let most = u32::try_from(fixed.connections_max).unwrap_or(u32::MAX);
+        next.limits.max_connections = Count::Exactly(most);
         waits.push("max_connections".to_owned());
     }
     hold!(next, now, waits;
@@ -171,8 +174,15 @@ pub(crate) fn plan(
         // The memory for their sessions is created at the start.
         hold!(next, now, waits; "originate" => originate;);
     }
-    if waits.iter().any(|option| option == "workers") {
-        // The plan was made for another number of workers.
+    let of_plan = [
+        "workers",
+        "max_connections",
+        "pending_memory",
+        "session_cache",
+        "originate",
+    ];
+    if waits.iter().any(|option| of_plan.contains(&&**option)) {
+        // The plan was made with values that wait.
         plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
     }
     // After an upgrade from a binary without this limit.
@@ -273,6 +283,42 @@ mod tests {
         };
         assert_eq!(waits(0o660), ["user"]);
         assert!(waits(0o666).is_empty());
+    }
+
+    /// What a program with 1,000 slots does with these options.
+    fn plan_with(now: &Loaded, options: &str) -> ReloadPlan {
+        let fixed = FixedAtStart {
+            connections_max: 1_000,
+            has_sessions: true,
+            has_paces: true,
+            has_log_sources: true,
+            is_nobody: false,
+        };
+        let next = loaded(options, "to = 'echo:'");
+        plan(&now.config, &now.plan, next, &fixed)
+    }
+
+    #[test]
+    fn an_option_that_waits_is_named_by_each_reload() {
+        let mut now = loaded("max_connections = 1000", "to = 'echo:'");
+        for _ in 0..2 {
+            let next = plan_with(&now, "max_connections = 2000");
+            assert_eq!(next.waits_for_restart, ["max_connections"]);
+            assert_eq!(next.plan.connections_max, 1_000);
+            (now.config, now.plan) = (next.config, next.plan);
+        }
+        let next = plan_with(&now, "max_connections = 500");
+        assert!(next.waits_for_restart.is_empty());
+        assert_eq!(next.plan.connections_max, 500);
+    }
+
+    #[test]
+    fn the_plan_has_no_values_that_wait() {
+        let options = "max_connections = 1000\npending_memory = ";
+        let now = loaded(&format!("{options}'64 MiB'"), "to = 'echo:'");
+        let next = plan_with(&now, &format!("{options}'32 MiB'"));
+        assert_eq!(next.waits_for_restart, ["pending_memory"]);
+        assert_eq!(next.plan.pending_memory, now.plan.pending_memory);
     }
 
     #[test]
