@@ -67,7 +67,8 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
     let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
     let listeners = listeners + plain + config.redirect.redirect.len();
-    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
+    // While a worker reloads, it has the old listeners and the new ones.
+    let reserved = DESCRIPTORS_RESERVED + 2 * listeners as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {

@@ -16,13 +16,27 @@ fn auto_uses_what_the_machine_has() {
     let plan = plan("", "127.0.0.1:80", &machine()).expect("the limits fit");
     assert_eq!((plan.workers, plan.connections_per_worker), (2, 9_967));
     assert_eq!(plan.connections_max, 19_934);
-    assert_eq!(plan.descriptors_per_worker, 19_999);
+    assert_eq!(plan.descriptors_per_worker, 20_000);
+}
+
+/// A reload gives a worker all listeners once more, also when it has as many connections as fit.
+#[test]
+fn listeners_have_room_twice() {
+    let address = |n: u16| format!("'127.0.0.1:{}'", 5_000 + n);
+    let listen: Vec<String> = (0..1_000).map(address).collect();
+    let text = format!(
+        "[[route]]\nlisten = [{}]\nto = 'echo:'\nself_signed = 'x'\n",
+        listen.join(", ")
+    );
+    let loaded = load_with(&text, &[], &machine()).unwrap_or_else(|found| panic!("{found}"));
+    let most = u64::from(loaded.plan.connections_per_worker);
+    assert_eq!(most, 20_000 - 64 - 2 * 1_000);
 }
 
 #[test]
 fn an_echoed_connection_needs_half_the_descriptors() {
     let plan = plan("", "echo:", &machine()).expect("the limits fit");
-    assert_eq!(plan.connections_max, 39_870);
+    assert_eq!(plan.connections_max, 39_868);
 }
 
 #[test]
