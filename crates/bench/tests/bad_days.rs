@@ -288,7 +288,7 @@ fn a_stream_without_end_is_stopped() {
     let streams = Order::Cycle(Cycle {
         connections: 1,
         lanes: 1,
-        exchanges: 1,
+        exchanges: Some(1),
         exchanges_max: 0,
         bytes_heard_max: 0,
         bulk_bytes: 1 << 50,

@@ -76,6 +76,27 @@ fn burnt_cpu_time_is_reported_within_ten_percent() {
     assert!((7_200.0..=8_800.0).contains(&us), "{us} µs");
 }
 
+/// The server wastes CPU time only after a handshake that the client has completed.
+#[test]
+fn connections_without_an_exchange_complete_their_handshakes() {
+    let _alone = alone();
+    let server = KnownServer::start(&["--burn-us", "8000"]);
+    for resume in [false, true] {
+        let mode = Mode::Churn(Churn {
+            connections: 100,
+            concurrency: 4,
+            rounds: 2,
+            exchange: false,
+            after_s: 0.0,
+        });
+        let run = clean(measure(&server, mode, resume));
+        assert_eq!(run.value("handshakes.count"), Some(200.0));
+        assert!(!run.latencies.contains_key("exchange"), "{resume}");
+        let us = run.value("cpu.server.per_handshake").unwrap();
+        assert!(us > 6_500.0, "{us} µs");
+    }
+}
+
 #[test]
 fn three_of_eight_resumptions_are_reported_as_such() {
     let _alone = alone();

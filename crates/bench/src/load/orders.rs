@@ -210,8 +210,13 @@ impl Order {
                 if (speak.messages > 0 && messages == 0) || (speak.among > 0 && among == 0) {
                     return None;
                 }
+                // Generators without one of few connections have no part in the rate either.
+                let per_s = match speak.among {
+                    0 => rate(speak.per_s),
+                    all => speak.per_s * f64::from(among) / f64::from(all),
+                };
                 Self::Messages(Messages {
-                    per_s: rate(speak.per_s),
+                    per_s,
                     messages,
                     among,
                     ..speak.clone()
@@ -229,8 +234,8 @@ pub struct Cycle {
     pub connections: u64,
     /// Connections at a time.
     pub lanes: u32,
-    /// Exchanges per connection; 0: as many as time and the other limits allow.
-    pub exchanges: u64,
+    /// Exchanges per connection; `None`: as many as time and the other limits allow.
+    pub exchanges: Option<u64>,
     /// Exchanges over all connections; 0: no limit.
     pub exchanges_max: u64,
     /// End after this many bytes of answers, over all connections; 0: no limit.
@@ -247,7 +252,7 @@ impl Cycle {
         Self {
             connections,
             lanes,
-            exchanges: 1,
+            exchanges: Some(1),
             exchanges_max: 0,
             bytes_heard_max: 0,
             bulk_bytes: 0,
@@ -346,4 +351,29 @@ pub struct OrderReport {
     pub gave_up: Option<String>,
     /// Negotiated parameters of the handshakes: `TLS 1.3 TLS13_AES_128_GCM_SHA256`.
     pub agreed: BTreeMap<String, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_shared_by_the_generators_that_send() {
+        for (among, generators) in [(0, 6), (4, 6), (4, 3), (4, 4)] {
+            let order = Order::Messages(Messages {
+                per_s: 600.0,
+                messages: 0,
+                for_ms: 1000,
+                among,
+                bytes: 0,
+                name: String::new(),
+            });
+            let rate = |index| match order.share(index, generators) {
+                Some(Order::Messages(part)) => part.per_s,
+                _ => 0.0,
+            };
+            let sum: f64 = (0..generators).map(rate).sum();
+            assert!((sum - 600.0).abs() < 1e-6, "{among} of {generators}: {sum}");
+        }
+    }
 }

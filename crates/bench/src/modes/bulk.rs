@@ -66,7 +66,7 @@ fn cycle(bulk: &Bulk, bytes: u64, http: bool) -> Cycle {
         // The server decides the size of a response and the end of a connection, so requests are
         // repeated until enough bytes have arrived.
         Cycle {
-            exchanges: 0,
+            exchanges: None,
             bytes_heard_max: bytes,
             ..Cycle::once(0, bulk.streams)
         }

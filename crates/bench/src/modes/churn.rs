@@ -15,7 +15,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     let resume = session.spec.tls.as_ref().is_some_and(|tls| tls.resume);
     let cycle = |connections| {
         Order::Cycle(Cycle {
-            exchanges: churn.exchange.into(),
+            exchanges: Some(churn.exchange.into()),
             ..Cycle::once(connections, churn.concurrency)
         })
     };

@@ -14,7 +14,7 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Er
         // A server may end a connection after some requests (nginx: 1,000); then a new one is
         // opened.
         Cycle {
-            exchanges: 0,
+            exchanges: None,
             exchanges_max: request.requests,
             ..Cycle::once(0, lanes)
         }

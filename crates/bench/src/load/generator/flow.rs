@@ -77,8 +77,8 @@ impl Generator {
         let (wanted, bulk_bytes) = match &mut self.job {
             Some(Job::Cycle(cycle)) => {
                 let wanted = match cycle.spec.exchanges {
-                    0 => !cycle.is_enough(&self.tally, now),
-                    exchanges => active.exchanges_done < exchanges,
+                    None => !cycle.is_enough(&self.tally, now),
+                    Some(exchanges) => active.exchanges_done < exchanges,
                 };
                 cycle.exchanges_begun += u64::from(wanted);
                 (wanted, cycle.spec.bulk_bytes)

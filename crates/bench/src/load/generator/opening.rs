@@ -224,6 +224,8 @@ impl Generator {
         self.tally.established += 1;
         self.tally.alive += 1;
         if self.next_exchange(active)? == NextAction::Close {
+            // The last flight of the handshake, without which the server does not complete it.
+            self.push(index, active)?;
             return Ok(NextAction::Close);
         }
         // Bytes after the handshake.
