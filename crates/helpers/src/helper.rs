@@ -1,5 +1,6 @@
 //! The start of a helper process, on both sides: main starts every helper in the same way, and every helper begins in the
-//! same way. A helper has one task, runs as the user nobody if main is root, and is sandboxed to that task.
+//! same way. A helper has one task, runs as the user nobody if main is root and can become nobody, and is sandboxed to
+//! that task.
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
@@ -26,30 +27,39 @@ const RETRY: Duration = Duration::from_millis(20);
 pub struct Privileges {
     /// User and group to switch to. `None`: keep those of main.
     user: Option<(u32, u32)>,
+    /// Whether a helper that stays root may look at other users' sockets and files.
+    files_of_others: bool,
     sandbox: Sandbox,
     log: Log,
 }
 
 impl Privileges {
-    /// The user nobody if main is root, else main's own user.
+    /// The user nobody if main is root, else main's own user. A container's root may be unable to change its user: the
+    /// helper then stays root, without capabilities.
     pub fn nobody(config: &Config) -> Privileges {
-        Privileges::of((process::user_id() == 0).then_some(NOBODY), config)
+        let (uid, gid) = NOBODY;
+        let becomes = process::user_id() == 0 && process::can_become(User { uid, gid });
+        Privileges {
+            files_of_others: false,
+            ..Privileges::of(becomes.then_some(NOBODY), config)
+        }
     }
 
-    /// The given user and group, or main's own.
+    /// The given user and group, or main's own. A helper that stays root keeps the capability to look at other users'
+    /// sockets and files.
     pub fn of(user: Option<(u32, u32)>, config: &Config) -> Privileges {
         Privileges {
             user,
+            files_of_others: user.is_none(),
             sandbox: config.process.sandbox,
             log: config.log.clone(),
         }
     }
 
-    /// A helper that stays root also keeps the capability to look at other users' sockets and files.
     fn kept(&self) -> KeptPrivileges {
-        match self.user {
-            Some(_) => KeptPrivileges::Nothing,
-            None => KeptPrivileges::FilesOfOthers,
+        match self.files_of_others {
+            true => KeptPrivileges::FilesOfOthers,
+            false => KeptPrivileges::Nothing,
         }
     }
 

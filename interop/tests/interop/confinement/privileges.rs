@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::{name, status};
@@ -157,6 +158,32 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
     }
     let warned = scene.terminator.lines_with("workers run as root");
     assert_eq!(warned.len(), 1, "{}", scene.terminator.log());
+}
+
+/// As with `docker run --user 0 --cap-drop=ALL`: root cannot become nobody, so every process stays root and gives up all
+/// capabilities.
+#[test]
+fn where_root_cannot_change_its_user_no_process_keeps_a_capability() {
+    requires!(Can::BeDormouse, Root, "setpriv");
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.wrapper = vec![
+            tools::path("setpriv"),
+            "--bounding-set=-setuid,-setgid".to_owned(),
+            "--inh-caps=-setuid,-setgid".to_owned(),
+        ];
+        Admin::in_folder(settings);
+    });
+    let _probe = scene.probe();
+    for pid in processes(&scene) {
+        is_closed(pid, "0", NONE);
+    }
+    let answer = Admin::of(&scene).status();
+    let control = answer["control"]["pid"].as_u64().unwrap_or_default();
+    let control = control.try_into().expect("a process id");
+    assert_eq!(status(control, "CapPrm:"), NONE, "control");
+    let failed = scene.terminator.lines_with("helper process failed");
+    assert_eq!(failed.len(), 0, "{failed:?}");
 }
 
 /// Secrets are wiped when their connection ends, and all of them at the end of the program: memory that
