@@ -38,6 +38,8 @@ pub enum Sabotage {
     EndForReset,
     /// A descriptor that the worker closes stays open.
     KeepDescriptor,
+    /// A descriptor that the worker removes from the poller is still reported.
+    KeepWatch,
     /// No descriptor is ever reported as writable.
     NeverWritable,
     /// After a worker's death, its successor can't find out which connection the worker was busy with.

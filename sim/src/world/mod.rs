@@ -52,7 +52,7 @@ const DESCRIPTORS_FEW: u64 = 40;
 /// Time from a drain until it is stopped: longer than the worker waits before it makes warm connections.
 const DRAIN_US: u64 = 10_000_000;
 
-/// Limit of turns without a change in which the worker's wait would end at once.
+/// Limit of turns without a change in which the worker's wait ends at once.
 const IDLE_TURNS_MAX: u32 = 2_000;
 
 /// Addresses in the PROXY headers that clients send.
@@ -238,7 +238,8 @@ impl World {
         }
     }
 
-    /// Advances the clock to the next deadline, because nothing moves before it.
+    /// Advances the clock to the next deadline, because nothing moves before it. A worker that is awake nevertheless, because
+    /// its wait ends at once or still reports events, spins.
     fn advance_clock(&mut self) -> Result<(), Violation> {
         let mut kernel = self.kernel.borrow_mut();
         let now_us = kernel.clock_us();
@@ -253,6 +254,8 @@ impl World {
                 "no event is pending and no deadline is set",
             ));
         };
+        let is_awake = kernel.has_reported && !self.is_stopped;
+        let next_us = if is_awake { now_us } else { next_us };
         if next_us <= now_us {
             self.idle_turns += 1;
             if self.idle_turns > IDLE_TURNS_MAX {

@@ -257,6 +257,16 @@ fn a_leak_and_a_missing_event_are_detected() {
 }
 
 #[test]
+fn a_worker_that_spins_is_detected() {
+    let violation = detect(Sabotage::KeepWatch, |scenario| {
+        scenario.route_kind = RouteKind::Terminate;
+        (scenario.aborts, scenario.stall_us) = (2, STALL_US);
+    });
+    let spins = violation.expect("a violation");
+    assert_eq!(spins.what, "the worker spins");
+}
+
+#[test]
 fn a_successor_that_continues_a_busy_connection_is_detected() {
     let violation = (1..=40).find_map(|n| {
         detect(Sabotage::ForgetBusy, |scenario| {
@@ -406,6 +416,18 @@ fn peers_that_do_not_read() {
             };
             must_hold(scenario);
         }
+    }
+}
+
+/// The same when the gateway closes the connections: their clients close at once, their backends read nothing.
+#[test]
+fn peers_that_do_not_read_during_a_drain() {
+    for seed in 1..=24 {
+        must_hold(Scenario {
+            stall_us: STALL_US,
+            command: (Command::Drain, 20 + 3 * seed),
+            ..Scenario::calm(seed)
+        });
     }
 }
 
