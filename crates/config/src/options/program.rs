@@ -168,8 +168,9 @@ option_groups! {
         idle_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
         /// Close a connection after this long, even if it is busy. The two sides see the same as with
-        /// `idle_timeout`. What the backend has not sent by then is lost, and the client cannot
-        /// distinguish that from a proper end.
+        /// `idle_timeout`, or a reset if Dormouse has received bytes that it has not passed on. What
+        /// the backend has not sent by then is lost, and the client cannot distinguish that from a
+        /// proper end.
         total_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
         /// Maximum time from the first byte of a record to its last. Then both sides get a reset.
