@@ -65,6 +65,9 @@ pub(crate) struct CallScope {
     pub(crate) own_certificate_sent: bool,
     /// Client side: the caller's session store for this server.
     pub(crate) session_store: Option<Arc<dyn SessionStore>>,
+    /// Client side, without a store of the caller: when the full handshake was from which this connection's sessions
+    /// count, in seconds of Unix time.
+    pub(crate) sessions_since_s: u64,
     /// The chain of the offered session.
     pub(crate) offered_chain: Option<u64>,
     /// A TLS 1.2 session from the caller's store, kept because rustls asks for a TLS 1.3 session first.
@@ -114,6 +117,7 @@ impl CallScope {
             knows_tickets: false,
             own_certificate_sent: false,
             session_store: None,
+            sessions_since_s: 0,
             offered_chain: None,
             offered_tls12: None,
             tls12_value: None,

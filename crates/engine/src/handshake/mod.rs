@@ -343,9 +343,9 @@ impl Handshake {
             leftover: self.leftover,
             info,
             keys,
-            tickets: kernel
-                .filter(|_| tickets_expected > 0)
-                .map(|kernel| TicketWatch::new(kernel, tickets_expected, chain)),
+            tickets: kernel.filter(|_| tickets_expected > 0).map(|kernel| {
+                TicketWatch::new(kernel, tickets_expected, chain, scope.sessions_since_s)
+            }),
         })
     }
 }

@@ -23,14 +23,20 @@ const REUSE: Reuse = Reuse {
 };
 
 /// rustls' cache. It asks for a TLS 1.3 session first, and if there is none, for one of TLS 1.2.
+///
+/// A full handshake that begins has verified nothing yet. So within a day, all sessions with a server count from the
+/// first full handshake, also those of later ones. A connection notes in its scope from which day its sessions come; if
+/// that day is over when they arrive, they are not stored.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     cache: ClientSessionMemoryCache,
-    /// When the last handshake with each server began that had no session to offer, in seconds of Unix time. A server
-    /// that is not here gets a full handshake.
-    full_at_s: Mutex<HashMap<ServerName<'static>, u64>>,
+    /// When the day's first full handshake with each server began, in seconds of Unix time. A server that is not here
+    /// gets a full handshake.
+    full_at_s: Mutex<Days>,
     servers_max: usize,
 }
+
+type Days = HashMap<ServerName<'static>, u64>;
 
 impl MemoryStore {
     pub(crate) fn new(sessions_max: usize) -> MemoryStore {
@@ -41,27 +47,46 @@ impl MemoryStore {
         }
     }
 
-    fn full_at_s(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, u64>> {
+    fn full_at_s(&self) -> MutexGuard<'_, Days> {
         self.full_at_s
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server's sessions may be used now.
-    fn may_resume(&self, name: &ServerName<'static>) -> bool {
-        let full_at_s = self.full_at_s().get(name).copied();
-        full_at_s.is_some_and(|since_s| REUSE.allows(0, since_s, now_s()))
+    /// Returns when the server's day began. Once it is over, forgets its sessions.
+    fn since_s(&self, name: &ServerName<'static>) -> Option<u64> {
+        let mut all = self.full_at_s();
+        let since_s = all.get(name).copied();
+        let since_s = since_s.filter(|since_s| REUSE.allows(0, *since_s, now_s()));
+        if since_s.is_none() {
+            all.remove(name);
+            self.cache.remove_tls12_session(name);
+            while self.cache.take_tls13_ticket(name).is_some() {}
+        }
+        since_s
     }
 
-    /// Notes that a full handshake begins.
-    fn begin(&self, name: ServerName<'static>) {
+    /// Notes that a full handshake begins. Returns when the server's day began.
+    fn begin(&self, name: ServerName<'static>) -> u64 {
         let mut all = self.full_at_s();
         if all.len() >= self.servers_max && !all.contains_key(&name) {
             // Costs each server one full handshake.
             all.clear();
         }
-        all.insert(name, now_s());
+        *all.entry(name).or_insert_with(now_s)
     }
+
+    /// Returns a lock under which the current connection's session may be stored: no other connection ends the day
+    /// meanwhile. `None`: the day is over from which the session comes.
+    fn lock_day(&self, name: &ServerName<'static>) -> Option<MutexGuard<'_, Days>> {
+        let since_s = in_scope(|scope| scope.sessions_since_s)?;
+        let all = self.full_at_s();
+        (all.get(name) == Some(&since_s)).then_some(all)
+    }
+}
+
+fn note_since(since_s: u64) {
+    in_scope(|scope| scope.sessions_since_s = since_s);
 }
 
 fn now_s() -> u64 {
@@ -78,13 +103,15 @@ impl ClientSessionStore for MemoryStore {
     }
 
     fn set_tls12_session(&self, name: ServerName<'static>, value: Tls12ClientSessionValue) {
-        self.cache.set_tls12_session(name, value);
+        if let Some(_day) = self.lock_day(&name) {
+            self.cache.set_tls12_session(name, value);
+        }
     }
 
     fn tls12_session(&self, name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
         let session = self.cache.tls12_session(name);
         if session.is_none() {
-            self.begin(name.to_owned());
+            note_since(self.begin(name.to_owned()));
         }
         session
     }
@@ -94,14 +121,13 @@ impl ClientSessionStore for MemoryStore {
     }
 
     fn insert_tls13_ticket(&self, name: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.cache.insert_tls13_ticket(name, value);
+        if let Some(_day) = self.lock_day(&name) {
+            self.cache.insert_tls13_ticket(name, value);
+        }
     }
 
     fn take_tls13_ticket(&self, name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        if !self.may_resume(name) {
-            self.cache.remove_tls12_session(name);
-            while self.cache.take_tls13_ticket(name).is_some() {}
-        }
+        note_since(self.since_s(name)?);
         self.cache.take_tls13_ticket(name)
     }
 }
@@ -119,9 +145,10 @@ mod tests {
         store.begin(one.clone());
         store.begin(other.clone());
         store.begin(other.clone());
-        assert!(store.may_resume(&one) && store.may_resume(&other));
+        let may_resume = |name| store.since_s(name).is_some();
+        assert!(may_resume(&one) && may_resume(&other));
         store.begin(third.clone());
         assert_eq!(store.full_at_s().len(), 1, "the limit holds");
-        assert!(store.may_resume(&third) && !store.may_resume(&one));
+        assert!(may_resume(&third) && !may_resume(&one));
     }
 }

@@ -34,6 +34,8 @@ pub struct TicketWatch {
     expected: u32,
     /// The caller's session store, and the chain to which these tickets belong.
     kept: Option<(Arc<dyn SessionStore>, u64)>,
+    /// [`CallScope::sessions_since_s`] of the handshake.
+    since_s: u64,
 }
 
 impl TicketWatch {
@@ -41,6 +43,7 @@ impl TicketWatch {
         kernel: Box<KernelConnection<ClientConnectionData>>,
         expected: u32,
         kept: Option<(Arc<dyn SessionStore>, u64)>,
+        since_s: u64,
     ) -> TicketWatch {
         TicketWatch {
             kernel,
@@ -48,6 +51,7 @@ impl TicketWatch {
             received: 0,
             expected,
             kept,
+            since_s,
         }
     }
 
@@ -103,6 +107,7 @@ impl TicketWatch {
         let payload = self.message.get(HEADER_LEN..).unwrap_or_default();
         let mut scope = CallScope::new();
         scope.now = now;
+        scope.sessions_since_s = self.since_s;
         if self.kept.is_some() {
             scope.psk = Derivation::Captured(Secret::empty());
         }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_engine::{
-    CertificateProblem, ClientCertificates, ClientContext, FailureKind, HandshakeFailure,
-    HandshakeInfo, Protocols, ResumptionRefused, ResumptionSettings, Roots, ServerContext,
-    ServerSessions, ServerSettings, TicketKeys, TicketSettings, UnixTime,
+    CertificateProblem, ClientCertificates, ClientContext, FailureKind, Handshake,
+    HandshakeFailure, HandshakeInfo, Protocols, ResumptionRefused, ResumptionSettings, Roots,
+    ServerContext, ServerSessions, ServerSettings, TicketKeys, TicketSettings, UnixTime,
 };
 use dormouse_record::State;
 use dormouse_testkit::{Authority, Cut, Leaf, NOW_S, Resting, drive, now};
@@ -166,10 +166,7 @@ fn a_new_ticket_does_not_make_a_tls12_session_younger() {
 #[test]
 fn a_client_makes_a_full_handshake_once_a_day() {
     for protocols in BOTH {
-        let keys = TicketKeys::generate(now(), 604_800).unwrap();
-        let server = server(&keys, |settings| {
-            settings.tickets.as_mut().unwrap().lifetime_s = 604_800;
-        });
+        let server = server_for_a_week();
         let client = client_with(|settings| settings.protocols = protocols);
         let visit = |after_s| visit_later(&client, after_s, &server, after_s);
         assert!(!visit(100).resumed);
@@ -180,6 +177,43 @@ fn a_client_makes_a_full_handshake_once_a_day() {
     }
 }
 
+/// A full handshake that has not ended, or fails, has verified nothing. A client with many connections begins one
+/// whenever it has used up its tickets.
+#[test]
+fn a_full_handshake_that_only_begins_makes_no_session_younger() {
+    for protocols in BOTH {
+        let server = server_for_a_week();
+        let client = client_with(|settings| settings.protocols = protocols);
+        let begin = |after_s| begin_later(&client, after_s);
+        let finish = |begun, after_s| finish_later(begun, after_s, &server, after_s);
+        let visit = |after_s| finish(begin(after_s), after_s);
+        assert!(!visit(100).resumed);
+        // The server gave two tickets.
+        let [first, _second, _third] = [82_800; 3].map(begin);
+        assert!(finish(first, 82_800).resumed);
+        assert!(!visit(90_000).resumed, "a day after the verification");
+        assert!(visit(90_001).resumed);
+        // A session that was under way when the day ended is not one of the next day.
+        let late = begin(170_000);
+        let _failed = begin(176_401);
+        assert!(finish(late, 176_402).resumed);
+        assert!(!visit(176_403).resumed);
+        assert!(visit(176_404).resumed);
+    }
+}
+
+/// Returns a server whose tickets are valid for longer than a client uses them.
+fn server_for_a_week() -> ServerContext {
+    let keys = TicketKeys::generate(now(), 604_800).unwrap();
+    server(&keys, |settings| {
+        settings.tickets.as_mut().unwrap().lifetime_s = 604_800;
+    })
+}
+
+fn later(after_s: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(NOW_S + after_s))
+}
+
 /// Completes a handshake, so many seconds later for each side. Returns the server's info.
 fn visit_later(
     client: &ClientContext,
@@ -187,10 +221,25 @@ fn visit_later(
     server: &ServerContext,
     server_later_s: u64,
 ) -> HandshakeInfo {
-    let later = |s| UnixTime::since_unix_epoch(Duration::from_secs(NOW_S + s));
+    let begun = begin_later(client, client_later_s);
+    finish_later(begun, client_later_s, server, server_later_s)
+}
+
+/// Returns a client's handshake whose output is its ClientHello.
+fn begin_later(client: &ClientContext, after_s: u64) -> Handshake {
+    let mut client = client_handshake(client);
+    client.handle_input(later(after_s), &[]).unwrap();
+    client
+}
+
+fn finish_later(
+    mut client: Handshake,
+    client_later_s: u64,
+    server: &ServerContext,
+    server_later_s: u64,
+) -> HandshakeInfo {
     let (for_client, for_server) = (later(client_later_s), later(server_later_s));
-    let (mut client, mut server) = (client_handshake(client), server_handshake(server));
-    client.handle_input(for_client, &[]).unwrap();
+    let mut server = server_handshake(server);
     for _ in 0..3 {
         let output = client.output().to_vec();
         client.output_sent(output.len());
