@@ -341,6 +341,9 @@ class SSLContext(ssl.SSLContext):
 
         All servers with these keys resume each other's sessions. `secret` is the contents of `ticket_secret_file`, for
         keys in Dormouse's own format.
+
+        Those keys rotate, so call this again at least once in each `ticket_rotation`. Servers that have missed a whole
+        rotation send no more tickets, and after another one they resume no session.
         """
         self._ticket_keys = _native.TicketKeys(_read(keyfile), secret)
         self._native = None

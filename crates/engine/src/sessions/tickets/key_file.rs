@@ -72,10 +72,17 @@ impl TicketKeyFile {
 }
 
 impl TicketKeys {
-    /// Reads keys from one file: sealed with `secret`, or in another program's format.
+    /// Reads keys from one file of another program: sealed with `secret`, or in the format of nginx or HAProxy. White
+    /// space around the secret is ignored, as `dormouse serve` does.
+    ///
+    /// Sealed keys rotate, and their owner writes a new file each time: read it again, at least once in each period. A
+    /// context that has missed a whole period makes no more tickets, and after another one it opens none.
     pub fn from_file(contents: &[u8], secret: &[u8]) -> Result<TicketKeys, TicketKeyFileError> {
         if TicketKeys::looks_sealed(contents) {
-            return TicketKeys::unseal(contents, secret).map_err(|_| TicketKeyFileError::Sealed);
+            let keys = TicketKeys::unseal(contents, secret.trim_ascii());
+            let mut keys = keys.map_err(|_| TicketKeyFileError::Sealed)?;
+            keys.is_copy = true;
+            return Ok(keys);
         }
         let file = TicketKeyFile::parse(contents)?;
         let (keys, sealing) = file.keys();
@@ -167,6 +174,16 @@ mod tests {
         let sealed = expected.seal(&secret).unwrap();
         let opened = TicketKeys::from_file(&sealed, &secret).unwrap();
         assert_eq!(*opened.export(), *expected.export());
+        // A secret that `openssl rand -hex 32 > FILE` has written.
+        let [line, trimmed] = [
+            &b"0123456789abcdef0123456789abcdef\n"[..],
+            b"0123456789abcdef0123456789abcdef",
+        ];
+        let sealed_by_serve = expected.seal(trimmed).unwrap();
+        for secret in [line, trimmed] {
+            let opened = TicketKeys::from_file(&sealed_by_serve, secret).unwrap();
+            assert_eq!(*opened.export(), *expected.export());
+        }
         for wrong in [&[][..], &[8; 32]] {
             let error = TicketKeys::from_file(&sealed, wrong)
                 .map(|_| ())

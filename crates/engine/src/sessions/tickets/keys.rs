@@ -28,6 +28,8 @@ pub struct TicketKeys {
     pub(super) schedule: Schedule,
     /// When the sealing key became current; 0 if unknown.
     since_s: u64,
+    /// They are from the file of another program, which rotates them and does not send the new ones.
+    pub(super) is_copy: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +147,7 @@ impl TicketKeys {
                 period_s: period_s.max(1),
             },
             since_s: now.as_secs(),
+            is_copy: false,
         })
     }
 
@@ -173,6 +176,7 @@ impl TicketKeys {
             keys: keys.collect::<Result<_, _>>()?,
             schedule: Schedule::Fixed { sealing },
             since_s: 0,
+            is_copy: false,
         })
     }
 
@@ -322,6 +326,7 @@ impl TicketKeys {
                 keys,
                 schedule,
                 since_s,
+                is_copy: false,
             })
             .ok_or(bad)
     }

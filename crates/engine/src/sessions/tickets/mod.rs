@@ -61,7 +61,10 @@ const CLOCK_SKEW_MAX_S: u64 = 600;
 /// Ticket settings of a server.
 #[derive(Debug)]
 pub struct TicketSettings {
-    /// Shared keys; `None`: the context generates its own keys and rotates them every `lifetime_s`.
+    /// Shared keys, which their owner rotates ([`ServerContext::replace_ticket_keys`]). `None`: the context generates
+    /// its own keys and rotates them every `lifetime_s`.
+    ///
+    /// [`ServerContext::replace_ticket_keys`]: crate::ServerContext::replace_ticket_keys
     pub keys: Option<TicketKeys>,
     /// Lifetime of a ticket in seconds. In TLS 1.2 it begins with the full handshake: a new ticket for a resumed
     /// session does not extend it.
@@ -97,6 +100,8 @@ impl TicketSettings {
 struct Ring {
     keys: Vec<RingKey>,
     schedule: Schedule,
+    /// [`TicketKeys::is_copy`].
+    is_copy: bool,
 }
 
 struct RingKey {
@@ -122,6 +127,7 @@ impl Ring {
                 .map(RingKey::new)
                 .collect::<Result<_, _>>()?,
             schedule: keys.schedule,
+            is_copy: keys.is_copy,
         })
     }
 
@@ -140,22 +146,40 @@ impl Ring {
         }
     }
 
+    /// Returns the number of rotations that are due. Where the owner sends new keys, they may be late, for example
+    /// after the machine has slept, and *next* seals until they arrive. A copy gets no new keys, and no key may be used
+    /// for ever.
+    fn rotations_due(&self, now_s: u64) -> usize {
+        let Schedule::Rotating {
+            rotates_at_s,
+            period_s,
+        } = self.schedule
+        else {
+            return 0;
+        };
+        match now_s.checked_sub(rotates_at_s) {
+            None => 0,
+            Some(late_s) if self.is_copy => {
+                let missed = late_s / u64::from(period_s.max(1));
+                1 + missed.min(self.keys.len() as u64) as usize
+            }
+            Some(_) => 1,
+        }
+    }
+
     fn sealing(&self, now_s: u64) -> Option<&RingKey> {
         const CURRENT: usize = 1;
-        const NEXT: usize = 2;
         self.keys.get(match self.schedule {
             Schedule::Fixed { sealing } => sealing,
-            Schedule::Rotating { .. } if self.is_due(now_s) => NEXT,
-            Schedule::Rotating { .. } => CURRENT,
+            Schedule::Rotating { .. } => CURRENT + self.rotations_due(now_s),
         })
     }
 
     /// From the rotation time on, *previous* is not used any more, even if no process has rotated.
     fn opening(&self, name: &[u8; NAME_LEN], now_s: u64) -> Option<&RingKey> {
-        let forgotten = usize::from(self.is_due(now_s));
         self.keys
             .iter()
-            .skip(forgotten)
+            .skip(self.rotations_due(now_s))
             .find(|key| key.name == *name)
     }
 }
@@ -504,6 +528,38 @@ mod tests {
         }
         let ticket = seal(&behind, now_s);
         assert!(ahead.unseal(&ticket, now_s).is_ok());
+    }
+
+    /// A program that reads another one's key file gets no newer keys from it.
+    #[test]
+    fn copied_keys_are_not_used_for_ever() {
+        let secret = [7; 32];
+        let sealed = keys().seal(&secret).unwrap();
+        let settings = TicketSettings {
+            keys: Some(TicketKeys::from_file(&sealed, &secret).unwrap()),
+            lifetime_s: LIFETIME_MAX_S,
+            ..TicketSettings::default()
+        };
+        let copy = Ticketer::new(&settings, None).unwrap();
+        let [current, next] = [999, 1_999].map(|after_s| seal(&copy, NOW_S + after_s));
+        assert_ne!(current[..NAME_LEN], next[..NAME_LEN]);
+        assert!(copy.seal(b"session", at(NOW_S + 2_000)).is_none());
+        for (ticket, end_s) in [(&current, NOW_S + 2_000), (&next, NOW_S + 3_000)] {
+            assert!(copy.unseal(ticket, end_s - 1).is_ok());
+            let refused = copy.unseal(ticket, end_s).unwrap_err();
+            assert_eq!(refused, ResumptionRefused::UnknownKey);
+        }
+        assert!(copy.seal(b"session", at(u64::MAX)).is_none());
+    }
+
+    /// After a machine has slept, its workers wait for the new keys, but their clients do not.
+    #[test]
+    fn keys_that_their_owner_replaces_late_still_seal_and_open() {
+        let ticketer = ticketer(&keys());
+        for now_s in [NOW_S + 1_000, NOW_S + 2_000, NOW_S + 1_000_000] {
+            let ticket = seal(&ticketer, now_s);
+            assert!(ticketer.unseal(&ticket, now_s).is_ok());
+        }
     }
 
     #[test]
