@@ -97,7 +97,7 @@ pub(crate) fn insert(connection: Connection) -> Result<u32> {
 
 /// Calls `work` with a connection.
 pub(crate) fn with<T>(number: u32, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-    TABLE.with_borrow_mut(|table| work(table.blocks.find(number).ok_or_else(errors::gone)?))
+    with_keys(number, |connection, _| work(connection))
 }
 
 /// Calls `work` with a connection and the thread's kept keys.
@@ -107,7 +107,12 @@ pub(crate) fn with_keys<T>(
 ) -> Result<T> {
     TABLE.with_borrow_mut(|table| {
         let connection = table.blocks.find(number).ok_or_else(errors::gone)?;
-        work(connection, &mut table.keys)
+        let result = work(connection, &mut table.keys);
+        // Most calls know no kept keys, and may replace a secret.
+        table
+            .keys
+            .forget_replaced(number.into(), &connection.session);
+        result
     })
 }
 

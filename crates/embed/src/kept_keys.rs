@@ -45,6 +45,12 @@ impl KeptKeys {
         sealed
     }
 
+    /// Wipes the session's keys whose secrets were replaced. The host calls this after any other call that may replace
+    /// them, such as [`Session::feed`].
+    pub fn forget_replaced(&mut self, number: u64, session: &Session) {
+        self.0.forget_replaced(number, session.state());
+    }
+
     /// Wipes the keys of a session that has ended.
     pub fn forget(&mut self, number: u64) {
         self.0.forget(number);

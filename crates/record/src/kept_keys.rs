@@ -55,12 +55,24 @@ impl KeptKeys {
 
     /// Keeps the key for the connection's next event, unless its secret was replaced.
     pub fn keep_open(&mut self, number: u64, state: &State, key: Box<OpenKey>) {
-        self.keys_of(number).open = key.is_current(state).then_some(key);
+        self.keys_of(number).open = Some(key);
+        self.forget_replaced(number, state);
     }
 
     /// Keeps the key for the connection's next event, unless its secret was replaced.
     pub fn keep_seal(&mut self, number: u64, state: &State, key: Box<SealKey>) {
-        self.keys_of(number).seal = key.is_current(state).then_some(key);
+        self.keys_of(number).seal = Some(key);
+        self.forget_replaced(number, state);
+    }
+
+    /// Wipes the connection's keys whose secrets were replaced. The host calls this after it has used another key than
+    /// the table's, which may replace a secret, too.
+    pub fn forget_replaced(&mut self, number: u64, state: &State) {
+        let keys = self.place(number);
+        if keys.number == number {
+            drop(keys.open.take_if(|key| !key.is_current(state)));
+            drop(keys.seal.take_if(|key| !key.is_current(state)));
+        }
     }
 
     /// Keeps both keys for the connection's next event.
@@ -168,6 +180,28 @@ mod tests {
         let old = keys.take_open(NUMBER, &state);
         update_keys(&mut keys, NUMBER, &mut state);
         keys.keep_open(NUMBER, &state, old);
+        assert!(keys.keys_of(NUMBER).open.is_none());
+    }
+
+    /// The answer to a KeyUpdate may be sealed with a key of its own.
+    #[test]
+    fn a_key_whose_secret_was_replaced_by_another_key_is_wiped() {
+        let mut keys = KeptKeys::default();
+        let mut state = state(1).expect("a state");
+        let (open_key, seal_key) = (
+            keys.take_open(NUMBER, &state),
+            keys.take_seal(NUMBER, &state),
+        );
+        keys.keep_seal(NUMBER, &state, seal_key);
+        let mut record = [0; SMALL_RECORD_MAX];
+        let mut another = SealKey::new(&state);
+        let n = seal_key_update(&mut state, &mut another, &mut record).expect("a KeyUpdate");
+        keys.keep_open(NUMBER, &state, open_key);
+        assert!(keys.keys_of(NUMBER).seal.is_none());
+        assert!(keys.keys_of(NUMBER).open.is_some());
+        let mut another = OpenKey::new(&state);
+        open(&mut state, &mut another, &mut record[..n]).expect("it opens");
+        seal(&mut keys, NUMBER, &mut state);
         assert!(keys.keys_of(NUMBER).open.is_none());
     }
 
