@@ -1,7 +1,7 @@
 //! Main's side of the process that talks to the ticket store.
 
 use super::messages::{
-    FirstMessage, StoreArguments, StoreReport, StoreSettings, StoreState, message,
+    FirstMessage, SecretBytes, StoreArguments, StoreReport, StoreSettings, StoreState, message,
 };
 use crate::helper::{self, Privileges, RestartTimer};
 use crate::transport::Connector;
@@ -69,9 +69,9 @@ impl StoreLink {
         } = &self.settings;
         let told = message(&FirstMessage {
             address: address.clone(),
-            secret: secret.bytes().to_vec(),
+            secret: SecretBytes(Zeroizing::new(secret.bytes().to_vec())),
             rotation: *rotation,
-            keys: keys.export().to_vec(),
+            keys: SecretBytes(keys.export()),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
         let ca = ca.as_deref().map(parts::write_text).transpose();
@@ -229,7 +229,7 @@ fn read_reports(channel: Fd, shared: &Shared) -> (Option<TicketKeys>, bool) {
             return (latest, false);
         };
         note(report.state, shared);
-        let keys = report.keys.as_deref().map(TicketKeys::import);
+        let keys = report.keys.map(|keys| TicketKeys::import(&keys.0));
         latest = keys.and_then(Result::ok).or(latest);
     }
     (latest, true)

@@ -1,6 +1,8 @@
 //! One machine of the fleet: the process that talks to the ticket store.
 
-use super::messages::{FirstMessage, StoreArguments, StoreReport, StoreState, message};
+use super::messages::{
+    FirstMessage, SecretBytes, StoreArguments, StoreReport, StoreState, message,
+};
 use super::resp::{self, Store};
 use crate::helper::{self, Privileges};
 use crate::transport::Connector;
@@ -122,18 +124,18 @@ impl Member {
         let channel = Fd(started.channel);
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
-        let mut first = receive_first_message(channel, &poller)?;
+        let first = receive_first_message(channel, &poller)?;
         let ca = started.ca.map(Fd).map(|file| {
             let ca = parts::read_text(file);
             file.close();
             ca
         });
         let connector = Connector::to_store(&first.address, ca.transpose()?.as_deref());
-        let keys = TicketKeys::import(&first.keys).map_err(io::Error::other)?;
+        let keys = TicketKeys::import(&first.keys.0).map_err(io::Error::other)?;
         privileges.confine(Role::Scout)?;
         Ok(Member {
-            address: first.address.clone(),
-            secret: Zeroizing::new(std::mem::take(&mut first.secret)),
+            address: first.address,
+            secret: first.secret.0,
             connector: connector.map_err(io::Error::other)?,
             store: None,
             rotation: first.rotation,
@@ -179,10 +181,9 @@ impl Member {
             let is_settled = match store.get(KEY)? {
                 None => {
                     // A new fleet, or a store that lost its data: this machine's keys become the fleet's.
-                    self.keys.rotate_if_due(unix_time())?;
-                    let is_written = self.put(&mut store)?;
-                    self.fresh |= is_written;
-                    is_written
+                    let mut keys = TicketKeys::import(&self.keys.export())?;
+                    keys.rotate_if_due(unix_time())?;
+                    self.put(keys, &mut store)?
                 }
                 Some(sealed) => self.adopt(&sealed, &mut store)?,
             };
@@ -206,20 +207,20 @@ impl Member {
             return Ok(true);
         }
         theirs.set_period(unix_time(), self.rotation);
-        let before = std::mem::replace(&mut self.keys, theirs);
-        if !self.put(store)? {
-            self.keys = before;
-            return Ok(false);
-        }
-        self.fresh = true;
-        Ok(true)
+        self.put(theirs, store)
     }
 
-    /// Writes our keys, unless the value has changed since it was read.
-    fn put(&mut self, store: &mut Store) -> Result<bool, StoreError> {
-        let sealed = self.keys.seal(&self.secret)?;
-        let period_s = u64::from(self.keys.period_s().unwrap_or(3600));
-        Ok(store.replace(KEY, &sealed, period_s * ROTATIONS_KEPT)?)
+    /// Writes these keys and adopts them, unless the value has changed since it was read. If the store's answer is lost,
+    /// the store may have the keys all the same; then the next poll finds them new.
+    fn put(&mut self, keys: TicketKeys, store: &mut Store) -> Result<bool, StoreError> {
+        let sealed = keys.seal(&self.secret)?;
+        let period_s = u64::from(keys.period_s().unwrap_or(3600));
+        let is_written = store.replace(KEY, &sealed, period_s * ROTATIONS_KEPT)?;
+        if is_written {
+            self.keys = keys;
+            self.fresh = true;
+        }
+        Ok(is_written)
     }
 
     /// Reports every outcome to main, and logs changes of the state.
@@ -228,7 +229,7 @@ impl Member {
             Ok(()) => StoreState::Reachable,
             Err(trouble) => trouble.state(),
         };
-        let keys = self.fresh.then(|| self.keys.export().to_vec());
+        let keys = self.fresh.then(|| SecretBytes(self.keys.export()));
         let report = message(&StoreReport { state, keys }).map_err(io::Error::other)?;
         match socket::send_message(self.channel, &report, &[]) {
             Ok(Attempt::Done(())) => self.fresh = false,
@@ -281,7 +282,7 @@ mod tests {
         store_with(values, b"*-1\r\n")
     }
 
-    /// A store that returns these values, and gives this answer to an attempt to replace them.
+    /// A store that returns these values, if there are any, and gives this answer to an attempt to replace them.
     fn store_with(values: Vec<Vec<u8>>, replaced: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -292,6 +293,7 @@ mod tests {
             let mut asked = 0;
             while let Some(command) = read_command(&mut commands) {
                 let answer = match command.as_str() {
+                    "GET" if values.is_empty() => b"$-1\r\n".to_vec(),
                     "GET" => {
                         let value = &values[asked.min(values.len() - 1)];
                         asked += 1;
@@ -381,6 +383,29 @@ mod tests {
         member.rotation = Duration::from_secs(120);
         assert!(member.poll_store().is_ok());
         assert_eq!(member.keys.period_s(), Some(120));
+    }
+
+    /// The store may have executed the command, so the next poll must find its keys new.
+    #[test]
+    fn keys_whose_writing_was_not_confirmed_are_not_adopted() {
+        let due = keys_of(Duration::from_secs(90));
+        let value = due.seal(SECRET).expect("sealed");
+        let before = due.export();
+        let mut member = member(store_with(vec![value], b"-ERR lost\r\n"), due);
+        assert!(member.poll_store().is_err());
+        assert_eq!(*member.keys.export(), *before);
+        assert!(!member.fresh);
+    }
+
+    /// The same for a store that has lost its data.
+    #[test]
+    fn keys_that_an_empty_store_does_not_confirm_are_not_adopted() {
+        let due = keys_of(Duration::from_secs(90));
+        let before = due.export();
+        let mut member = member(store_with(Vec::new(), b"-ERR lost\r\n"), due);
+        assert!(member.poll_store().is_err());
+        assert_eq!(*member.keys.export(), *before);
+        assert!(!member.fresh);
     }
 
     #[test]

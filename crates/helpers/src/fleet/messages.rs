@@ -1,11 +1,13 @@
 //! Messages between main and the ticket store's process.
 
 use super::secret::Secret;
+use base64::prelude::*;
 use dormouse_config::StoreAddress;
 use dormouse_reactor::socket::MESSAGE_MAX;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 /// Settings of the ticket store.
 pub struct StoreSettings {
@@ -32,11 +34,11 @@ pub(super) struct StoreArguments {
 #[derive(Serialize, Deserialize)]
 pub(super) struct FirstMessage {
     pub(super) address: StoreAddress,
-    pub(super) secret: Vec<u8>,
+    pub(super) secret: SecretBytes,
     /// Time between rotations.
     pub(super) rotation: Duration,
     /// Main's keys, to be written to a store that has none.
-    pub(super) keys: Vec<u8>,
+    pub(super) keys: SecretBytes,
 }
 
 /// The process's report after each poll of the store.
@@ -44,19 +46,27 @@ pub(super) struct FirstMessage {
 pub(super) struct StoreReport {
     pub(super) state: StoreState,
     /// New keys, if there are any.
-    pub(super) keys: Option<Vec<u8>>,
+    pub(super) keys: Option<SecretBytes>,
 }
 
-impl Drop for FirstMessage {
-    fn drop(&mut self) {
-        self.secret.zeroize();
-        self.keys.zeroize();
+/// Secret bytes of a message, in base64: the parser copies a string without escapes once. From a list of numbers it
+/// would make a vector that grows and leaves copies behind.
+pub(super) struct SecretBytes(pub(super) Zeroizing<Vec<u8>>);
+
+impl Serialize for SecretBytes {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&Zeroizing::new(BASE64_STANDARD.encode(&*self.0)))
     }
 }
 
-impl Drop for StoreReport {
-    fn drop(&mut self) {
-        self.keys.zeroize();
+impl<'de> Deserialize<'de> for SecretBytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SecretBytes, D::Error> {
+        let text = Zeroizing::new(String::deserialize(from)?);
+        let room = base64::decoded_len_estimate(text.len());
+        let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+        let decoded = BASE64_STANDARD.decode_vec(text.as_bytes(), &mut bytes);
+        decoded.map_err(D::Error::custom)?;
+        Ok(SecretBytes(bytes))
     }
 }
 
@@ -91,5 +101,45 @@ impl StoreState {
             4 => "unreadable",
             _ => "none",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists of numbers and escapes would leave copies behind where they are parsed.
+    #[test]
+    fn secrets_are_plain_strings_in_messages() {
+        let secret = |n: u8| SecretBytes(Zeroizing::new((0..=n).collect()));
+        let first = FirstMessage {
+            address: StoreAddress {
+                host: "store".to_owned(),
+                port: 6379,
+                tls: true,
+                database: 0,
+                user: None,
+                password: None,
+            },
+            secret: secret(31),
+            rotation: Duration::from_secs(60),
+            keys: secret(255),
+        };
+        let report = StoreReport {
+            state: StoreState::Reachable,
+            keys: Some(secret(255)),
+        };
+        let [first, report] = [message(&first), message(&report)].map(|made| made.expect("JSON"));
+        for bytes in [&first, &report] {
+            let text = std::str::from_utf8(bytes).expect("UTF-8");
+            assert!(!text.contains(['[', '\\']), "{text}");
+        }
+        let first: FirstMessage = serde_json::from_slice(&first).expect("a message");
+        assert_eq!(*first.secret.0, *secret(31).0);
+        assert_eq!(*first.keys.0, *secret(255).0);
+        let report: StoreReport = serde_json::from_slice(&report).expect("a report");
+        assert_eq!(*report.keys.expect("keys").0, *secret(255).0);
+        let broken: Result<SecretBytes, _> = serde_json::from_str("\"A\"");
+        assert!(broken.is_err());
     }
 }
