@@ -168,7 +168,8 @@ typedef struct dormouse_shown {
   struct dormouse_bytes ocsp_response;
   // Result of the check against the roots.
   enum dormouse_finding finding;
-  // For DORMOUSE_REFUSED and DORMOUSE_WRONG_NAME: the reason in words. Not terminated by a zero.
+  // For DORMOUSE_REFUSED and DORMOUSE_WRONG_NAME: the reason in words, one line, in which unprintable characters of
+  // the peer's names are escaped. Not terminated by a zero.
   struct dormouse_bytes reason;
 } dormouse_shown;
 
@@ -367,7 +368,8 @@ typedef struct dormouse_made_identity {
 // which fails the handshake. ECDSA signatures are DER.
 //
 // Callbacks run on the thread of the handshake, several at once if several threads run handshakes. They must
-// return, on the same stack: no longjmp, no exception, no switch to another fiber or coroutine. Calls on the handshake that waits for the callback return DORMOUSE_BUSY.
+// return, on the same stack: no longjmp, no exception, no switch to another fiber or coroutine. Calls on the
+// handshake that waits for the callback return DORMOUSE_BUSY.
 typedef size_t (*dormouse_sign_callback)(void *context,
                                          uint16_t scheme,
                                          const uint8_t *message,
@@ -543,7 +545,7 @@ struct dormouse_sealed dormouse_update_keys(struct dormouse_connection *connecti
 //
 // # Safety
 // `connection` is null or points to 128 bytes that no other thread writes.
-struct dormouse_description dormouse_describe(struct dormouse_connection *connection);
+struct dormouse_description dormouse_describe(const struct dormouse_connection *connection);
 
 // Wipes a connection: its secrets are erased, and every function refuses it. The memory may contain anything.
 //
@@ -736,6 +738,10 @@ struct dormouse_result dormouse_server_set_tickets(struct dormouse_server_settin
 // sessions. The format is that of `ticket_keys = "file:PATH"` in `dormouse serve`: a key of 48 or 80 bytes, as
 // for nginx; lines of such keys in base64, as for HAProxy; or Dormouse's own, for which `secret` is the
 // contents of `ticket_secret_file`. Wipe both afterwards.
+//
+// Keys in Dormouse's own format rotate, and a server does not read the file again. So read it at least once in each
+// `ticket_rotation` and make a new server. A server that has missed a whole rotation sends no more tickets, and after
+// another one it resumes no session.
 //
 // # Safety
 // Each pointer points to the number of bytes given by its length.

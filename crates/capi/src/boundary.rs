@@ -49,6 +49,25 @@ pub(crate) unsafe fn with_connection<R>(
     })
 }
 
+/// Looks at a valid connection, which other threads may read meanwhile.
+///
+/// # Safety
+/// `connection` is null or points to 128 bytes that are not written until this returns.
+pub(crate) unsafe fn look_at_connection<R>(
+    connection: *const dormouse_connection,
+    look: impl FnOnce(&State) -> R,
+) -> Result<R, dormouse_status> {
+    let state = connection.cast::<State>();
+    if !state.is_aligned() {
+        return Err(DORMOUSE_BAD_ARGUMENT);
+    }
+    // SAFETY: not null and aligned, as checked; 128 bytes that are only read, as the caller guarantees; any bytes are a
+    // valid `State` (it derives `FromBytes`).
+    let state = unsafe { state.as_ref() }.ok_or(DORMOUSE_BAD_ARGUMENT)?;
+    state.validate()?;
+    guard(|| look(state))
+}
+
 /// Returns the memory of a connection, whatever it contains.
 ///
 /// # Safety

@@ -3,7 +3,8 @@
 use dormouse_embed::{AlertDescription, End, Role, TicketWatch, UnixTime, Version, at_rest};
 
 use crate::boundary::{
-    bytes, bytes_mut, disjoint, dormouse_connection, guard, state, with_connection,
+    bytes, bytes_mut, disjoint, dormouse_connection, guard, look_at_connection, state,
+    with_connection,
 };
 use crate::status::*;
 
@@ -352,21 +353,19 @@ pub struct dormouse_description {
 /// `connection` is null or points to 128 bytes that no other thread writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_describe(
-    connection: *mut dormouse_connection,
+    connection: *const dormouse_connection,
 ) -> dormouse_description {
     // SAFETY: guaranteed by the caller.
     let described = unsafe {
-        with_connection(connection, |state| {
-            Ok(dormouse_description {
-                status: DORMOUSE_OK,
-                version: match state.protocol() {
-                    dormouse_embed::Protocol::Tls12 => 0x0303,
-                    dormouse_embed::Protocol::Tls13 => 0x0304,
-                },
-                is_client: u8::from(state.role() == Role::Client),
-                is_closed: u8::from(state.closed()),
-                is_peer_closed: u8::from(state.peer_closed()),
-            })
+        look_at_connection(connection, |state| dormouse_description {
+            status: DORMOUSE_OK,
+            version: match state.protocol() {
+                dormouse_embed::Protocol::Tls12 => 0x0303,
+                dormouse_embed::Protocol::Tls13 => 0x0304,
+            },
+            is_client: u8::from(state.role() == Role::Client),
+            is_closed: u8::from(state.closed()),
+            is_peer_closed: u8::from(state.peer_closed()),
         })
     };
     described.unwrap_or_else(|status| dormouse_description {

@@ -69,7 +69,8 @@ pub struct dormouse_shown {
     pub ocsp_response: dormouse_bytes,
     /// Result of the check against the roots.
     pub finding: dormouse_finding,
-    /// For DORMOUSE_REFUSED and DORMOUSE_WRONG_NAME: the reason in words. Not terminated by a zero.
+    /// For DORMOUSE_REFUSED and DORMOUSE_WRONG_NAME: the reason in words, one line, in which unprintable characters of
+    /// the peer's names are escaped. Not terminated by a zero.
     pub reason: dormouse_bytes,
 }
 
@@ -147,6 +148,7 @@ impl SecretLog for CallerLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_embed::{CertificateProblem, UnixTime};
 
     #[test]
     fn no_bytes_are_a_null_pointer() {
@@ -154,5 +156,37 @@ mod tests {
         let name = b"name";
         let bytes = dormouse_bytes::from(&name[..]);
         assert_eq!((bytes.at, bytes.len), (name.as_ptr(), 4));
+    }
+
+    /// Copies the reason into the string that `context` points to, and refuses.
+    unsafe extern "C" fn copy_reason(context: *mut c_void, shown: *const dormouse_shown) -> i32 {
+        // SAFETY: `context` is the test's string; what is shown is valid during the callback.
+        let (copy, reason) = unsafe { (&mut *context.cast::<String>(), (*shown).reason) };
+        // SAFETY: as above; there is a reason, so the pointer is not null.
+        let reason = unsafe { std::slice::from_raw_parts(reason.at, reason.len) };
+        copy.push_str(std::str::from_utf8(reason).expect("UTF-8"));
+        0
+    }
+
+    /// Programs log the reason or show it on a terminal.
+    #[test]
+    fn a_judge_gets_the_peers_names_escaped() {
+        let subject = "CN=a\n2026-11-26 login ok\x1b[2J".to_owned();
+        let problem = CertificateProblem::SelfSigned { subject };
+        let mut reason = String::new();
+        let context = (&raw mut reason).cast();
+        let judge = CallerJudge(Callback::new(copy_reason, context));
+        let refused = judge.judge(&ShownCertificates {
+            chain: &[&[1]],
+            server_name: None,
+            ocsp_response: &[],
+            now: UnixTime::now(),
+            finding: Finding::Refused(&problem),
+        });
+        assert!(refused.is_err());
+        assert_eq!(
+            reason,
+            r"is self-signed (CN=a\n2026-11-26 login ok\u{1b}[2J) and not trusted"
+        );
     }
 }

@@ -210,6 +210,10 @@ pub extern "C" fn dormouse_server_set_tickets(
 /// for nginx; lines of such keys in base64, as for HAProxy; or Dormouse's own, for which `secret` is the
 /// contents of `ticket_secret_file`. Wipe both afterwards.
 ///
+/// Keys in Dormouse's own format rotate, and a server does not read the file again. So read it at least once in each
+/// `ticket_rotation` and make a new server. A server that has missed a whole rotation sends no more tickets, and after
+/// another one it resumes no session.
+///
 /// # Safety
 /// Each pointer points to the number of bytes given by its length.
 #[unsafe(no_mangle)]

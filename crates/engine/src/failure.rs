@@ -470,11 +470,11 @@ pub(crate) fn utc(seconds: u64) -> String {
         .map_or_else(|| format!("{seconds} s"), |time| time.to_string())
 }
 
-impl fmt::Display for CertificateProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl CertificateProblem {
+    /// Returns the problem in words, in which the peer's names are as it sent them.
+    fn words(&self) -> String {
         match self {
-            Self::Expired { not_after_s, now_s } => write!(
-                f,
+            Self::Expired { not_after_s, now_s } => format!(
                 "expired at {} (the time is {})",
                 utc(*not_after_s),
                 utc(*now_s)
@@ -482,8 +482,7 @@ impl fmt::Display for CertificateProblem {
             Self::NotYetValid {
                 not_before_s,
                 now_s,
-            } => write!(
-                f,
+            } => format!(
                 "is not valid before {} (the time is {}; check the clock)",
                 utc(*not_before_s),
                 utc(*now_s)
@@ -491,22 +490,19 @@ impl fmt::Display for CertificateProblem {
             Self::WrongName {
                 expected,
                 presented,
-            } if presented.is_empty() => {
-                write!(f, "has no names; {expected} was requested")
-            }
+            } if presented.is_empty() => format!("has no names; {expected} was requested"),
             Self::WrongName {
                 expected,
                 presented,
-            } => write!(f, "is for {}, not for {expected}", presented.join(", ")),
+            } => format!("is for {}, not for {expected}", presented.join(", ")),
             Self::UnknownIssuer { issuer } => {
-                write!(f, "was issued by {issuer}, which is not trusted")
+                format!("was issued by {issuer}, which is not trusted")
             }
-            Self::SelfSigned { subject } => write!(f, "is self-signed ({subject}) and not trusted"),
+            Self::SelfSigned { subject } => format!("is self-signed ({subject}) and not trusted"),
             Self::AuthorityAsServer {
                 subject,
                 self_signed,
-            } => write!(
-                f,
+            } => format!(
                 "{} an authority ({subject}, CA:TRUE), which cannot be a server certificate; \
                  create it with `-addext basicConstraints=critical,CA:FALSE`",
                 if *self_signed {
@@ -515,15 +511,22 @@ impl fmt::Display for CertificateProblem {
                     "belongs to"
                 }
             ),
-            Self::Missing => write!(f, "was not sent"),
-            Self::Revoked => write!(f, "was revoked"),
+            Self::Missing => "was not sent".to_owned(),
+            Self::Revoked => "was revoked".to_owned(),
             Self::NotAllowed { claims } => {
-                write!(f, "matches no rule of client_allow; it has {claims}")
+                format!("matches no rule of client_allow; it has {claims}")
             }
-            Self::WrongPurpose => write!(f, "is not valid for a server"),
-            Self::BadSignature => write!(f, "or a signature made with its key does not verify"),
-            Self::Other(words) => write!(f, "was refused: {words}"),
+            Self::WrongPurpose => "is not valid for a server".to_owned(),
+            Self::BadSignature => "or a signature made with its key does not verify".to_owned(),
+            Self::Other(words) => format!("was refused: {words}"),
         }
+    }
+}
+
+/// The problem in one line. Programs log it, so the peer's names in it are escaped.
+impl fmt::Display for CertificateProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_one_line(&self.words()))
     }
 }
 
