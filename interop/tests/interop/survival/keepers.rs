@@ -1,11 +1,12 @@
-//! Deaths of keepers and of main during an upgrade, at moments that a slow new binary makes long enough.
+//! Deaths of keepers and of main during a start and during an upgrade, at moments that a slow binary makes long enough.
 
-use dormouse_interop::process::{signal, until_asleep, until_ended};
-use dormouse_interop::scene::Scene;
-use dormouse_interop::terminator::{Can, Target};
+use dormouse_interop::process::{Process, name, signal, status, until_asleep, until_ended};
+use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
-use dormouse_interop::wait;
+use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::upgrade::{Installed, begin_slow_upgrade, echo_scene, lines};
@@ -114,4 +115,40 @@ fn a_keeper_that_was_stopped_takes_nothing_back() {
     probe
         .echo(1000)
         .expect("an echo from the worker that lives on");
+}
+
+/// The program starts with all its workers or not at all: it does not stay without one that can never become ready.
+#[test]
+fn a_keeper_that_dies_during_the_start_ends_it() {
+    requires!(Can::BeDormouse);
+    let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
+    settings.workers = 2;
+    settings.trial("hold:descriptor");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let launch = Terminator::Dormouse.prepare(&settings, folder.path());
+    wait::until("a keeper killed in time", PATIENCE, || {
+        let mut program = Process::start("dormouse", &launch.command, folder.path());
+        let is_early = kill_keeper_of_a_beginning_worker(&program);
+        if is_early {
+            assert!(!program.wait_for_end(PATIENCE).success());
+            assert_eq!(lines(&program, "a worker could not start: its keeper"), 1);
+        }
+        program.end_orphans();
+        is_early.then_some(())
+    });
+}
+
+/// Stops the first worker and kills its keeper. Returns `false` if that was too late: the worker had confined itself.
+fn kill_keeper_of_a_beginning_worker(program: &Process) -> bool {
+    let (worker, keeper) = wait::until("the first worker", PATIENCE, || {
+        let worker = program.named("worker-0")?;
+        let keeper = program.parent_of(worker)?;
+        // Before it starts the worker, the keeper itself has that name for a moment.
+        (name(keeper) == "keeper-0").then_some((worker, keeper))
+    });
+    signal(worker, Signal::STOP);
+    let filters = |pid| status(pid, "Seccomp_filters:");
+    let is_early = filters(worker) == filters(keeper);
+    signal(keeper, Signal::KILL);
+    is_early
 }

@@ -479,6 +479,31 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     newcomer.echo(100).expect("an echo of the next start");
 }
 
+/// A keeper reads its settings when it starts. A reload has raised `shutdown_drain` since.
+#[test]
+fn keepers_know_the_last_reloads_time_without_main() {
+    requires!(Can::BeDormouse);
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("shutdown_drain", "1s");
+        settings.option("shutdown_grace", "100ms");
+        Admin::in_folder(settings);
+    });
+    let mut probe = scene.probe();
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    let next = text.replace("shutdown_drain = \"1s\"", "shutdown_drain = \"50s\"");
+    std::fs::write(&file, next).expect("written");
+    Admin::of(&scene).order("/reload").expect("a reload");
+    signal(scene.terminator.pid(), Signal::KILL);
+    let said = scene
+        .terminator
+        .wait_for_line("keeper and worker exit within this time", PATIENCE);
+    // And 5 s for slow machines.
+    assert!(said.contains("within_s=55"), "{said}");
+    probe.echo(100).expect("an echo without main");
+}
+
 /// A hijacked worker that would continue without main is killed by its keeper.
 #[test]
 fn without_main_a_hijacked_worker_is_killed() {

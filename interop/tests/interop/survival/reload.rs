@@ -259,6 +259,65 @@ fn routes_come_and_go_and_connections_stay() {
     assert_eq!(of_first.receive_all().expect("a clean end"), b"");
 }
 
+/// A client waits on the last route until a reload has removed it. It gets the alert, and no backend of another route.
+#[test]
+fn a_client_of_a_removed_route_gets_no_other_routes_backend() {
+    requires!(Can::BeDormouse);
+    assert_refused_after_its_route_became(|_| String::new());
+}
+
+/// As above, but the route's address now belongs to an origination. The client does not get its own bytes back.
+#[test]
+fn a_client_whose_address_moves_to_an_origination_gets_no_echo() {
+    requires!(Can::BeDormouse);
+    assert_refused_after_its_route_became(|address| {
+        format!("[[originate]]\nlisten = \"{address}\"\n{UNUSED_SERVER}")
+    });
+}
+
+const UNUSED_SERVER: &str = "to = \"127.0.0.1:1\"\nserver_name = \"x\"\ninsecure = true\n";
+
+fn assert_refused_after_its_route_became(other: impl FnOnce(SocketAddr) -> String) {
+    let scene = Scene::with(|settings| {
+        Admin::in_folder(settings);
+        // Without an origination at the start, a reload could not add one.
+        let origination =
+            format!("true\n[[originate]]\nlisten = \"unix:plain.sock\"\n{UNUSED_SERVER}");
+        settings.options.push(("half_close", origination));
+    });
+    let admin = Admin::of(&scene);
+    let second = SocketAddr::new(unused_host(), 8444);
+    let backend = Backend::tcp(SocketAddr::new(second.ip(), PLAIN_PORT));
+    let file = scene.folder.path().join("dormouse.toml");
+    let without = fs::read_to_string(file).expect("the configuration");
+    let (_, rest) = without.split_once("[[route]]").expect("a route");
+    let (route, _) = rest
+        .split_once("[[originate]]")
+        .expect("an origination after it");
+    let route = route
+        .replace(&scene.address.to_string(), &second.to_string())
+        .replace(
+            &scene.backend.address().to_string(),
+            &backend.address().to_string(),
+        );
+    edit(&scene, |text| {
+        format!("{text}[[route]]{route}backend_connect = \"first-data\"\n")
+    });
+    admin.order("/reload").expect("a reload");
+    let mut silent = Peer::connect(second).expect("a handshake");
+    wait::until_true("the client to wait", || {
+        let status = admin.status();
+        status["counts"]["accepted"] == 1 && status["connections"]["handshaking"] == 0
+    });
+    edit(&scene, |_| format!("{without}{}", other(second)));
+    let words = admin.order("/reload").expect("a reload");
+    assert!(!words.contains("restart"), "{words}");
+    silent.stream().write_all(b"echo\n").expect("sent");
+    let error = silent.receive_all().expect_err("an alert");
+    assert!(error.to_string().contains("InternalError"), "{error}");
+    assert_eq!((scene.backend.accepted(), backend.accepted()), (0, 0));
+}
+
 #[test]
 fn options_that_need_a_restart_are_named() {
     requires!(Can::BeDormouse);
