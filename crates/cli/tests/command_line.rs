@@ -61,7 +61,7 @@ fn check_shows_what_would_run() {
         "  versions             TLS 1.2 to 1.3",
         "  workers       3",
         "  connections   at most 300",
-        "  per worker    100            needs 265 descriptors",
+        "  per worker    100            needs 266 descriptors",
         "  connections at rest   56.3 KiB   300 x 192 bytes",
         "  pending bytes         64 MiB     pending_memory",
     ] {
