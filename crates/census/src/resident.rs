@@ -29,7 +29,12 @@ pub(super) fn add(pid: i32, heaps: &[Range<u64>], into: &mut Snapshot) -> Result
         return Ok(());
     };
     let mappings = anonymous(&String::from_utf8_lossy(&text));
-    let pointers = stack_pointers(pid);
+    let mut threads = threads(pid);
+    let cut = cut_off(text.len() as u64, threads.len());
+    into.refused
+        .extend(cut.map(|what| format!("process {pid}: {what}")));
+    threads.truncate(THREADS_MAX);
+    let pointers = stack_pointers(pid, &threads);
     let live = |mapping: &Mapping| {
         let after = pointers.partition_point(|pointer| *pointer < mapping.start);
         pointers
@@ -82,18 +87,33 @@ fn anonymous(smaps: &str) -> Vec<Mapping> {
     mappings
 }
 
-/// Returns the stack pointers of all threads that wait in the kernel, in ascending order.
-fn stack_pointers(pid: i32) -> Vec<u64> {
+/// Describes what was not looked at, if the text was read up to its limit or there are more threads than are looked at.
+fn cut_off(text_bytes: u64, threads: usize) -> Option<String> {
+    if text_bytes >= proc_files::BYTES_MAX {
+        return Some("it has too many mappings: some were not counted".into());
+    }
+    (threads > THREADS_MAX).then(|| {
+        format!("it has more than {THREADS_MAX} threads: the stacks of the others were not counted")
+    })
+}
+
+/// Returns the threads of a process: at most one more than are looked at.
+fn threads(pid: i32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten();
-    let ids = tasks.flatten().take(THREADS_MAX);
-    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let pointer = |id: i32| {
+    let ids = tasks.flatten().take(THREADS_MAX + 1);
+    ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Returns the stack pointers of those threads that wait in the kernel, in ascending order.
+fn stack_pointers(pid: i32, threads: &[i32]) -> Vec<u64> {
+    let pointer = |id: &i32| {
         let text = proc_files::read_beginning(pid, &format!("task/{id}/syscall")).ok()?;
         stack_pointer(&String::from_utf8_lossy(&text))
     };
-    let mut pointers: Vec<u64> = ids.filter_map(pointer).collect();
+    let mut pointers: Vec<u64> = threads.iter().filter_map(pointer).collect();
     pointers.sort_unstable();
     pointers
 }
@@ -118,6 +138,14 @@ mod tests {
         let shares: Vec<_> = found.iter().map(|one| one.pss_bytes).collect();
         assert_eq!(shares, [12 << 10, 8 << 10]);
         assert_eq!(found[1].name, "[heap]");
+    }
+
+    #[test]
+    fn what_is_cut_off_is_told() {
+        assert_eq!(cut_off(proc_files::BYTES_MAX - 1, THREADS_MAX), None);
+        assert!(cut_off(proc_files::BYTES_MAX, 1).is_some());
+        let threads = cut_off(0, THREADS_MAX + 1);
+        assert!(threads.is_some_and(|what| what.contains("32768 threads")));
     }
 
     #[test]

@@ -5,22 +5,28 @@
 //! V8 stops the program for up to some seconds. The audit does not enable the inspector, because any client of its port
 //! controls the process.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use dormouse_measure::{proc_files, sockets};
-use serde::Deserialize;
+use dormouse_measure::{Machine, proc_files, sockets};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::snapshot::{Detail, ObjectCounts, add_objects, class_name};
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
-/// Maximum size of a snapshot in bytes, and of one message with a part of it.
-const SNAPSHOT_MAX: usize = 1 << 30;
-const MESSAGE_MAX: u64 = 64 << 20;
+/// Maximum size of a snapshot in bytes; a sixteenth of the available memory if that is less, because an empty text takes
+/// three bytes in it, and 24 in this program.
+const SNAPSHOT_MAX: u64 = 1 << 30;
+/// Maximum size of one message. V8 sends a snapshot in parts of 100 kB.
+const MESSAGE_MAX: u64 = 4 << 20;
+/// Maximum number of kinds of nodes; V8 has some twenty.
+const KINDS_MAX: usize = 256;
 
 const COLLECT: &str = "HeapProfiler.collectGarbage";
 const SNAPSHOT: &str = "HeapProfiler.takeHeapSnapshot";
@@ -144,6 +150,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
 struct Inspector {
     stream: TcpStream,
     until: Instant,
+    snapshot_max: u64,
 }
 
 impl Inspector {
@@ -151,7 +158,11 @@ impl Inspector {
         let stream = TcpStream::connect_timeout(&address, patience.min(HTTP_PATIENCE))?;
         stream.set_write_timeout(Some(HTTP_PATIENCE))?;
         let until = Instant::now() + patience;
-        Ok(Self { stream, until })
+        Ok(Self {
+            stream,
+            until,
+            snapshot_max: SNAPSHOT_MAX.min(Machine::available_bytes() / 16),
+        })
     }
 }
 
@@ -232,9 +243,10 @@ impl Inspector {
                 serde_json::from_slice(&message).map_err(|error| error.to_string())?;
             if let Some(chunk) = message.pointer("/params/chunk").and_then(Value::as_str) {
                 events.push_str(chunk);
-                if events.len() > SNAPSHOT_MAX {
+                let max = self.snapshot_max;
+                if events.len() as u64 > max {
                     return Err(format!(
-                        "its heap snapshot is larger than {SNAPSHOT_MAX} bytes"
+                        "its heap snapshot is larger than {max} bytes, which is the limit on this machine"
                     ));
                 }
             } else if message.get("id").is_some() {
@@ -292,6 +304,39 @@ pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The type of a node's field: the names of its values, or none if the values are numbers or texts. Whatever else an
+/// inspector sends is not kept.
+struct FieldType(Vec<String>);
+
+impl<'de> Deserialize<'de> for FieldType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = FieldType;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a type, or at most {KINDS_MAX} names")
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<FieldType, E> {
+                Ok(FieldType(Vec::new()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<FieldType, A::Error> {
+                let mut kept = Vec::new();
+                while let Some(name) = names.next_element()? {
+                    if kept.len() == KINDS_MAX {
+                        return Err(A::Error::invalid_length(KINDS_MAX + 1, &self));
+                    }
+                    kept.push(name);
+                }
+                Ok(FieldType(kept))
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
+}
+
 /// Counts a snapshot's nodes by class.
 pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     #[derive(Deserialize)]
@@ -307,7 +352,7 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     #[derive(Deserialize)]
     struct SnapshotMeta {
         node_fields: Vec<String>,
-        node_types: Vec<Value>,
+        node_types: Vec<FieldType>,
     }
     let read: HeapSnapshot =
         serde_json::from_str(text).map_err(|error| format!("the heap snapshot: {error}"))?;
@@ -317,13 +362,13 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     else {
         return Err("the heap snapshot has an unknown format".into());
     };
-    let kinds = meta.node_types.get(kind).and_then(Value::as_array);
+    let kinds = meta.node_types.get(kind).map(|of| &of.0);
     let mut classes = ObjectCounts::new();
     for node in read.nodes.chunks_exact(meta.node_fields.len()) {
         let field = |place: usize| node.get(place).copied().unwrap_or(0);
         let index = |place: usize| usize::try_from(field(place)).unwrap_or(usize::MAX);
-        let kind = kinds.and_then(|kinds| kinds.get(index(kind))?.as_str());
-        let kind = kind.unwrap_or("?");
+        let kind = kinds.and_then(|kinds| kinds.get(index(kind)));
+        let kind = kind.map_or("?", String::as_str);
         let class = match kind {
             "object" | "native" => {
                 let name = read.strings.get(index(name));
@@ -352,6 +397,11 @@ mod tests {
         let classes = count(&text.replace("1,0,1,100, 1,0,3,100,", &most)).unwrap();
         assert_eq!(classes["TLSSocket"], (2, u64::MAX));
         assert!(count("{}").is_err());
+        for kinds in ["0,".repeat(1000), r#""","#.repeat(1000)] {
+            let text = text.replace(r#"["hidden","#, &format!(r#"[{kinds}"hidden","#));
+            let why = count(&text).unwrap_err();
+            assert!(why.contains("heap snapshot"), "{why}");
+        }
     }
 
     #[test]
@@ -407,6 +457,22 @@ mod tests {
         assert_eq!(answer.events, r#"{"a":1}"#);
         assert_eq!(answer.result["usedSize"], 4711.5);
         inspector.join().unwrap();
+    }
+
+    #[test]
+    fn a_large_snapshot_is_refused() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut inspector = Inspector::connect(address, Duration::from_secs(5)).unwrap();
+        inspector.snapshot_max = 5;
+        let (mut stream, _) = listener.accept().unwrap();
+        let part = br#"{"params":{"chunk":"abc"}}"#;
+        for _ in 0..2 {
+            stream.write_all(&[0x81, part.len() as u8]).unwrap();
+            stream.write_all(part).unwrap();
+        }
+        let refused = inspector.result(&mut String::new()).unwrap_err();
+        assert!(refused.contains("larger than 5 bytes"), "{refused}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use crate::error::Error;
 
 /// Maximum bytes of a file whose length the process controls.
-const BYTES_MAX: u64 = 64 << 20;
+pub const BYTES_MAX: u64 = 64 << 20;
 
 /// Opens `/proc/PID/NAME`, a file that the kernel writes.
 ///

@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-use dormouse_measure::Machine;
-
 use crate::process::ProcessMemory;
 
 pub(super) const FLAGS: u64 = 7;
@@ -16,8 +14,6 @@ pub(super) const ALIGN: u64 = 16;
 pub(super) const CHUNK_HEAD: u64 = 16;
 const PREV_INUSE: u64 = 1;
 pub(super) const CHUNK_MIN: u64 = 32;
-/// Maximum bytes of one heap that are copied; half of the available memory if that is less.
-const HEAP_MAX: u64 = 8 << 30;
 
 /// A copy of a heap in another process.
 pub(super) struct Heap {
@@ -48,15 +44,9 @@ impl Chunk {
 }
 
 impl Heap {
-    /// Copies a page-aligned range. The first chunk begins at its start unless [`Heap::begin_at`] changes that.
+    /// Copies a page-aligned range, which the caller limits. The first chunk begins at its start unless [`Heap::begin_at`] changes that.
     pub(super) fn read(reader: &ProcessMemory, start: u64, end: u64) -> Result<Self, String> {
         let (page, len) = (reader.page(), end - start);
-        if len > HEAP_MAX.min(Machine::available_bytes() / 2) {
-            let mib = len >> 20;
-            return Err(format!(
-                "a heap of {mib} MiB is too large to read on this machine"
-            ));
-        }
         let mut heap = Self {
             start,
             bytes: vec![0; usize::try_from(len).unwrap_or(0)],

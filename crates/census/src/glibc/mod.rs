@@ -13,6 +13,8 @@
 mod free_lists;
 mod heap;
 
+use dormouse_measure::{Machine, limits};
+
 use self::free_lists::FreeLists;
 use self::heap::{ALIGN, FLAGS, Heap, may_begin};
 use crate::process::{HEAP_ALIGN, ProcessMemory, Region, regions};
@@ -26,39 +28,85 @@ const MAPPED_MAX: u64 = 1 << 32;
 /// Bytes of a free chunk that `malloc_trim` keeps before the pages that it returns.
 const TRIM_KEEPS: u64 = 48;
 const TRIES: usize = 4;
+/// Maximum bytes of heaps that are copied; half of the available memory if that is less.
+const COPIED_MAX: u64 = 8 << 30;
+
+/// Why a walk failed.
+enum Failure {
+    /// It may succeed the next time: the heap has changed meanwhile.
+    Passing(String),
+    /// The heaps are larger than the room for copies.
+    Large,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Passing(why)
+    }
+}
 
 /// Walks all heaps of a process.
 pub(super) fn walk(pid: i32) -> Result<Snapshot, String> {
+    walk_within(pid, room_bytes())
+}
+
+/// Returns how many bytes of heaps may be copied: of the machine's memory, and of this program's control groups.
+fn room_bytes() -> u64 {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let left = limits::memory_left_bytes(own).unwrap_or(u64::MAX);
+    COPIED_MAX.min(left.min(Machine::available_bytes()) / 2)
+}
+
+fn walk_within(pid: i32, room: u64) -> Result<Snapshot, String> {
     let mut last = String::new();
     for _ in 0..TRIES {
-        match walk_once(pid) {
+        match walk_once(pid, room) {
             Ok(snapshot) => return Ok(snapshot),
-            Err(why) => last = why,
+            Err(Failure::Passing(why)) => last = why,
+            Err(Failure::Large) => {
+                let mib = room >> 20;
+                return Err(format!(
+                    "its heaps are larger than the {mib} MiB that may be copied on this machine"
+                ));
+            }
         }
     }
     Err(last)
 }
 
-fn walk_once(pid: i32) -> Result<Snapshot, String> {
+/// `room`: bytes for the copies of all heaps together. A process with many threads has hundreds.
+fn walk_once(pid: i32, mut room: u64) -> Result<Snapshot, Failure> {
     let regions = regions(pid)?;
     let reader = ProcessMemory::open(pid)?;
     let mut snapshot = Snapshot::default();
     let (mut heaps, mut arenas, mut main_top) = (Vec::new(), Vec::new(), None);
     for region in regions.iter().filter(|region| region.anonymous) {
         if region.name == "[heap]" {
+            if region.len() > room {
+                return Err(Failure::Large);
+            }
             let heap = Heap::read(&reader, region.start, region.end)?;
-            let top = heap.top().ok_or(
-                "its heap is not that of glibc's malloc, or changed during every attempt to read it",
-            )?;
+            let top = heap.top().ok_or_else(|| {
+                "its heap is not that of glibc's malloc, or changed during every attempt to read it"
+                    .to_owned()
+            })?;
             main_top = Some(region.start + top);
+            room = room.saturating_sub(heap.resident_bytes());
             heaps.push(heap);
         } else if region.name.is_empty() && region.start.is_multiple_of(HEAP_ALIGN) {
-            if let Some((heap, arena)) = arena(&reader, region)? {
+            if let Some((heap, arena)) = arena(&reader, region, room)? {
+                room = room.saturating_sub(heap.resident_bytes());
                 heaps.push(heap);
                 arenas.push(arena);
             }
         } else if region.name.is_empty() && region.len() <= MAPPED_MAX {
-            mapped(&reader, region, &mut snapshot)?;
+            let unread_bytes = mapped(&reader, region, room, &mut snapshot);
+            if unread_bytes > 0 {
+                let mib = unread_bytes >> 20;
+                snapshot.refused.push(format!(
+                    "process {pid}: a block of {mib} MiB was not read, because it is too large for this machine"
+                ));
+            }
         }
     }
     heaps.sort_by_key(|heap| heap.start);
@@ -154,7 +202,11 @@ impl FreeBytesOfPages {
 }
 
 /// Reads the heap of a non-main arena and the address of the arena's state.
-fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>, String> {
+fn arena(
+    reader: &ProcessMemory,
+    region: &Region,
+    room: u64,
+) -> Result<Option<(Heap, u64)>, Failure> {
     let Ok(head) = Heap::read(reader, region.start, region.start + reader.page()) else {
         return Ok(None);
     };
@@ -166,6 +218,9 @@ fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>,
     let plausible = arena.is_multiple_of(ALIGN) && fits;
     if !plausible || size == 0 || arena == 0 {
         return Ok(None);
+    }
+    if size > room {
+        return Err(Failure::Large);
     }
     let mut heap = Heap::read(reader, region.start, region.start + size)?;
     let begins = if arena > region.start && arena < region.start + HEAD_MAX {
@@ -183,15 +238,16 @@ fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>,
     Ok(None)
 }
 
-/// Adds large chunks with mappings of their own; the kernel merges adjacent ones into one region.
-fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Result<(), String> {
+/// Adds large chunks with mappings of their own; the kernel merges adjacent ones into one region. Returns the length of
+/// a chunk that was not read because it is larger than `room`, otherwise 0.
+fn mapped(reader: &ProcessMemory, region: &Region, room: u64, into: &mut Snapshot) -> u64 {
     let mut at = region.start;
     while at < region.end {
         let Ok(head) = Heap::read(reader, at, at + reader.page()) else {
-            return Ok(());
+            return 0;
         };
         let (Some(before), Some(size)) = (head.word(0), head.word(8)) else {
-            return Ok(());
+            return 0;
         };
         let length = size & !FLAGS;
         let fits = length >= reader.page() && length <= region.end - at;
@@ -200,10 +256,13 @@ fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Resul
             || !fits
             || !length.is_multiple_of(reader.page())
         {
-            return Ok(());
+            return 0;
+        }
+        if length > room {
+            return length;
         }
         let Ok(chunk) = Heap::read(reader, at, at + length) else {
-            return Ok(());
+            return 0;
         };
         let resident = chunk.resident_bytes();
         into.heap_bytes += length;
@@ -215,7 +274,7 @@ fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Resul
         count.resident_bytes += resident;
         at += length;
     }
-    Ok(())
+    0
 }
 
 #[cfg(test)]
@@ -298,6 +357,33 @@ mod tests {
         assert_eq!(Heap::of_bytes(broken.clone()).top(), None);
         assert_eq!(walk_bytes(&broken), 0);
         assert_eq!(walk_bytes(&[0; 64]), 0);
+    }
+
+    /// Each thread has an arena of its own, and each arena alone fits.
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn all_heaps_together_are_limited() {
+        const THREADS: usize = 4;
+        let full = std::sync::Barrier::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let blocks: Vec<Vec<u8>> = (0..1000).map(|_| vec![0x5a; 8000]).collect();
+                    full.wait();
+                    full.wait();
+                    drop(blocks);
+                });
+            }
+            full.wait();
+            let own = i32::try_from(std::process::id()).unwrap();
+            // Other threads of the test change their heaps meanwhile.
+            let found = (0..50).find_map(|_| match walk_within(own, 16 << 20) {
+                Ok(_) => Some("everything was copied".into()),
+                Err(why) => why.contains("16 MiB").then_some(why),
+            });
+            full.wait();
+            assert!(found.is_some_and(|why| why.contains("are larger")));
+        });
     }
 
     #[test]
