@@ -4,7 +4,6 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use dormouse_config::{self as config, Admin};
 use dormouse_handover::status::OrderResult;
+use dormouse_reactor::socket::connect_unix;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
@@ -153,7 +153,7 @@ impl AdminAddress {
         request.push_str(&head);
         request.push_str(body);
         let answer = match self {
-            AdminAddress::Unix(socket) => UnixStream::connect(socket)
+            AdminAddress::Unix(socket) => connect_unix(socket, timeout)
                 .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
                 .and_then(|stream| converse(stream, &request)),
             AdminAddress::Tcp(address) => TcpStream::connect_timeout(address, QUESTION_TIMEOUT)

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_reactor::process;
 use dormouse_reactor::signal;
-use dormouse_reactor::socket::Addr;
+use dormouse_reactor::socket::{Addr, connect_unix};
 
 use crate::error::Error;
 use crate::sample::TreeSample;
@@ -199,9 +198,10 @@ fn refuse_other_server(tree: &ProcessTree, target: &Addr) -> Result<(), Error> {
 
 /// Returns whether `target` accepts a connection.
 fn listens(target: &Addr) -> bool {
+    let patience = Duration::from_secs(1);
     match target {
-        Addr::Tcp(address) => TcpStream::connect_timeout(address, Duration::from_secs(1)).is_ok(),
-        Addr::Unix(path) => UnixStream::connect(path).is_ok(),
+        Addr::Tcp(address) => TcpStream::connect_timeout(address, patience).is_ok(),
+        Addr::Unix(path) => connect_unix(path, patience).is_ok(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use dormouse_engine::{ClientContext, Handshake, HandshakeInfo, HandshakeLimits, alert_name};
-use dormouse_reactor::socket::Addr;
+use dormouse_reactor::socket::{Addr, connect_unix};
 
 use super::dialer::Dialer;
 use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
@@ -45,11 +45,7 @@ impl Socket {
                 stream.set_write_timeout(Some(patience))?;
                 Stream::Tcp(stream)
             }
-            Addr::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_write_timeout(Some(patience))?;
-                Stream::Unix(stream)
-            }
+            Addr::Unix(path) => Stream::Unix(connect_unix(path, patience)?),
         };
         let mut socket = Self {
             stream,
