@@ -13,6 +13,15 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+/// Options that may wait for a restart, and on which the plan depends.
+const OF_PLAN: [&str; 5] = [
+    "workers",
+    "max_connections",
+    "pending_memory",
+    "session_cache",
+    "originate",
+];
+
 /// Stands for the address of an unresolved name. It is never used: the configuration is loaded again once
 /// the name is resolved.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -174,14 +183,7 @@ pub(crate) fn plan(
         // The memory for their sessions is created at the start.
         hold!(next, now, waits; "originate" => originate;);
     }
-    let of_plan = [
-        "workers",
-        "max_connections",
-        "pending_memory",
-        "session_cache",
-        "originate",
-    ];
-    if waits.iter().any(|option| of_plan.contains(&&**option)) {
+    if waits.iter().any(|option| OF_PLAN.contains(&&**option)) {
         // The plan was made with values that wait.
         plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
     }
