@@ -22,8 +22,14 @@ use dormouse_measure::Error;
 
 /// Maximum number of concurrent connections; further clients wait.
 const THREADS_MAX: usize = 1024;
-/// Maximum number of recorded connections.
+/// Maximum number of recorded connections. Further ones are served, too.
 const VISITS_MAX: usize = 100_000;
+/// Bytes for a backend from which on no more are received from the client.
+const UNSENT_MAX: usize = 1 << 20;
+/// How long the last bytes for a backend may take after the client has closed.
+const LAST_BYTES_WAIT: Duration = Duration::from_secs(1);
+/// Wait for a client's bytes, or for a backend's, before the other is looked at.
+const TURN: Duration = Duration::from_millis(2);
 const IDLE: Duration = Duration::from_millis(200);
 /// Maximum number of recorded failed handshakes.
 const IN_VAIN_MAX: usize = 1000;
@@ -38,18 +44,33 @@ pub(super) struct RecordedConnection {
 }
 
 /// All recorded connections.
-#[derive(Default)]
 pub(super) struct ConnectionLog {
     pub(super) visits: Vec<RecordedConnection>,
+    pub(super) visits_max: usize,
+    /// Number of connections after the recorded ones.
+    pub(super) unrecorded: u64,
     pub(super) failed: BTreeMap<String, u64>,
     /// ClientHellos of failed handshakes.
     pub(super) in_vain: Vec<ClientHello>,
 }
 
+impl Default for ConnectionLog {
+    fn default() -> Self {
+        Self {
+            visits: Vec::new(),
+            visits_max: VISITS_MAX,
+            unrecorded: 0,
+            failed: BTreeMap::new(),
+            in_vain: Vec::new(),
+        }
+    }
+}
+
 impl ConnectionLog {
     /// Records a connection and returns its index; `None` if the log is full.
     fn write_down(&mut self, visit: RecordedConnection) -> Option<usize> {
-        if self.visits.len() >= VISITS_MAX {
+        if self.visits.len() >= self.visits_max {
+            self.unrecorded += 1;
             return None;
         }
         self.visits.push(visit);
@@ -210,11 +231,10 @@ fn serve(
         hello,
         retried,
     };
-    let Some(place) = book(seen).write_down(visit) else {
-        return Ok(());
-    };
+    let place = book(seen).write_down(visit);
     let count = |requests: u64| {
-        if let Some(visit) = book(seen).visits.get_mut(place) {
+        let mut seen = book(seen);
+        if let Some(visit) = place.and_then(|place| seen.visits.get_mut(place)) {
             visit.raw.requests = requests;
         }
     };
@@ -224,6 +244,7 @@ fn serve(
             .map(TcpStream::connect)
             .transpose()
             .map_err(|error| format!("the relay's server: {error}"))?,
+        unsent: Vec::new(),
         requests: Requests::default(),
         over: false,
     };
@@ -266,6 +287,8 @@ impl Write for RecordingStream<'_> {
 struct ClientSession {
     connection: TlsConnection<TcpStream>,
     backend: Option<TcpStream>,
+    /// Bytes that the backend has not taken yet. To wait for it would stop both: it may wait until its answer is read.
+    unsent: Vec<u8>,
     requests: Requests,
     /// The client asked for the connection to be closed and has received its answer.
     over: bool,
@@ -276,17 +299,22 @@ impl ClientSession {
         let mut room = vec![0; 17_000];
         if self.backend.is_some() {
             // A short timeout lets the loop serve both sides in turn.
-            let _ = self
-                .connection
-                .stream
-                .set_read_timeout(Some(Duration::from_millis(2)));
+            let _ = self.connection.stream.set_read_timeout(Some(TURN));
         }
         loop {
             let ended = self.open()?;
             count(self.requests.count);
+            if ended {
+                self.send_rest();
+            }
             if ended || self.over || !self.relay_back(&mut room)? {
                 self.connection.close();
                 return Ok(());
+            }
+            self.push()?;
+            if self.unsent.len() >= UNSENT_MAX && !stop.load(Ordering::Relaxed) {
+                thread::sleep(TURN);
+                continue;
             }
             match self.connection.receive(&mut room) {
                 Ok(0) => return Ok(()),
@@ -314,12 +342,9 @@ impl ClientSession {
     }
 
     fn hear(&mut self, heard: &[u8]) -> Result<(), String> {
-        if let Some(backend) = &mut self.backend {
-            backend
-                .set_nonblocking(false)
-                .and_then(|()| backend.write_all(heard))
-                .and_then(|()| backend.set_nonblocking(true))
-                .map_err(|error| format!("the relay's server: {error}"))?;
+        if self.backend.is_some() {
+            self.unsent.extend_from_slice(heard);
+            self.push()?;
         }
         for heard in self.requests.hear(heard) {
             if self.backend.is_some() || self.over {
@@ -335,6 +360,31 @@ impl ClientSession {
             }
         }
         Ok(())
+    }
+
+    /// Sends as much as the backend takes.
+    fn push(&mut self) -> Result<(), String> {
+        let Some(backend) = &mut self.backend else {
+            return Ok(());
+        };
+        while !self.unsent.is_empty() {
+            match backend.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if is_timeout(&error) => break,
+                Err(error) => return Err(format!("the relay's server: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is left for the backend of a client that has closed.
+    fn send_rest(&mut self) {
+        if let Some(backend) = self.backend.as_mut().filter(|_| !self.unsent.is_empty()) {
+            let _ = backend
+                .set_nonblocking(false)
+                .and_then(|()| backend.set_write_timeout(Some(LAST_BYTES_WAIT)))
+                .and_then(|()| backend.write_all(&self.unsent));
+        }
     }
 
     /// Forwards the backend's data to the client; returns false when the backend's connection has ended.
@@ -360,5 +410,106 @@ impl ClientSession {
                 Err(_) => return Ok(false),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_engine::{ClientContext, ClientSettings, Roots};
+
+    type Client = TlsConnection<TcpStream>;
+
+    /// Both ends of a connection after the handshake.
+    fn connected() -> (Client, Client) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = thread::spawn(move || client_of(address));
+        let (mut stream, _) = listener.accept().unwrap();
+        let (_, identity) = Authority::make(address).unwrap();
+        let context = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
+        let mut handshake = Handshake::server(&context, HandshakeLimits::default());
+        complete_handshake(&mut stream, &mut handshake, "the client", || true).unwrap();
+        let (server, _) = TlsConnection::rest(stream, handshake).unwrap();
+        (client.join().unwrap(), server)
+    }
+
+    fn client_of(address: SocketAddr) -> Client {
+        let context = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
+        let mut handshake =
+            Handshake::client(&context, "localhost", HandshakeLimits::default()).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        complete_handshake(&mut stream, &mut handshake, "the server", || true).unwrap();
+        TlsConnection::rest(stream, handshake).unwrap().0
+    }
+
+    fn answer(client: &mut Client) -> Vec<u8> {
+        let (mut room, mut heard) = (vec![0; 17_000], Vec::new());
+        while heard.is_empty() && client.receive(&mut room).unwrap() > 0 {
+            let take = |came: Incoming<'_>| {
+                if let Incoming::Data(data) = came {
+                    heard.extend_from_slice(data);
+                }
+                Ok(())
+            };
+            client.open(take).unwrap();
+        }
+        heard
+    }
+
+    #[test]
+    fn connections_beyond_the_recorded_ones_are_served_and_counted() {
+        let server = AuditServer::open("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let address = server.address();
+        let seen = Arc::new(Mutex::new(ConnectionLog {
+            visits_max: 3,
+            ..ConnectionLog::default()
+        }));
+        let stop = Arc::new(AtomicBool::new(false));
+        let running = server.start(
+            Arc::clone(&seen),
+            Arc::default(),
+            Arc::clone(&stop),
+            Instant::now(),
+        );
+        for _ in 0..5 {
+            let mut client = client_of(address);
+            client.say(b"hello\n").unwrap();
+            assert_eq!(answer(&mut client), b"hello\n");
+        }
+        stop.store(true, Ordering::Relaxed);
+        running.join().unwrap();
+        let seen = book(&seen);
+        assert_eq!((seen.connections(), seen.unrecorded), (3, 2));
+    }
+
+    /// A backend that does not read until its answer is read.
+    #[test]
+    fn a_backend_that_does_not_read_stops_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let backend = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        backend.set_nonblocking(true).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let (mut client, connection) = connected();
+        let mut session = ClientSession {
+            connection,
+            backend: Some(backend),
+            unsent: Vec::new(),
+            requests: Requests::default(),
+            over: false,
+        };
+        let body = vec![b'x'; 16 << 20];
+        session.hear(&body).unwrap();
+        assert!(!session.unsent.is_empty());
+        far.write_all(b"an answer").unwrap();
+        assert!(session.relay_back(&mut vec![0; 17_000]).unwrap());
+        assert_eq!(answer(&mut client), b"an answer");
+        let reader = thread::spawn(move || {
+            let mut heard = Vec::new();
+            far.read_to_end(&mut heard).map(|_| heard.len())
+        });
+        session.send_rest();
+        drop(session);
+        assert_eq!(reader.join().unwrap().unwrap(), body.len());
     }
 }

@@ -156,9 +156,26 @@ fn examine(
             most => Measured::Value(most),
         };
     }
+    note_unrecorded(&seen, &mut figures, audit);
     let outcome = ended.and_then(|status| judge_end(status, address, &mut figures, audit));
     audit.client = Some(figures);
     outcome
+}
+
+/// Drops the figures of all connections together if only some are recorded: they would be divided by these.
+fn note_unrecorded(seen: &ConnectionLog, figures: &mut ClientFigures, audit: &mut Audit) {
+    let (recorded, others) = (seen.connections(), seen.unrecorded);
+    if others == 0 {
+        return;
+    }
+    audit.notes.push(format!(
+        "the figures are those of the first {recorded} connections; the client made {others} more"
+    ));
+    if figures.cpu_ms.value().is_some() {
+        let why = format!("the client made more than {recorded} connections");
+        figures.cpu_ms = Measured::not(why.clone());
+        figures.cpu_startup_ms = Measured::not(why);
+    }
 }
 
 /// Gives the reason for the missing figures of clients that the audit did not start.
@@ -448,6 +465,22 @@ mod tests {
     use super::*;
     use crate::client::audit_server::RecordedConnection;
     use crate::model::ClientConnection;
+
+    #[test]
+    fn cpu_time_is_not_divided_by_some_of_the_connections() {
+        let mut audit = Audit::begin("client", "", "");
+        let mut figures = ClientFigures {
+            cpu_ms: Measured::Value(7.0),
+            ..ClientFigures::default()
+        };
+        let mut seen = ConnectionLog::default();
+        note_unrecorded(&seen, &mut figures, &mut audit);
+        assert_eq!((figures.cpu_ms.value(), audit.notes.len()), (Some(&7.0), 0));
+        seen.unrecorded = 2;
+        note_unrecorded(&seen, &mut figures, &mut audit);
+        assert_eq!(figures.cpu_ms.value(), None);
+        assert!(audit.notes[0].contains("made 2 more"), "{:?}", audit.notes);
+    }
 
     /// Connections that a client opens at the same time have no newer session to offer.
     #[test]
