@@ -58,6 +58,11 @@ impl LoadLog {
         }
         let closed = self.snapshot("after_close").ok_or(NOT_REACHED)?;
         pair.before.ensure_comparable(closed)?;
+        if pair.before.connections > 0 {
+            return Err(
+                "CPython freed garbage of earlier connections while these were held".into(),
+            );
+        }
         let more = closed.used_bytes().saturating_sub(pair.before.used_bytes());
         Ok(more as f64 / pair.held.connections.max(1) as f64)
     }
@@ -236,6 +241,12 @@ mod tests {
         assert!(why.contains("CPython freed garbage"), "{why}");
         counts.push(("again", 750, 750, 55_740));
         assert_eq!(log(&counts).used().held, Measured::Value(BUFFER as f64));
+        // The census before these connections is one of others that were open.
+        let mut closed = counts.clone();
+        closed.push(("after_close", 0, 100, 55_741));
+        let kept = log(&closed).used().kept;
+        let why = kept.why_not().unwrap();
+        assert!(why.contains("CPython freed garbage"), "{why}");
         // More garbage was freed.
         counts.pop();
         counts.push(("again", 750, 700, 59_000));
