@@ -126,6 +126,11 @@ fn differing_premises(before: &Audit, after: &Audit) -> Vec<String> {
     for name in ["effort", "options"] {
         all.push((name, setting(before, name), setting(after, name)));
     }
+    // These are stored only if they were given.
+    for name in ["connections", "time_s", "memory_bytes", "cmd"] {
+        let given = |audit| setting(audit, name).or(Some("default".into()));
+        all.push((name, given(before), given(after)));
+    }
     let mut notes: Vec<_> = all
         .into_iter()
         .filter_map(|(what, before, after)| {
@@ -490,8 +495,11 @@ mod tests {
         after.target = "127.0.0.1:2".into();
         for (audit, effort) in [(&mut before, "quick"), (&mut after, "normal")] {
             audit.settings.insert("effort".into(), effort.into());
+            audit.settings.insert("time_s".into(), 60.into());
             audit.outcome.complete = true;
         }
+        before.settings.insert("connections".into(), 200.into());
+        after.settings.insert("cmd".into(), "./new".into());
         after.outcome.complete = false;
         after.outcome.message = Some("interrupted".into());
         let text = difference(&before, &after).unwrap();
@@ -499,12 +507,15 @@ mod tests {
             "different targets: 127.0.0.1:1, 127.0.0.1:2",
             "different programs: nginx 1.22.1, nginx 1.26.0",
             "different effort: quick, normal",
+            "different connections: 200, default",
+            "different cmd: default, ./new",
             "the second audit is not complete: interrupted",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(!text.contains("the first audit"), "{text}");
         assert!(!text.contains("instrument"), "{text}");
+        assert!(!text.contains("time_s"), "{text}");
     }
 
     #[test]

@@ -73,6 +73,15 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     put("effort", format!("{:?}", spec.effort).to_lowercase().into());
     put("server_name", spec.server_name.clone().into());
     put("options", shell::command_line(&spec.options).into());
+    if let Some(connections) = spec.connections {
+        put("connections", connections.into());
+    }
+    if let Some(time) = spec.time_max {
+        put("time_s", time.as_secs_f64().into());
+    }
+    if let Some(bytes) = spec.memory_max_bytes {
+        put("memory_bytes", bytes.into());
+    }
     if let Some(named) = &spec.named {
         put("named", named.clone().into());
     }
