@@ -28,7 +28,6 @@ const CONNECTIONS: u32 = 200;
 /// Kind of key whose signature measures the speed of the machine.
 pub(crate) const USUAL_KEY: &str = "ECDSA 256";
 pub(crate) const ED25519: &str = "Ed25519";
-const RSA: &str = "RSA ";
 
 impl Reference {
     /// CPU time that a connection with a full handshake needs with this key: the handshake of `dormouse` includes a
@@ -45,7 +44,7 @@ impl Reference {
 
 /// Measures the reference for the key kind of the server's certificate; for the usual kind if it is another one.
 pub(crate) fn measure(key: Option<&str>) -> Result<Reference, String> {
-    let is_known = |key: &&str| key.starts_with(RSA) || *key == ED25519 || ecdsa(key).is_some();
+    let is_known = |key: &&str| rsa(key).is_some() || *key == ED25519 || ecdsa(key).is_some();
     let key = key.filter(is_known).unwrap_or(USUAL_KEY);
     Ok(Reference {
         key: key.to_owned(),
@@ -76,12 +75,7 @@ pub(crate) fn signature_us(key: &str) -> Result<f64, String> {
     let random = SystemRandom::new();
     let words = |_| "the library refused to sign".to_owned();
     let message = [0x5a; 130];
-    if let Some(bits) = key.strip_prefix(RSA) {
-        let size = match bits.parse().unwrap_or(2048) {
-            ..=2048 => KeySize::Rsa2048,
-            2049..=3072 => KeySize::Rsa3072,
-            _ => KeySize::Rsa4096,
-        };
+    if let Some(size) = rsa(key) {
         let pair = RsaKeyPair::generate(size).map_err(words)?;
         let mut out = vec![0; pair.public_modulus_len()];
         return repeated(|| {
@@ -99,6 +93,16 @@ pub(crate) fn signature_us(key: &str) -> Result<f64, String> {
     let kind = ecdsa(key).ok_or_else(|| format!("no reference for a key of the kind {key}"))?;
     let pair = EcdsaKeyPair::generate(kind).map_err(words)?;
     repeated(|| pair.sign(&random, &message).map(drop).map_err(words))
+}
+
+/// Returns the size of an RSA key, if such a key is made in little time; one of 8,192 bits takes half a minute.
+fn rsa(key: &str) -> Option<KeySize> {
+    match key {
+        "RSA 2048" => Some(KeySize::Rsa2048),
+        "RSA 3072" => Some(KeySize::Rsa3072),
+        "RSA 4096" => Some(KeySize::Rsa4096),
+        _ => None,
+    }
 }
 
 fn ecdsa(key: &str) -> Option<&'static EcdsaSigningAlgorithm> {
@@ -217,7 +221,10 @@ mod tests {
         for key in ["ECDSA 256", "ECDSA 384", "ECDSA 521", "Ed25519", "RSA 2048"] {
             assert!(signature_us(key).unwrap() > 1.0, "{key}");
         }
-        assert_eq!(measure(Some("algorithm 1.2.3")).unwrap().key, USUAL_KEY);
+        for unknown in ["algorithm 1.2.3", "RSA 1024", "RSA 8192"] {
+            assert_eq!(measure(Some(unknown)).unwrap().key, USUAL_KEY);
+        }
+        assert_eq!(measure(Some("RSA 3072")).unwrap().key, "RSA 3072");
         let reference = measure(None).unwrap();
         assert!(
             reference.handshake_us > reference.exchange_us,
