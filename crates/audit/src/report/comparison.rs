@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::html::failure_word;
 use super::rows::bytes;
 use super::section::section;
 use crate::findings::{self, Severity};
@@ -177,8 +178,8 @@ fn found(audit: &Audit) -> String {
             finding.id
         );
     }
-    if !audit.outcome.complete {
-        chips.push_str("<span class=\"chip high\">not complete</span> ");
+    if let Some(word) = failure_word(audit) {
+        let _ = write!(chips, "<span class=\"chip high\">{word}</span> ");
     } else if audit.findings.is_empty() {
         chips.push_str("<span class=\"chip clean\">nothing</span> ");
     }

@@ -131,18 +131,26 @@ fn verdict(audit: &Audit) -> String {
             );
         }
     }
-    if chips.is_empty() && audit.outcome.complete {
-        chips.push_str("<span class=\"chip clean\">nothing found</span>");
-    }
-    if !audit.outcome.complete {
+    if let Some(word) = failure_word(audit) {
         let why = audit.outcome.message.as_deref().unwrap_or("?");
         let _ = write!(
             chips,
-            "<span class=\"chip high\">not complete</span> <span class=\"bad\">{}</span>",
+            "<span class=\"chip high\">{word}</span> <span class=\"bad\">{}</span>",
             escape(why)
         );
+    } else if chips.is_empty() {
+        chips.push_str("<span class=\"chip clean\">nothing found</span>");
     }
     format!("<div class=\"verdict\">{chips}</div>")
+}
+
+/// Returns a word for an audit that is not clean, whatever it found: a threshold may be exceeded, or have no figure.
+pub(super) fn failure_word(audit: &Audit) -> Option<&'static str> {
+    match (audit.outcome.complete, &audit.outcome.message) {
+        (false, _) => Some("not complete"),
+        (true, Some(_)) => Some("failed"),
+        (true, None) => None,
+    }
 }
 
 fn one(audit: &Audit) -> String {
@@ -198,10 +206,10 @@ fn found(audit: &Audit) -> String {
     if !body.is_empty() {
         return section("Findings", "The most severe first.", &body);
     }
-    let nothing = if audit.outcome.complete {
-        "Nothing was found."
-    } else {
-        "Nothing was found in the parts that were measured."
+    let nothing = match (failure_word(audit), audit.outcome.complete) {
+        (None, _) => "Nothing was found.",
+        (Some(_), true) => "There is no finding, but the audit failed for the reason above.",
+        (Some(_), false) => "Nothing was found in the parts that were measured.",
     };
     section("Findings", nothing, "")
 }
@@ -251,6 +259,14 @@ fn figures(audit: &Audit) -> String {
         0 => "Everything was measured.".to_owned(),
         count => format!("{count} figures were not measured; each has its reason."),
     };
+    for missing in &audit.incomplete {
+        let _ = write!(
+            body,
+            "<p class=\"note\">not measured: {}, because {}</p>",
+            escape(&missing.part),
+            escape(&missing.why)
+        );
+    }
     for note in &audit.notes {
         let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
     }
@@ -259,7 +275,35 @@ fn figures(audit: &Audit) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::worded;
+    use super::{page, worded};
+    use crate::model::{Audit, MissingPart, ServerFigures};
+
+    #[test]
+    fn a_failed_audit_is_not_called_clean() {
+        let mut audit = Audit::begin("server", "a", "127.0.0.1:1");
+        audit.server = Some(ServerFigures::default());
+        audit.outcome.complete = true;
+        let clean = page("t", std::slice::from_ref(&audit));
+        assert!(clean.contains("nothing found") && !clean.contains("failed"));
+        audit.outcome.message = Some("15300 bytes per idle connection".into());
+        audit.incomplete.push(MissingPart {
+            part: "growth".into(),
+            why: "there was <no> time".into(),
+        });
+        let one = page("t", std::slice::from_ref(&audit));
+        assert!(!one.contains("nothing found"), "{one}");
+        let two = page("t", &[audit.clone(), audit]);
+        for page in [&one, &two] {
+            for words in [
+                "<span class=\"chip high\">failed</span>",
+                "15300 bytes per idle connection",
+                "not measured: growth, because there was &lt;no&gt; time",
+            ] {
+                assert!(page.contains(words), "{words}: {page}");
+            }
+        }
+        assert!(!two.contains("chip clean"), "{two}");
+    }
 
     #[test]
     fn text_between_backticks_becomes_code() {
