@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::sample::TreeSample;
 use crate::sockets;
 use crate::termination;
-use crate::tree::ProcessTree;
+use crate::tree::{self, ProcessTree};
 
 /// Maximum wait until a server opens its port.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -88,6 +88,8 @@ impl Server {
         // Daemons that detach become children of this process and stay in the tree.
         process::set_subreaper()
             .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let earlier = tree::descendants(own);
         let mut shell = Command::new("/bin/sh");
         shell
             .args(["-c", command])
@@ -104,8 +106,7 @@ impl Server {
             keep_lines(err, &output);
         }
         let root = i32::try_from(child.id()).unwrap_or(i32::MAX);
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
-        let tree = ProcessTree::of_child(root, own);
+        let tree = ProcessTree::of_child(root, own, earlier);
         let mut server = Self {
             tree,
             started: Some(Started { child, output }),

@@ -158,7 +158,10 @@ mod tests {
             .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
-        (child, ProcessTree::of_child(pid, own))
+        (
+            child,
+            ProcessTree::of_child(pid, own, std::collections::BTreeSet::new()),
+        )
     }
 
     /// Set in the process that runs only this test.

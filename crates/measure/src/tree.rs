@@ -25,7 +25,7 @@ pub struct ProcessTree {
     root_started: Option<u64>,
     /// Process id of this program, if it is the subreaper of the server.
     reaper: Option<i32>,
-    /// Children of the reaper that are not part of the server (load generators).
+    /// Children of the reaper that are not part of the server: load generators, and those that it had before.
     excluded: BTreeSet<i32>,
     /// Sessions and groups that belong to the tree. A leader may exit before its members.
     root_leads: bool,
@@ -73,13 +73,13 @@ impl ProcessTree {
     }
 
     /// Returns the tree of a server that this program (process `reaper`, a subreaper) started as
-    /// leader of a process group.
-    pub fn of_child(root: i32, reaper: i32) -> Self {
+    /// leader of a process group. `earlier`: the [`descendants`] of this program before that.
+    pub fn of_child(root: i32, reaper: i32, earlier: BTreeSet<i32>) -> Self {
         Self {
             root,
             root_started: None,
             reaper: Some(reaper),
-            excluded: BTreeSet::new(),
+            excluded: earlier,
             root_leads: true,
         }
     }
@@ -188,6 +188,25 @@ impl ProcessTree {
     }
 }
 
+/// Returns the descendants of a process. A program that a shell has started by `exec` has the shell's other children.
+pub fn descendants(pid: i32) -> BTreeSet<i32> {
+    descendants_in(pid, &entries().unwrap_or_default())
+}
+
+fn descendants_in(pid: i32, entries: &[ProcessStat]) -> BTreeSet<i32> {
+    let mut found = BTreeSet::from([pid]);
+    loop {
+        let before = found.len();
+        let children = entries.iter().filter(|entry| found.contains(&entry.parent));
+        let children: Vec<i32> = children.map(|entry| entry.pid).collect();
+        found.extend(children);
+        if found.len() == before {
+            found.remove(&pid);
+            return found;
+        }
+    }
+}
+
 fn entries() -> Result<Vec<ProcessStat>, Error> {
     let listing = fs::read_dir("/proc")
         .map_err(|error| Error::system(format!("cannot list /proc: {error}")))?;
@@ -279,7 +298,7 @@ mod tests {
 
     #[test]
     fn orphans_belong_to_the_server_but_generators_do_not() {
-        let mut tree = ProcessTree::of_child(50, 7);
+        let mut tree = ProcessTree::of_child(50, 7, BTreeSet::new());
         tree.exclude(80);
         // 60 detached into a session of its own and came to the reaper; its worker follows.
         let all = [
@@ -290,6 +309,25 @@ mod tests {
             process(80, 7, 80, 7),
         ];
         assert_eq!(tree.members(&all), [50, 60, 61]);
+    }
+
+    #[test]
+    fn what_this_program_had_before_does_not_belong() {
+        let mut all = vec![
+            process(7, 1, 7, 7),
+            process(41, 42, 7, 7),
+            process(42, 7, 7, 7),
+            process(30, 1, 7, 7),
+        ];
+        let earlier = descendants_in(7, &all);
+        assert_eq!(earlier, BTreeSet::from([41, 42]));
+        all.extend([process(50, 7, 50, 7), process(60, 7, 60, 60)]);
+        let tree = ProcessTree::of_child(50, 7, earlier);
+        assert_eq!(tree.members(&all), [50, 60]);
+        // The earlier child has ended, and its own child came to this program.
+        all[1].parent = 7;
+        all.remove(2);
+        assert_eq!(tree.members(&all), [50, 60]);
     }
 
     #[test]

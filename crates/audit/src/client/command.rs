@@ -46,11 +46,13 @@ impl Client {
             command.stdout(Stdio::from(copy));
         }
         command.envs(environment.variables());
+        let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
+        let own = number(std::process::id());
+        let earlier = dormouse_measure::descendants(own);
         let child = signal::unblocked(&mut command)
             .spawn()
             .map_err(|error| Error::usage(format!("cannot start {program:?}: {error}")))?;
-        let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
-        let tree = ProcessTree::of_child(number(child.id()), number(std::process::id()));
+        let tree = ProcessTree::of_child(number(child.id()), own, earlier);
         Ok(Self { child, tree })
     }
 
