@@ -2,7 +2,9 @@
 
 mod options;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,6 +12,7 @@ use clap::{Args, Subcommand};
 use dormouse_audit::{Audit, Thresholds, report};
 use dormouse_bench::load::Launcher;
 use dormouse_measure::Error;
+use dormouse_reactor::file::behind_links;
 
 use crate::bench::console::Terminal;
 use crate::results::{JsonOutput, ResultFile, Written};
@@ -122,17 +125,15 @@ impl Outputs {
 /// Writes JSON and HTML to their files, and the text to standard output. Returns the exit status.
 fn publish(mut audit: Audit, thresholds: &Thresholds, outputs: Outputs) -> Result<u8, Error> {
     if audit.outcome.complete {
-        let (breached, unknown) = thresholds.breaches(&audit);
+        let (mut breached, unknown) = thresholds.breaches(&audit);
+        // An audit with unmeasured thresholds is not clean.
+        let exit_status = if breached.is_empty() { 3 } else { 1 };
         if !unknown.is_empty() {
-            // An audit with unmeasured thresholds is not clean.
-            audit.outcome.exit_status = 3;
-            audit.outcome.message = Some(format!(
-                "thresholds without a measurement: {}",
-                unknown.join("; ")
-            ));
+            let unknown = unknown.join("; ");
+            breached.push(format!("thresholds without a measurement: {unknown}"));
         }
         if !breached.is_empty() {
-            audit.outcome.exit_status = 1;
+            audit.outcome.exit_status = exit_status;
             audit.outcome.message = Some(breached.join("; "));
         }
     }
@@ -193,9 +194,39 @@ fn judge(args: &JudgeArgs) -> Result<u8, Error> {
             audit.judge_again();
             text += &json(&audit)?;
         }
-        write(path, &text)?;
+        replace(path, &text)?;
     }
     Ok(0)
+}
+
+/// Replaces a file as a whole: it may be the only copy of an audit, and the disk may be full.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let replaced = || {
+        let path = behind_links(path)?;
+        let old = fs::metadata(&path)?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}.new", std::process::id()));
+        let mut options = File::options();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&beside)?;
+        // Only root can give a file to its old owner.
+        let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+        let written = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.set_permissions(old.permissions()))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&beside, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+        written
+    };
+    replaced().map_err(|error: io::Error| {
+        Error::system(format!("cannot write {}: {error}", path.display()))
+    })
 }
 
 fn diff(args: &DiffArgs) -> Result<u8, Error> {
@@ -224,4 +255,28 @@ fn draw(args: &ReportArgs) -> Result<u8, Error> {
     let file = args.output.display();
     terminal::line(format_args!("{} audit(s) written to {file}", audits.len()));
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other, link] =
+            ["a.json", "b.json", "c.json"].map(|name| folder.path().join(name));
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        // The old file itself does not change.
+        fs::hard_link(&path, &other).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        replace(&link, "after").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "after");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "before");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
 }

@@ -202,6 +202,14 @@ fn invalid_usage_ends_with_2() {
             "--send",
         ),
         (
+            &["churn", "127.0.0.1:1", "--no-exchange", "--http", "/"],
+            "--http",
+        ),
+        (
+            &["churn", "127.0.0.1:1", "--no-exchange", "--greeting"],
+            "--greeting",
+        ),
+        (
             &["hold", "127.0.0.1:1", "--any-status", "--insecure"],
             "needs --http",
         ),

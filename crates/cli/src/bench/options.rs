@@ -163,7 +163,7 @@ pub(super) struct ChurnArgs {
     #[arg(long, conflicts_with = "plain")]
     resume: bool,
     /// Close right after the handshake, without sending anything
-    #[arg(long, conflicts_with_all = ["send", "expect"])]
+    #[arg(long, conflicts_with_all = ["send", "expect", "http", "greeting"])]
     no_exchange: bool,
     /// Wait this long after the last round before reading the memory again
     #[arg(long, value_parser = duration, default_value = "5s", value_name = "TIME")]
@@ -193,7 +193,7 @@ pub(super) struct WakeArgs {
     talk: Talk,
     #[command(flatten)]
     opening: Opening,
-    /// Connections to wake per second
+    /// Connections to wake per second; 0: as fast as possible
     #[arg(short = 'k', long, default_value = "200", value_parser = rate)]
     per_second: f64,
     /// Duration of each of the two measurements
