@@ -8,6 +8,7 @@ use crate::options::Route;
 use crate::values::endpoints::Backend;
 use crate::values::probe::Probe;
 use crate::values::upstream::Upstream;
+use std::net::SocketAddr;
 
 /// Reports mistakes among the backends of a route.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
@@ -43,6 +44,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
         }
     }
     check_tls(route, at, mistakes);
+    same_address(route, at, mistakes);
     if !route.to.is_empty() && route.to.iter().all(|upstream| upstream.backup) {
         mistakes.error(
             &at.location("to", None),
@@ -104,6 +106,32 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
     name_of_server(at, "backend_name", name, "the backends'", mistakes);
     protocols(at, "backend_alpn", &route.backend_alpn, mistakes);
     same_protocol(route, at, mistakes);
+}
+
+/// Warns if two backends with different names have an address in common: a connection knows its backend by the address, so
+/// the first name is requested and verified for both.
+fn same_address(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !route.backend_tls || route.backend_name.is_some() || !at.sound(&["backend_name"]) {
+        return;
+    }
+    for (n, upstream) in route.to.iter().enumerate() {
+        let own = &upstream.backend;
+        let shared = |address: SocketAddr| {
+            let mut earlier = route.to.iter().take(n).map(|one| &one.backend);
+            // The same backend twice is an error already.
+            let first =
+                earlier.find(|one| *one != own && one.addresses().any(|other| other == address))?;
+            Some((first, address))
+        };
+        let Some((Backend::Tcp { given, .. }, address)) = own.addresses().find_map(shared) else {
+            continue;
+        };
+        let what = format!(
+            "`{given}` has the address {address} as well, and its name is the server name of all connections to this address"
+        );
+        let help = "remove one of the two, add `backend_name`, or make a route for each";
+        mistakes.warning(&at.location("to", Some(n)), Problem::new(what).help(help));
+    }
 }
 
 /// Warns if a client and its backend may choose different protocols: each chooses for itself.

@@ -34,10 +34,10 @@ option_groups! {
         /// Backends to send the plaintext to: `HOST:PORT`, `unix:PATH`, or `echo:`, which sends
         /// back what it receives, for tests and measurements. A name is looked up at startup and
         /// again later (`resolve_every`); each of its IPv4 addresses, eight at most, is a separate
-        /// backend (each of its IPv6 addresses if it has no IPv4 address). Of several backends,
-        /// each may be a table with `weight` (1 to 1000), `backup` (used only while no other
-        /// backend can be) and `max_connections`. If connecting to a backend fails, the next one is
-        /// tried, and the client notices nothing.
+        /// backend (each of its IPv6 addresses if the machine reaches none of IPv4). Of several
+        /// backends, each may be a table with `weight` (1 to 1000), `backup` (used only while no
+        /// other backend can be) and `max_connections`. If connecting to a backend fails, the next
+        /// one is tried, and the client notices nothing.
         to: Vec<Upstream> = required "127.0.0.1:8080";
 
         /// How to choose a backend. `round-robin`: in turn, by weight. `least-connections`: the

@@ -8,7 +8,7 @@ use crate::option::option_type::{Kind, Listed, OptionType};
 use crate::values::endpoints::{Backend, Listen, PlainListen, Server};
 use crate::values::host_name::is_name;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 /// The longest path of a unix socket: `sun_path` has 108 bytes, one of them for the
@@ -348,16 +348,37 @@ pub fn usable(found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, Str
     Ok(addresses)
 }
 
-/// Returns the IPv4 addresses of a backend's name, or else its IPv6 addresses: both together would
-/// be the same server twice. Their order does not depend on the resolver's.
-pub fn of_one_family(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    if addresses.iter().any(SocketAddr::is_ipv4) {
-        addresses.retain(SocketAddr::is_ipv4);
-    }
+/// Returns the IPv4 addresses of a backend's name, or its IPv6 addresses if this machine reaches only these: both
+/// together would be the same server twice. Their order does not depend on the resolver's.
+pub fn of_one_family(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    of_reachable_family(addresses, has_route)
+}
+
+fn of_reachable_family(
+    mut addresses: Vec<SocketAddr>,
+    has_route: impl Fn(&SocketAddr) -> bool,
+) -> Vec<SocketAddr> {
+    let has = |v4: bool| addresses.iter().any(|one| one.is_ipv4() == v4);
+    let reaches = |v4: bool| {
+        let mut family = addresses.iter().filter(|one| one.is_ipv4() == v4);
+        family.any(&has_route)
+    };
+    // If both families seem unreachable, the network may not be up yet.
+    let uses_v4 = has(true) && (!has(false) || reaches(true) || !reaches(false));
+    addresses.retain(|one| one.is_ipv4() == uses_v4);
     addresses.sort_unstable();
     addresses.dedup();
     addresses.truncate(ADDRESSES_MAX);
     addresses
+}
+
+/// Returns whether this machine has a route to an address. Connecting a datagram socket sends nothing.
+fn has_route(address: &SocketAddr) -> bool {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((any, 0)).is_ok_and(|socket| socket.connect(address).is_ok())
 }
 
 /// Returns the resolver's own words, without "failed to lookup address information".
@@ -377,4 +398,39 @@ fn url_help(scheme: &str, rest: &str) -> String {
         (false, _) => format!("{host}:80"),
     };
     format!("write only host and port: \"{}\"", shortened(&with_port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine without IPv4 uses a name's IPv6 addresses, one without IPv6 or without any network the IPv4 ones.
+    #[test]
+    fn a_name_stands_for_addresses_of_a_family_with_a_route() {
+        let all = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|one| one.parse().unwrap()).collect()
+        };
+        let v4 = ["192.0.2.1:80", "192.0.2.2:80"];
+        let v6 = ["[2001:db8::1]:80", "[2001:db8::2]:80"];
+        let both = [v6[1], v4[1], v4[0], v6[0]];
+        for (found, routes, used) in [
+            (&both[..], &[v4, v6].concat()[..], &v4[..]),
+            (&both, &v4, &v4),
+            (&both, &v6, &v6),
+            (&both, &[v4[1], v6[1]], &v4),
+            (&both, &[], &v4),
+            (&v4, &v6, &v4),
+            (&v6, &v4, &v6),
+            (&v6, &[], &v6),
+        ] {
+            let routes = all(routes);
+            let chosen = of_reachable_family(all(found), |one| routes.contains(one));
+            assert_eq!(chosen, all(used), "{found:?} with routes to {routes:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_reachable() {
+        assert!(has_route(&([127, 0, 0, 1], 9).into()));
+    }
 }
