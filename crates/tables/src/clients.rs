@@ -15,7 +15,7 @@ use crate::pace::Pace;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -165,7 +165,7 @@ impl Clients {
         limits: ClientLimits,
         now_ms: u64,
     ) -> Result<(), Exceeded> {
-        let Some(place) = self.find(key(address), now_ms) else {
+        let Some(place) = self.find(key(address), limits, now_ms) else {
             return Ok(());
         };
         let count = self.count(place).load(Ordering::Relaxed);
@@ -182,8 +182,8 @@ impl Clients {
     }
 
     /// Returns the entry of this client, and takes a free one if it has none. `None`: there is no room.
-    pub fn place(&self, address: IpAddr, now_ms: u64) -> Option<ClientPlace> {
-        self.find(key(address), now_ms)
+    pub fn place(&self, address: IpAddr, limits: ClientLimits, now_ms: u64) -> Option<ClientPlace> {
+        self.find(key(address), limits, now_ms)
     }
 
     /// Counts an established connection. Handshakes are not counted: if their worker dies, its successor
@@ -288,7 +288,7 @@ impl Clients {
     }
 
     /// Finds the entry with this key, or takes a free one.
-    fn find(&self, key: u64, now_ms: u64) -> Option<ClientPlace> {
+    fn find(&self, key: u64, limits: ClientLimits, now_ms: u64) -> Option<ClientPlace> {
         let seed = self.words.word(SEED_AT)?.load(Ordering::Relaxed);
         let group = hash::mix(key ^ seed) as u32 & (self.entries / WAYS as u32 - 1);
         let places = (0..WAYS as u32).map(|way| group * WAYS as u32 + way + 1);
@@ -301,14 +301,9 @@ impl Clients {
         for place in places {
             let owner = self.owner(place);
             let former = owner.load(Ordering::Relaxed);
-            let free = former == 0
-                || !self.is_frozen(now_ms)
-                    && (self.count(place).load(Ordering::Relaxed) == 0
-                        && self.recovered(place).load(Ordering::Relaxed) <= now_ms
-                        && self
-                            .paid(place)
-                            .is_none_or(|paid| Pace::is_paid(paid, now_ms)));
-            if !free {
+            let is_free =
+                former == 0 || !self.is_frozen(now_ms) && self.is_done(place, limits, now_ms);
+            if !is_free {
                 continue;
             }
             let taken = owner.compare_exchange(former, key, Ordering::Relaxed, Ordering::Relaxed);
@@ -318,6 +313,17 @@ impl Clients {
             }
         }
         None
+    }
+
+    /// Whether an entry has no connections, and its rate and bytes have recovered. A time that no sound worker can have
+    /// stored keeps no entry: else a table full of such times would leave all new clients without limits.
+    fn is_done(&self, place: ClientPlace, limits: ClientLimits, now_ms: u64) -> bool {
+        let recovering = now_ms + 1..=now_ms + RATE_WINDOW_MS;
+        let recovered_ms = self.recovered(place).load(Ordering::Relaxed);
+        let bytes = limits.bytes.zip(self.paid(place));
+        self.count(place).load(Ordering::Relaxed) == 0
+            && !recovering.contains(&recovered_ms)
+            && bytes.is_none_or(|(pace, paid)| pace.is_paid(paid, now_ms, self.made_for))
     }
 
     /// Counts a handshake against the rate. Each handshake advances the recovery time by its share of the
@@ -366,25 +372,29 @@ fn len(entries: u32, with_paces: bool) -> usize {
 
 /// Returns the key of a client: its IPv4 address or its IPv6 /64. Never 0.
 pub fn key(address: IpAddr) -> u64 {
-    let v4 = |bits: u32| 0xffff_ffff_0000_0000 | u64::from(bits);
-    match address {
+    match v4(address) {
         // ff00::/8 is multicast, so no client's prefix has these high bits.
-        IpAddr::V4(ip) => v4(ip.into()),
-        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
-            Some(ip) => v4(ip.into()),
-            None => prefix(ip).max(1),
-        },
+        Ok(ip) => 0xffff_ffff_0000_0000 | u64::from(u32::from(ip)),
+        Err(ip) => ((u128::from(ip) >> 64) as u64).max(1),
     }
 }
 
-fn prefix(ip: Ipv6Addr) -> u64 {
-    (u128::from(ip) >> 64) as u64
+/// Returns the IPv4 address of a client, also if it is written as an IPv6 address (RFC 4291 §2.5.5.2), or if the client
+/// comes through a translator (RFC 6052 §2.1), behind which all of IPv4 would be one /64.
+fn v4(address: IpAddr) -> Result<Ipv4Addr, Ipv6Addr> {
+    match address {
+        IpAddr::V4(ip) => Ok(ip),
+        IpAddr::V6(ip) => match (ip.segments(), ip.to_ipv4_mapped()) {
+            ([0x64, 0xff9b, 0, 0, 0, 0, ..], _) => Ok(Ipv4Addr::from(u128::from(ip) as u32)),
+            (_, Some(mapped)) => Ok(mapped),
+            (_, None) => Err(ip),
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     fn table() -> Clients {
         Clients::create(16, 7).unwrap()
@@ -402,7 +412,7 @@ mod tests {
     };
 
     fn enter(clients: &Clients, address: &str) -> Result<ClientPlace, Exceeded> {
-        let place = clients.place(ip(address), 0).expect("room");
+        let place = clients.place(ip(address), TWO, 0).expect("room");
         clients.enter(place, TWO).map(|()| place)
     }
 
@@ -450,7 +460,9 @@ mod tests {
         let clients = Clients::create(40_000, 7).unwrap();
         let places = || -> Vec<Option<ClientPlace>> {
             let addresses = (0..10_000).map(|n| IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)));
-            addresses.map(|address| clients.place(address, 0)).collect()
+            addresses
+                .map(|address| clients.place(address, TWO, 0))
+                .collect()
         };
         std::thread::scope(|scope| {
             let other = scope.spawn(places);
@@ -494,13 +506,66 @@ mod tests {
             ..ClientLimits::default()
         };
         let client = ip("192.0.2.1");
-        let place = clients.place(client, 0).expect("room");
+        let place = clients.place(client, limits, 0).expect("room");
         clients.recovered(place).store(u64::MAX, Ordering::Relaxed);
         assert_eq!(clients.count_handshake(client, limits, 1_000_000), Ok(()));
         clients.recovered(place).store(1_060_000, Ordering::Relaxed);
         let refused = clients.count_handshake(client, limits, 1_000_000);
         assert_eq!(refused, Err(Exceeded::Rate), "as after a burst");
         assert_eq!(clients.count_handshake(client, limits, 1_010_000), Ok(()));
+    }
+
+    /// A compromised worker stores far times, or the latest that a sound one could, in every entry. Far times keep none of
+    /// them, and the others do for a minute.
+    #[test]
+    fn forged_times_keep_no_entries_for_ever() {
+        let pace = Pace {
+            bytes_per_s: 100_000,
+            burst_bytes: 100_000,
+        };
+        let limits = ClientLimits {
+            handshakes_per_minute: Some(6),
+            bytes: Some(pace),
+            ..ClientLimits::default()
+        };
+        let client = ip("2001:db8::1");
+        let full = |recovered_ms: u64, bytes: u64| {
+            let clients = table();
+            for place in 1..=clients.entries {
+                clients.owner(place).store(place.into(), Ordering::Relaxed);
+                let recovered = clients.recovered(place);
+                recovered.store(recovered_ms, Ordering::Relaxed);
+                clients.pay(place, limits, bytes, 1_000);
+            }
+            clients
+        };
+        for far_ms in [61_001, u64::MAX] {
+            let clients = full(far_ms, 0);
+            assert!(clients.place(client, limits, 1_000).is_some(), "{far_ms}");
+        }
+        let clients = full(61_000, 0);
+        assert_eq!(clients.place(client, limits, 1_000), None);
+        assert!(clients.place(client, limits, 61_000).is_some());
+
+        // 16 connections cannot owe more than 16 steps of 128 KiB and a burst, and a last step on top.
+        let clients = full(0, 1 << 20);
+        assert_eq!(clients.place(client, limits, 1_000), None);
+        let clients = full(0, 1 << 40);
+        assert!(clients.place(client, limits, 1_000).is_some());
+    }
+
+    #[test]
+    fn ipv4_clients_of_a_translator_are_not_one_client() {
+        for (first, second) in [
+            ("64:ff9b::192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("64:ff9b::1:0:0", "64:ff9b::2:0:0"),
+            ("64:ff9b:1::1", "64:ff9b:1::2"),
+        ] {
+            assert_eq!(key(ip(first)), key(ip(second)), "{first}");
+        }
+        assert_ne!(key(ip("64:ff9b::192.0.2.1")), key(ip("64:ff9b::192.0.2.2")));
+        assert_ne!(key(ip("64:ff9b::1:0:1")), key(ip("64:ff9b::0.0.0.1")));
     }
 
     /// With more addresses than entries, no client is refused for it, the table does not grow, and
@@ -510,7 +575,7 @@ mod tests {
         let clients = table();
         let address = |n: u32| IpAddr::V4(n.into());
         let places: Vec<Option<ClientPlace>> = (0..20_000)
-            .map(|n| clients.place(address(n), 0))
+            .map(|n| clients.place(address(n), TWO, 0))
             .inspect(|place| {
                 if let Some(place) = *place {
                     clients.enter(place, TWO).unwrap();
@@ -522,7 +587,7 @@ mod tests {
         for place in places.into_iter().flatten() {
             clients.leave(place);
         }
-        assert!(clients.place(address(30_000), 0).is_some());
+        assert!(clients.place(address(30_000), TWO, 0).is_some());
     }
 
     /// A count never goes below zero, and an invalid place is ignored.
@@ -555,7 +620,7 @@ mod tests {
         };
         let clients = table();
         let other = Clients::adopt(clients.fd(), 16).unwrap();
-        let place = |address| clients.place(ip(address), 0).unwrap();
+        let place = |address| clients.place(ip(address), limits, 0).unwrap();
         let (one, two) = (place("2001:db8::1"), place("192.0.2.1"));
         assert_eq!(clients.pay(one, limits, 1_000, 0), 0);
         assert_eq!(other.pay(one, limits, 500, 0), 500);
@@ -564,11 +629,11 @@ mod tests {
         assert_eq!(clients.pay_for_all(limits, 2_000, 0), 100);
         assert_eq!(place("2001:db8::9"), one, "the same network");
         // Other clients take all free entries.
-        let all =
-            (0..20_000).filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), 1_499));
+        let all = (0..20_000)
+            .filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), limits, 1_499));
         assert!(all.into_iter().all(|taken| taken != one));
-        let mut all =
-            (0..20_000).filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), 1_500));
+        let mut all = (0..20_000)
+            .filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), limits, 1_500));
         assert!(all.any(|taken| taken == one), "the debt is paid");
         clients.fd().close();
     }
@@ -606,7 +671,8 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let clients = Clients::create(100_000, 7).unwrap();
         let limits = ClientLimits::default();
-        let places = ["192.0.2.1", "192.0.2.2"].map(|one| clients.place(ip(one), 1).unwrap());
+        let places =
+            ["192.0.2.1", "192.0.2.2"].map(|one| clients.place(ip(one), limits, 1).unwrap());
         for place in places {
             clients.enter(place, limits).unwrap();
         }
@@ -630,7 +696,7 @@ mod tests {
             connections_max: Some(3),
             ..ClientLimits::default()
         };
-        let place = worker.place(ip("192.0.2.1"), 1).unwrap();
+        let place = worker.place(ip("192.0.2.1"), limits, 1).unwrap();
         // Two of the lost worker, then one of this one.
         for _ in 0..3 {
             main.enter(place, limits).unwrap();
@@ -646,7 +712,7 @@ mod tests {
         worker.leave(place);
         assert!(worker.enter(place, limits).is_err(), "counted");
         let former: Vec<_> = (0..=255)
-            .filter_map(|n| main.place(ip(&format!("198.51.100.{n}")), 2))
+            .filter_map(|n| main.place(ip(&format!("198.51.100.{n}")), limits, 2))
             .filter(|&other| other == place)
             .collect();
         assert!(former.is_empty(), "the entry was given away");

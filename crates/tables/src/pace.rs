@@ -53,9 +53,15 @@ impl Pace {
         wait.div_ceil(TICKS_PER_MS)
     }
 
-    /// Whether no debt is left.
-    pub(crate) fn is_paid(word: &AtomicU64, now_ms: u64) -> bool {
-        word.load(Ordering::Relaxed) & TIME_MASK <= now_ms.saturating_mul(TICKS_PER_MS)
+    /// Whether no debt is left. A debt that no `payers` connections can have made is forged, and does not count.
+    pub(crate) fn is_paid(self, word: &AtomicU64, now_ms: u64, payers: u32) -> bool {
+        let now = now_ms.saturating_mul(TICKS_PER_MS);
+        // Bytes are charged on top of the maximum, too.
+        let latest = now
+            .saturating_add(self.debt_max(payers))
+            .saturating_add(self.debt_max(1));
+        let paid_until = self.paid_until(word.load(Ordering::Relaxed));
+        paid_until <= now || paid_until > latest
     }
 
     /// Maximum bytes per step, which keeps waits short.
@@ -107,8 +113,8 @@ mod tests {
         assert_eq!(PACE.pay(&word, 500_000, 10_000, 1), 0);
         assert_eq!(PACE.pay(&word, 1_000, 10_000, 1), 1);
         assert_eq!(PACE.pay(&word, 99_000, 10_000, 1), 100);
-        assert!(!Pace::is_paid(&word, 10_599));
-        assert!(Pace::is_paid(&word, 10_600));
+        assert!(!PACE.is_paid(&word, 10_599, 1));
+        assert!(PACE.is_paid(&word, 10_600, 1));
         // Half of the burst after half of the time.
         assert_eq!(PACE.pay(&word, 250_000, 10_350, 1), 0);
         assert_eq!(PACE.pay(&word, 1_000, 10_350, 1), 1);
@@ -122,6 +128,7 @@ mod tests {
             bytes_per_s: 2_000_000,
             ..PACE
         };
+        assert!(faster.is_paid(&word, 1, 1));
         assert_eq!(faster.pay(&word, 500_000, 1, 1), 0);
         assert_eq!(faster.pay(&word, 2_000, 1, 1), 1);
     }
@@ -130,8 +137,10 @@ mod tests {
     #[test]
     fn a_forged_debt_is_limited() {
         let word = AtomicU64::new(PACE.tag() << TIME_BITS | TIME_MASK);
+        assert!(PACE.is_paid(&word, 10_000, 10));
         // Ten steps of 128 KiB at 1 MB/s.
         assert_eq!(PACE.pay(&word, 1_000, 10_000, 10), 1_312);
+        assert!(!PACE.is_paid(&word, 10_000, 10));
         assert_eq!(PACE.pay(&word, 1_000, 11_311, 10), 2);
         assert_eq!(PACE.pay(&word, 1_000, 20_000, 10), 0);
     }
@@ -197,7 +206,9 @@ mod tests {
             let first = pace.pay(&word, bytes, now_ms, payers);
             let second = pace.pay(&word, bytes, now_ms, payers);
             prop_assert!(second >= first);
-            prop_assert!(!Pace::is_paid(&word, now_ms) || now_ms * TICKS_PER_MS >= TIME_MASK);
+            // After any charge, another one is due, however the word was forged.
+            pace.pay(&word, 1, now_ms, payers);
+            prop_assert!(!pace.is_paid(&word, now_ms, payers));
         }
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn enter<I>(
     let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
         return true;
     };
-    let Some(place) = work.clients.place(ip, work.now_ms) else {
+    let Some(place) = work.clients.place(ip, limits.per_client, work.now_ms) else {
         work.count.add(Count::ClientsUncounted, 1);
         return true;
     };

@@ -483,7 +483,7 @@ fn a_connection_that_never_began_is_not_counted_for_ever() {
         connections_max: Some(1),
         ..ClientLimits::default()
     };
-    let place = world.clients.place(client, 0).expect("room");
+    let place = world.clients.place(client, limits, 0).expect("room");
     let (tls, tls_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
     let slots = &mut world.worker().parts().connections.slots;
     let index = slots.insert().expect("a free place");
