@@ -48,6 +48,15 @@ impl Audit {
         self.settings.get(LOAD)?.as_f64()
     }
 
+    /// A word for an audit that is not clean, whatever it found: a threshold may be exceeded, or have no figure.
+    fn failure_word(&self) -> Option<&'static str> {
+        match (self.outcome.complete, &self.outcome.message) {
+            (false, _) => Some("not complete"),
+            (true, Some(_)) => Some("failed"),
+            (true, None) => None,
+        }
+    }
+
     fn begin(kind: &str, label: &str, target: &str) -> Self {
         let run = Run::begin("audit", label, target);
         Self {

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::html::failure_word;
 use super::rows::bytes;
 use super::section::section;
 use crate::findings::{self, Severity};
@@ -178,7 +177,7 @@ fn found(audit: &Audit) -> String {
             finding.id
         );
     }
-    if let Some(word) = failure_word(audit) {
+    if let Some(word) = audit.failure_word() {
         let _ = write!(chips, "<span class=\"chip high\">{word}</span> ");
     } else if audit.findings.is_empty() {
         chips.push_str("<span class=\"chip clean\">nothing</span> ");

@@ -131,7 +131,7 @@ fn verdict(audit: &Audit) -> String {
             );
         }
     }
-    if let Some(word) = failure_word(audit) {
+    if let Some(word) = audit.failure_word() {
         let why = audit.outcome.message.as_deref().unwrap_or("?");
         let _ = write!(
             chips,
@@ -142,15 +142,6 @@ fn verdict(audit: &Audit) -> String {
         chips.push_str("<span class=\"chip clean\">nothing found</span>");
     }
     format!("<div class=\"verdict\">{chips}</div>")
-}
-
-/// Returns a word for an audit that is not clean, whatever it found: a threshold may be exceeded, or have no figure.
-pub(super) fn failure_word(audit: &Audit) -> Option<&'static str> {
-    match (audit.outcome.complete, &audit.outcome.message) {
-        (false, _) => Some("not complete"),
-        (true, Some(_)) => Some("failed"),
-        (true, None) => None,
-    }
 }
 
 fn one(audit: &Audit) -> String {
@@ -206,7 +197,7 @@ fn found(audit: &Audit) -> String {
     if !body.is_empty() {
         return section("Findings", "The most severe first.", &body);
     }
-    let nothing = match (failure_word(audit), audit.outcome.complete) {
+    let nothing = match (audit.failure_word(), audit.outcome.complete) {
         (None, _) => "Nothing was found.",
         (Some(_), true) => "There is no finding, but the audit failed for the reason above.",
         (Some(_), false) => "Nothing was found in the parts that were measured.",
