@@ -398,15 +398,18 @@ fn parse(
     }
 }
 
-/// Splits off a value, in quotes or up to the end of the line or block.
+/// Splits off a value, in quotes or up to the end of the line or block, or to the next key in it.
 fn word(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('"') {
         return inner.split_once('"');
     }
-    match text.find('}') {
-        Some(at) => Some((text[..at].trim(), &text[at..])),
-        None => Some((text.trim(), "")),
-    }
+    let (line, behind) = text.split_at(text.find('}').unwrap_or(text.len()));
+    let key = line.split_once('=').map(|(before, _)| before.trim_end());
+    let key = key.and_then(|before| before.rfind(char::is_whitespace));
+    Some(match key {
+        Some(at) => (line[..at].trim(), &text[at..]),
+        None => (line.trim(), behind),
+    })
 }
 
 fn without_comment(line: &str) -> &str {

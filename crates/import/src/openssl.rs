@@ -136,11 +136,12 @@ pub(super) fn groups(list: &str) -> (Vec<&'static str>, Vec<&str>) {
     (ours, others)
 }
 
-/// Returns Dormouse's name of a TLS version.
+/// Returns Dormouse's name of a TLS version. stunnel and nginx ignore the case.
 pub(super) fn version(text: &str) -> Option<&'static str> {
-    match text.trim_start_matches('+') {
-        "TLSv1.2" => Some("1.2"),
-        "TLSv1.3" => Some("1.3"),
+    let name = text.trim_start_matches('+').to_ascii_lowercase();
+    match name.as_str() {
+        "tlsv1.2" => Some("1.2"),
+        "tlsv1.3" => Some("1.3"),
         _ => None,
     }
 }

@@ -5,8 +5,8 @@ mod services;
 use std::path::Path;
 
 use crate::advice::{
-    CLIENT_NETWORKS, CLIENTS_UNCHECKED, NOT_VERIFIED, ONE_CA_FILE, PINNED_CLIENTS, REVOKED_SERVERS,
-    SERVER_NAME_UNCHECKED, STARTTLS,
+    CLIENT_NETWORKS, CLIENTS_UNCHECKED, EARLIER_RULE, NOT_VERIFIED, ONE_CA_FILE, ONE_LABEL,
+    PINNED_CLIENTS, REVOKED_SERVERS, SERVER_NAME_UNCHECKED, STARTTLS,
 };
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
@@ -66,13 +66,13 @@ fn is_of_service(key: &str) -> bool {
 
 fn program(one: &StunnelSetting, draft: &mut Draft) {
     let why = match one.key.as_str() {
-        "debug" if matches!(one.value.as_str(), "debug" | "7") => {
+        "debug" if one.is("debug") || one.is("7") => {
             return draft.set_text("log_level", "debug");
         }
         "setuid" => return draft.set_text("user", &one.value),
         "setgid" => return draft.set_text("group", &one.value),
         "pid" | "foreground" | "debug" | "syslog" | "rndfile" | "rndbytes" => return,
-        "fips" if one.value == "no" => return,
+        "fips" if one.is("no") => return,
         "output" | "log" => "the log goes to standard error",
         "chroot" => "workers confine themselves (`sandbox`); paths are not relative to a chroot",
         _ => "no equivalent",
@@ -155,10 +155,31 @@ fn second(service: &Service, all: &[Service], section: &mut Section) -> Option<S
         let (other, name) = one.value.split_once(':')?;
         let first = all.iter().find(|service| service.name == other)?;
         listen = first.value("accept").map(accept_address);
+        if name.starts_with('*') {
+            section.leave_out(&one.position, &one.shown(), ONE_LABEL);
+        }
+        let before = all.iter().take_while(|one| one.name != service.name);
+        if before
+            .flat_map(|one| one.all("sni"))
+            .any(|earlier| is_decided_by(&one.value, &earlier.value))
+        {
+            let what = format!("{}: {EARLIER_RULE}", one.shown());
+            section.add_to_do(&one.position, &what);
+        }
         names.push(name);
     }
     section.set("server_names", quoted_list(&names));
     listen
+}
+
+/// Returns whether an earlier `SERVICE:*END` has names of this one, too: stunnel then uses the earlier one.
+fn is_decided_by(sni: &str, earlier: &str) -> bool {
+    let lower = |text: &str| text.to_ascii_lowercase();
+    let (sni, earlier) = (lower(sni), lower(earlier));
+    match (sni.split_once(':'), earlier.split_once(":*")) {
+        (Some((first, name)), Some((other, end))) => first == other && name.ends_with(end),
+        _ => false,
+    }
 }
 
 /// Sets where connections go. Returns `false` if there is no target.
@@ -167,7 +188,7 @@ fn connect(service: &Service, section: &mut Section) -> bool {
         .all("connect")
         .map(|one| connect_address(&one.value))
         .collect();
-    let failover = service.find("failover").filter(|one| one.value == "rr");
+    let failover = service.find("failover").filter(|one| one.is("rr"));
     if section.originate {
         if let Some(one) = failover {
             let why = "servers are tried in the order of `to`";
@@ -190,12 +211,44 @@ fn connect(service: &Service, section: &mut Section) -> bool {
     !all.is_empty()
 }
 
-/// Returns whether the peer's chain is verified, and whether the certificate itself is compared.
-fn verifies(service: &Service) -> (bool, bool) {
-    let level = service.value("verify").unwrap_or("0");
-    let chain = service.is_on("verifychain") || matches!(level, "1" | "2" | "3");
-    let peer = service.is_on("verifypeer") || matches!(level, "3" | "4");
-    (chain, peer)
+/// What stunnel verifies of a peer's certificate.
+#[derive(Default)]
+struct Verification<'a> {
+    /// The chain.
+    chain: bool,
+    /// The certificate itself, by comparison.
+    peer: bool,
+    /// The line that requires a certificate.
+    required: Option<&'a StunnelSetting>,
+}
+
+impl Verification<'_> {
+    /// Returns what a service verifies. Each line changes what the lines before it have set.
+    fn of(service: &Service) -> Verification<'_> {
+        let mut all = Verification::default();
+        for one in &service.entries {
+            let is_on = one.is("yes");
+            match one.key.as_str() {
+                "verify" => {
+                    let level: u8 = one.value.parse().unwrap_or(0);
+                    (all.chain, all.peer) = ((1..=3).contains(&level), level >= 3);
+                    all.required = (level >= 2).then_some(one);
+                }
+                "verifychain" => all.chain = is_on,
+                "verifypeer" => all.peer = is_on,
+                "requirecert" if !is_on => all.required = None,
+                _ => {}
+            }
+            if is_on && matches!(&*one.key, "verifychain" | "verifypeer" | "requirecert") {
+                all.required = Some(one);
+            }
+        }
+        all
+    }
+
+    fn is_any(&self) -> bool {
+        self.chain || self.peer
+    }
 }
 
 const PINNED: &str = "stunnel accepts only the servers' certificates that are in CAfile: set `ca` to their authority, or to a self-signed certificate itself";
@@ -203,12 +256,12 @@ const PINNED: &str = "stunnel accepts only the servers' certificates that are in
 /// Sets the authorities of a client. stunnel trusts any server by default, which is not converted
 /// silently.
 fn trust(service: &Service, section: &mut Section) {
-    let (chain, peer) = verifies(service);
+    let verification = Verification::of(service);
     let ca = service.value("cafile");
-    match (chain || peer, ca) {
+    match (verification.is_any(), ca) {
         (true, Some(file)) => {
             section.set_text("ca", file);
-            if peer {
+            if verification.peer {
                 section.add_to_do(&service.position, PINNED);
             }
         }
@@ -221,7 +274,7 @@ fn trust(service: &Service, section: &mut Section) {
         }
     }
     if let (true, Some(one)) = (
-        chain || peer,
+        verification.is_any(),
         service
             .find("capath")
             .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
@@ -236,38 +289,25 @@ fn trust(service: &Service, section: &mut Section) {
         .or(service.find("checkip"));
     match name.filter(|name| !name.value.is_empty()) {
         Some(name) => section.set_text("server_name", &name.value),
-        None if chain || peer => {
+        None if verification.is_any() => {
             section.leave_out(&service.position, "checkHost", SERVER_NAME_UNCHECKED);
         }
         None => {}
     }
 }
 
-/// Returns whether the peer's certificate is verified in any way.
-fn is_verified(service: &Service) -> bool {
-    let (chain, peer) = verifies(service);
-    chain || peer
-}
-
 /// Converts the verification of client certificates.
 fn clients(service: &Service, section: &mut Section) {
-    let (chain, peer) = verifies(service);
-    if !chain && !peer {
+    let verification = Verification::of(service);
+    if !verification.is_any() {
+        if let Some(one) = verification.required {
+            section.leave_out(&one.position, &one.shown(), NOT_REQUESTED);
+        }
         return;
     }
-    // `verifyChain` and `verifyPeer` require a certificate, unless a later line does not.
-    let mut lines = service.entries.iter().rev();
-    let is_about_it =
-        |one: &&StunnelSetting| matches!(&*one.key, "requirecert" | "verifychain" | "verifypeer");
-    let is_optional = lines
-        .find(is_about_it)
-        .is_some_and(|one| one.key == "requirecert" && one.value.eq_ignore_ascii_case("no"));
-    let is_asked_only = is_optional
-        || service.value("verify") == Some("1") && !service.is_on("verifychain") && !peer;
-    let how = if is_asked_only {
-        "optional"
-    } else {
-        "required"
+    let how = match verification.required {
+        Some(_) => "required",
+        None => "optional",
     };
     let crls: Vec<String> = ["crlfile", "crlpath"]
         .into_iter()
@@ -283,25 +323,20 @@ fn clients(service: &Service, section: &mut Section) {
     if !hosts.is_empty() {
         section.set("client_allow", quoted_list(&hosts));
     }
-    if peer {
+    if verification.peer {
         section.add_to_do(&service.position, PINNED_CLIENTS);
     }
 }
 
-fn crypto(service: &Service, section: &mut Section) {
+const NOT_REQUESTED: &str = "certificates were required, but not verified, and none is \
+    requested here: set `client_certificates` and `client_ca` to verify them";
+
+fn versions(service: &Service, section: &mut Section) {
     for one in &service.entries {
         let options: &[&'static str] = match one.key.as_str() {
             "sslversion" => &["min_version", "max_version"],
             "sslversionmin" => &["min_version"],
             "sslversionmax" => &["max_version"],
-            "options" => {
-                match one.value.as_str() {
-                    "NO_TLSv1_2" => section.set_text("min_version", "1.3"),
-                    "NO_TLSv1_3" => section.set_text("max_version", "1.2"),
-                    _ => {}
-                }
-                continue;
-            }
             _ => continue,
         };
         match version(&one.value) {
@@ -309,7 +344,9 @@ fn crypto(service: &Service, section: &mut Section) {
                 .iter()
                 .for_each(|option| section.set_text(option, ours)),
             // An older minimum becomes the oldest supported version.
-            None if one.value == "all" || one.key == "sslversionmin" => {}
+            None if one.is("all") || one.key == "sslversionmin" => {
+                options.iter().for_each(|option| section.remove(option));
+            }
             None => section.leave_out(
                 &one.position,
                 &one.shown(),
@@ -317,6 +354,18 @@ fn crypto(service: &Service, section: &mut Section) {
             ),
         }
     }
+    // These count wherever they are. Old versions write a dot instead of the last `_`.
+    for one in service.all("options") {
+        match one.value.to_ascii_uppercase().replace('.', "_").as_str() {
+            "NO_TLSV1_2" => section.set_text("min_version", "1.3"),
+            "NO_TLSV1_3" => section.set_text("max_version", "1.2"),
+            _ => {}
+        }
+    }
+}
+
+fn crypto(service: &Service, section: &mut Section) {
+    versions(service, section);
     if section.originate {
         return;
     }
@@ -340,9 +389,9 @@ fn check_of_peer(one: &StunnelSetting, service: &Service, section: &mut Section)
     let (key, shown) = (one.key.as_str(), one.shown());
     let to_do = |why: &str| format!("{shown}: {why}");
     match (key, section.originate) {
-        ("ocspaia", _) if one.value == "no" => {}
+        ("ocspaia", _) if one.is("no") => {}
         ("ocspaia" | "ocsp" | "crlfile" | "crlpath" | "checkemail" | "checkip", _)
-            if !is_verified(service) =>
+            if !Verification::of(service).is_any() =>
         {
             let why = "it had no effect: no certificate was verified";
             section.leave_out(&one.position, &shown, why);
@@ -375,11 +424,11 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
         "timeoutconnect" => return seconds("backend_connect_timeout"),
         "timeoutbusy" => return seconds("handshake_timeout"),
         "timeoutclose" if one.value == "0" => return section.set_text("truncation", "close"),
-        "protocol" if one.value == "proxy" && !section.originate => {
+        "protocol" if one.is("proxy") && !section.originate => {
             return section.set_text("proxy_protocol", "v1");
         }
         "local" if !section.originate => return section.set_text("source_addresses", &one.value),
-        "sessionresume" if one.value == "no" => match section.originate {
+        "sessionresume" if one.is("no") => match section.originate {
             true => return section.set("resume_uses", "0"),
             false => return draft.set("tickets", "0"),
         },
@@ -387,19 +436,16 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             return section.set_text("resume_age", &format!("{}s", one.value));
         }
         "alpn" => return section.set("alpn", quoted_list(&[&one.value])),
-        "options" if one.value == "NO_TICKET" => {
+        "options" if one.is("NO_TICKET") => {
             "tickets are sealed with rotating keys; use `session_cache` to keep sessions on this machine"
         }
         "protocol" => {
             return section.add_to_do(&one.position, &to_do(STARTTLS));
         }
-        "requirecert" if one.value == "yes" && !section.originate && !is_verified(service) => {
-            "certificates were required, but not verified, and none is requested here: set `client_certificates` and `client_ca` to verify them"
-        }
         "ciphers" | "ciphersuites" | "curves" if section.originate => {
             "all suites here are AEAD with forward secrecy"
         }
-        "libwrap" if one.value == "yes" => {
+        "libwrap" if one.is("yes") => {
             let what = format!("hosts.allow and hosts.deny limited the clients: {CLIENT_NETWORKS}");
             return section.add_to_do(&one.position, &what);
         }

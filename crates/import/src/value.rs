@@ -45,7 +45,8 @@ pub(super) fn time(text: &str, unit_ms: u64) -> Option<u64> {
 
 /// Returns whether a switch is on, in any notation of these programs.
 pub(super) fn is_on(text: &str) -> bool {
-    matches!(text, "on" | "yes" | "true" | "1")
+    let text = text.to_ascii_lowercase();
+    matches!(text.as_str(), "on" | "yes" | "y" | "true" | "t" | "1")
 }
 
 /// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.

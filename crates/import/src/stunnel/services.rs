@@ -22,6 +22,11 @@ impl StunnelSetting {
     pub(super) fn shown(&self) -> String {
         format!("{} = {}", self.written_key, self.value)
     }
+
+    /// Returns whether this is the value. stunnel ignores the case of all words that it knows.
+    pub(super) fn is(&self, value: &str) -> bool {
+        self.value.eq_ignore_ascii_case(value)
+    }
 }
 
 pub(super) struct Service {
@@ -45,8 +50,7 @@ impl Service {
     }
 
     pub(super) fn is_on(&self, key: &str) -> bool {
-        self.value(key)
-            .is_some_and(|value| value.eq_ignore_ascii_case("yes"))
+        self.find(key).is_some_and(|one| one.is("yes"))
     }
 }
 
