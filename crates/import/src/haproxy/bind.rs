@@ -243,6 +243,11 @@ fn without_equivalent<'a>(
             let what = "list only the addresses of that interface in `listen`";
             section.add_to_do(position, &format!("{shown} has no equivalent: {what}"));
         }
+        "accept-netscaler-cip" => {
+            let shown = with_value();
+            let what = "is not supported: let the clients send the PROXY protocol";
+            section.add_to_do(position, &format!("{shown} {what}"));
+        }
         "ca-ignore-err" | "crt-ignore-err" => {
             let shown = with_value();
             section.leave_out(position, &shown, "invalid certificates are always refused");
@@ -255,21 +260,8 @@ fn without_equivalent<'a>(
             let shown = with_value();
             section.leave_out(position, &shown, "no equivalent");
         }
-        "name"
-        | "id"
-        | "nice"
-        | "process"
-        | "thread"
-        | "mss"
-        | "mode"
-        | "user"
-        | "uid"
-        | "group"
-        | "gid"
-        | "level"
-        | "shards"
-        | "severity-output"
-        | "accept-netscaler-cip" => drop(with_value()),
+        "name" | "id" | "nice" | "process" | "thread" | "mss" | "mode" | "user" | "uid"
+        | "group" | "gid" | "level" | "shards" | "severity-output" => drop(with_value()),
         "force-sslv3" | "force-tlsv10" | "force-tlsv11" => {
             let why = "TLS 1.2 is the oldest supported version";
             section.leave_out(position, word, why);

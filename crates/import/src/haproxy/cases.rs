@@ -30,10 +30,14 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
         let name = line.word(1);
         let ways = condition(&line.words, part, &config.folder);
         if name.contains("%[") {
-            let is_ours = ways.is_none() && cases.of_map(name, config, line);
-            if !is_ours {
-                let why = "names must be listed: use a route with `server_names` for each";
-                cases.not_ours.push((why, line));
+            let found = ways.is_none().then(|| cases.of_map(name, config, line));
+            match found.flatten() {
+                Some(true) => {}
+                Some(false) => cases.not_ours.push((EARLIER_RULE, line)),
+                None => {
+                    let why = "names must be listed: use a route with `server_names` for each";
+                    cases.not_ours.push((why, line));
+                }
             }
             continue;
         }
@@ -116,29 +120,34 @@ impl<'a> BackendCases<'a> {
         }
     }
 
-    /// Returns whether an earlier case leads some clients that ask for this exact name to another
-    /// backend.
+    /// Returns whether an earlier case leads some clients that ask for this name, or a name under this wildcard, to
+    /// another backend. In HAProxy the end of a name may follow several labels.
     fn decide(&self, name: &str, backend: Option<&HaproxySection>) -> bool {
-        let end = name.split_once('.').map_or("", |(_, end)| end);
-        let matches = |pattern: &String| pattern.strip_prefix("*.") == Some(end);
+        let name = name.to_ascii_lowercase();
+        let matches = |pattern: &String| {
+            let end = pattern.strip_prefix('*').map(str::to_ascii_lowercase);
+            end.is_some_and(|end| name.ends_with(&end))
+        };
+        let is_same = |earlier: &String| earlier.eq_ignore_ascii_case(&name);
         let mut others = self
             .all
             .iter()
             .filter(|case| id(case.backend) != id(backend));
-        others.any(|case| case.names.is_empty() || case.names.iter().any(matches))
-            && !name.starts_with("*.")
+        others.any(|case| {
+            case.names.is_empty()
+                || case.names.iter().any(matches)
+                || case.protocols.is_empty() && case.names.iter().any(is_same)
+        })
     }
 
     /// Adds the cases of `%[req.ssl_sni,lower,map(FILE,DEFAULT)]`: each line of the file has a name
-    /// and a backend. Returns `false` if the text is something else, or the file can't be read.
-    fn of_map(&mut self, text: &str, config: &'a Config, line: &Line) -> bool {
-        let Some((file, default)) = map(text) else {
-            return false;
-        };
+    /// and a backend. Returns whether no earlier rule decides for one of the names. `None`: the text is something else,
+    /// or the file can't be read.
+    fn of_map(&mut self, text: &str, config: &'a Config, line: &Line) -> Option<bool> {
+        let (file, default) = map(text)?;
         let path = Path::new(&config.path("", file)).to_owned();
-        let Ok(text) = read(&path, &Position::included(file)) else {
-            return false;
-        };
+        let text = read(&path, &Position::included(file)).ok()?;
+        let mut is_first = true;
         for entry in text.lines() {
             let mut words = entry.split_whitespace();
             let (Some(name), Some(backend)) = (words.next(), words.next()) else {
@@ -147,13 +156,14 @@ impl<'a> BackendCases<'a> {
             // A missing backend leads to the default, as in HAProxy.
             let backend = config.backend(backend).filter(|_| !name.starts_with('#'));
             if backend.is_some() {
+                is_first &= !self.decide(name, backend);
                 self.add(vec![name.to_owned()], Vec::new(), backend, line);
             }
         }
         if let Some(backend) = default.and_then(|name| config.backend(name)) {
             self.add(Vec::new(), Vec::new(), Some(backend), line);
         }
-        true
+        Some(is_first)
     }
 }
 

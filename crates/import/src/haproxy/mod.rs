@@ -57,12 +57,30 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         for line in lines {
             draft.add_to_do(&line.position, &format!("{}: {BRANCHES}", line.shown()));
         }
+        other_services(&config, &mut draft);
         program(&config, &mut draft);
     }
     Ok(draft)
 }
 
+/// Names sections that end with HAProxy, and have nothing to do with Dormouse.
+fn other_services(config: &Config, draft: &mut Draft) {
+    for part in &config.parts {
+        let what = match part.kind.as_str() {
+            "log-forward" => "keep HAProxy for it, or its addresses will not be served",
+            "program" => "HAProxy starts this program: start it in another way",
+            _ => continue,
+        };
+        let title = format!("{} {}", part.kind, part.name);
+        draft.add_to_do(&part.position, &format!("{title}: {what}"));
+    }
+}
+
 fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
+    if part.is_disabled() {
+        let what = format!("{} {}", part.kind, part.name);
+        return draft.leave_out(&part.position, &what, "it is disabled");
+    }
     let cases = cases(part, config);
     let passes_through = !part.is_http() && chooses_by_hello(part);
     for line in part.all("bind") {
@@ -154,7 +172,7 @@ fn chooses_by_hello(part: &HaproxySection) -> bool {
 
 /// Returns whether HAProxy processes requests.
 fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
-    const DOES: [&str; 12] = [
+    const DOES: [&str; 13] = [
         "http-request",
         "http-response",
         "http-after-response",
@@ -167,6 +185,7 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
         "stats",
         "unique-id-header",
         "http-send-name-header",
+        "use-fcgi-app",
     ];
     // A redirect does not affect clients with TLS.
     let has_plain = part.all("bind").any(|line| !line.has_word("ssl"));

@@ -16,7 +16,7 @@ pub(super) fn read(
     let haproxy_stays = draft.has_step(HAPROXY_STAYS);
     let is_frontend = |part: &&HaproxySection| matches!(part.kind.as_str(), "frontend" | "listen");
     for part in config.parts.iter().filter(is_frontend) {
-        if passes_through(part) {
+        if passes_through(part) || part.is_disabled() {
             continue;
         }
         for line in part.all("bind").filter(|line| !line.has_word("ssl")) {

@@ -1,8 +1,10 @@
 //! Networks that may connect, and other rules about connections.
 
 use super::config::Config;
-use super::syntax::{HaproxySection, Line, Test, condition, tests_source};
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, REFUSALS, RULES};
+use super::syntax::{
+    Condition, HaproxySection, Line, Test, condition, is_met, tests_counter, tests_source,
+};
+use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, PROXY_NETWORKS, REFUSALS, RULES};
 use crate::section::Section;
 use crate::toml::quoted_list;
 use crate::value::overlap;
@@ -12,22 +14,24 @@ use crate::value::overlap;
 pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
     let (mut allow, mut deny, mut proxies) = (Vec::new(), Vec::new(), Vec::new());
     let mut accepted = Vec::new();
-    let mut accepts_by_content = false;
+    let mut accepts_tls = false;
     for line in part.all("tcp-request") {
-        let what = match (line.word(1), line.word(2)) {
-            ("connection", what) => what,
+        let tests = condition(&line.words, part, &config.folder);
+        let what = match (line.word(1), line.word(2), is_met(tests.as_ref())) {
+            ("connection", what, _) => what,
             // A test for TLS needs no rule: Dormouse reads the ClientHello anyway.
-            ("content", "accept") if is_about_tls(line, part, config) => continue,
-            ("content", "reject") if !accepts_by_content && is_about_tls(line, part, config) => {
+            ("content", "accept" | "reject", Some(false)) => continue,
+            ("content", "accept", Some(true)) => {
+                accepts_tls = true;
                 continue;
             }
-            (_, what) => {
-                accepts_by_content |= what == "accept";
-                inspection(line, part, config, section);
+            // No client with TLS gets here.
+            ("content", "reject", Some(true)) if accepts_tls => continue,
+            _ => {
+                inspection(line, tests.as_ref(), section);
                 continue;
             }
         };
-        let tests = condition(&line.words, part, &config.folder);
         let rejects = rejects(line);
         let only = match tests.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),
@@ -35,6 +39,7 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
         };
         match (what, only) {
             ("expect-proxy", Some(Test::Source(networks))) => proxies.extend(networks.clone()),
+            ("expect-proxy", _) => section.add_to_do(&line.position, PROXY_NETWORKS),
             ("accept", Some(Test::Source(networks))) => accepted.extend(networks.clone()),
             (_, None) if rejects && tests.is_none() && !accepted.is_empty() => {
                 allow.append(&mut accepted);
@@ -52,7 +57,7 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
                     allow.append(&mut accepted);
                     allow.extend(networks.clone());
                 }
-                _ => rate(line, section),
+                _ => rate(line, tests.as_ref(), section),
             },
             // Without the rule, clients that were refused would be accepted.
             _ if rejects && tests.as_ref().is_none_or(tests_source) => {
@@ -61,7 +66,7 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
                     &format!("{}: {CLIENT_NETWORKS}", line.shown()),
                 );
             }
-            _ => rate(line, section),
+            _ => rate(line, tests.as_ref(), section),
         }
     }
     for (name, networks) in [
@@ -75,28 +80,16 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
     }
 }
 
-/// `accept if { req_ssl_hello_type 1 }`, `reject if !{ req.ssl_hello_type 1 }`, `reject`.
-fn is_about_tls(line: &Line, part: &HaproxySection, config: &Config) -> bool {
-    let is_tls = |test: &Test| match test {
-        Test::Tls => true,
-        Test::Not(test) => **test == Test::Tls,
-        _ => false,
-    };
-    let tests = condition(&line.words, part, &config.folder).unwrap_or_default();
-    tests.iter().flatten().all(is_tls)
-}
-
 /// Leaves out a rule of a later phase (`content`, `session`), unless it refuses clients.
-fn inspection(line: &Line, part: &HaproxySection, config: &Config, section: &mut Section) {
+fn inspection(line: &Line, tests: Option<&Condition>, section: &mut Section) {
     if line.word(1) == "inspect-delay" {
         return;
     }
-    let tests = condition(&line.words, part, &config.folder);
-    if rejects(line) && tests.as_ref().is_some_and(tests_source) {
+    if rejects(line) && tests.is_some_and(tests_source) {
         let what = format!("{}: {CLIENT_NETWORKS}", line.shown());
         return section.add_to_do(&line.position, &what);
     }
-    rate(line, section);
+    rate(line, tests, section);
 }
 
 fn rejects(line: &Line) -> bool {
@@ -105,11 +98,12 @@ fn rejects(line: &Line) -> bool {
 
 /// Leaves out rules about rates, or about facts that Dormouse does not test. Clients that the latter
 /// refused would be accepted.
-fn rate(line: &Line, section: &mut Section) {
+fn rate(line: &Line, tests: Option<&Condition>, section: &mut Section) {
     let shown = line.shown();
-    let why = if shown.contains("conn_cur") {
+    let is_about = |ends: &[&str]| tests.is_some_and(|tests| tests_counter(tests, ends));
+    let why = if is_about(&["conn_cur"]) {
         "use `connections_per_client`"
-    } else if shown.contains("rate") || shown.contains("track-sc") {
+    } else if is_about(&["_rate", "conn_cur"]) || line.word(2).starts_with("track-sc") {
         "use `handshakes_per_client`, which counts per minute"
     } else if rejects(line) {
         return section.add_to_do(&line.position, &format!("{shown}: {REFUSALS}"));
@@ -139,7 +133,10 @@ pub(super) fn left_out_of_backend(
     };
     for line in backend.lines.iter().filter(|line| !of_frontend(line)) {
         match line.word(0) {
-            "tcp-request" => inspection(line, backend, config, section),
+            "tcp-request" => {
+                let tests = condition(&line.words, backend, &config.folder);
+                inspection(line, tests.as_ref(), section);
+            }
             _ => left_out_line(line, backend.is_http(), section),
         }
     }
@@ -214,6 +211,7 @@ fn needs_no_remark(word: &str) -> bool {
     let is_haproxys_own = matches!(
         word,
         "description"
+            | "disabled"
             | "enabled"
             | "error-log-format"
             | "guid"

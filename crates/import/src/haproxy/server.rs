@@ -71,6 +71,13 @@ struct Server<'a> {
 
 /// Sets `to` and everything about backends.
 pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section) {
+    if part.is_disabled() {
+        let what = format!(
+            "{} {} is disabled, so its clients were refused: remove this route to refuse them",
+            part.kind, part.name
+        );
+        section.add_to_do(&part.position, &what);
+    }
     let servers = servers(part, config, section);
     let Some((first, others)) = servers.split_first() else {
         balance(part, section);

@@ -54,6 +54,12 @@ impl HaproxySection {
         self.lines.iter().rev().find(is_it)
     }
 
+    /// Returns whether it gets no connections: the last line about it counts.
+    pub(super) fn is_disabled(&self) -> bool {
+        let mut lines = self.lines.iter().rev().map(|line| line.word(0));
+        lines.find(|word| matches!(*word, "disabled" | "enabled")) == Some("disabled")
+    }
+
     pub(super) fn is_http(&self) -> bool {
         self.find(&["mode"])
             .is_some_and(|line| line.word(1) == "http")
@@ -235,8 +241,9 @@ fn ways(mut rest: &[String], part: &HaproxySection, folder: &Path) -> Condition 
                 test(inner, folder)
             }
             name => {
-                is_negated ^= name.starts_with('!');
-                named(name.trim_start_matches('!'), part, folder)
+                let bare = name.trim_start_matches('!');
+                is_negated ^= (name.len() - bare.len()) % 2 == 1;
+                named(bare, part, folder)
             }
         };
         let test = match std::mem::take(&mut is_negated) {
@@ -265,11 +272,50 @@ impl Test {
             _ => false,
         }
     }
+
+    /// Returns whether it compares a counter whose name has one of these ends, such as `sc0_conn_rate`. A name in a
+    /// certificate may have these letters, too.
+    fn is_about_counter(&self, ends: &[&str]) -> bool {
+        match self {
+            Test::Other(text) => {
+                let fetch = text.split(' ').next().unwrap_or_default();
+                let mut names = fetch.split(',').filter_map(|part| part.split('(').next());
+                let is_it = |name: &str| ends.iter().any(|end| name.ends_with(end));
+                names.any(is_it)
+            }
+            Test::Not(test) => test.is_about_counter(ends),
+            _ => false,
+        }
+    }
 }
 
 /// Returns whether the condition tests the client's address.
 pub(super) fn tests_source(condition: &Condition) -> bool {
     condition.iter().flatten().any(Test::is_about_source)
+}
+
+/// Returns whether the condition matches only clients for which a counter with one of these ends has some value.
+pub(super) fn tests_counter(condition: &Condition, ends: &[&str]) -> bool {
+    let mut ways = condition.iter();
+    ways.all(|way| way.iter().any(|test| test.is_about_counter(ends)))
+}
+
+/// Returns whether the condition is true, or false, for all clients with TLS. `None`: that depends on the client.
+pub(super) fn is_met(condition: Option<&Condition>) -> Option<bool> {
+    let Some(ways) = condition else {
+        return Some(true);
+    };
+    let is_false = |test: &Test| matches!(test, Test::Not(test) if **test == Test::Tls);
+    if ways
+        .iter()
+        .any(|way| way.iter().all(|test| *test == Test::Tls))
+    {
+        Some(true)
+    } else if ways.iter().all(|way| way.iter().any(is_false)) {
+        Some(false)
+    } else {
+        None
+    }
 }
 
 /// Returns the test that `acl` lines name. Several lines of one name are alternatives.
@@ -279,14 +325,15 @@ fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
     }
     let lines = part.all("acl").filter(|line| line.word(1) == name);
     let mut tests = lines.map(|line| test(line.behind(2), folder));
+    let other = || Test::Other(format!("acl {name}"));
     let Some(first) = tests.next() else {
-        return Test::Other(name.to_owned());
+        return other();
     };
     tests.fold(first, |all, next| match (all, next) {
         (Test::Name(a), Test::Name(b)) => Test::Name([a, b].concat()),
         (Test::Protocol(a), Test::Protocol(b)) => Test::Protocol([a, b].concat()),
         (Test::Source(a), Test::Source(b)) => Test::Source([a, b].concat()),
-        _ => Test::Other(name.to_owned()),
+        _ => other(),
     })
 }
 
@@ -305,7 +352,8 @@ fn test(words: &[String], folder: &Path) -> Test {
     let Some((fetch, rest)) = words.split_first() else {
         return other();
     };
-    let base = fetch.split([',', '(']).next().unwrap_or_default();
+    // Names and protocols are compared in lower case anyway. Any other converter makes another value of it.
+    let base = fetch.strip_suffix(",lower").unwrap_or(fetch);
     let (base, mut by_end) = match base.strip_suffix("_end").or(base.strip_suffix("_dom")) {
         Some(base) => (base, true),
         None => (base, false),
@@ -342,9 +390,11 @@ fn test(words: &[String], folder: &Path) -> Test {
         }
         "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if !values.is_empty() => Test::Name(values),
         "req.ssl_alpn" | "ssl_fc_alpn" if !values.is_empty() && !by_end => Test::Protocol(values),
-        "src" if !values.is_empty() => Test::Source(values),
-        "req_ssl_hello_type" | "req.ssl_hello_type" | "req_ssl_ver" | "req.ssl_ver" | "ssl_fc"
-        | "always_true" => Test::Tls,
+        "src" if !values.is_empty() && !by_end => Test::Source(values),
+        "req_ssl_hello_type" | "req.ssl_hello_type" if values == ["1"] => Test::Tls,
+        // Any version. Others can be told only from the ClientHello of TLS that passes through.
+        "req_ssl_ver" | "req.ssl_ver" if values == ["gt", "0"] => Test::Tls,
+        "ssl_fc" | "always_true" if values.is_empty() => Test::Tls,
         _ => other(),
     }
 }
