@@ -72,7 +72,7 @@ pub(super) const BRANCHES: &str = "all branches were converted: remove from this
     did not apply";
 
 pub(super) const EARLIER_RULE: &str = "an earlier rule decides for some of these clients; here the \
-    exact name does, whatever the order";
+    more exact name does, whatever the order";
 
 pub(super) const CLIENT_NETWORKS: &str = "set `allow` and `deny` to the networks that may or \
     may not connect";
@@ -100,9 +100,16 @@ pub(super) const NGINX_SEES_NO_TLS: &str = "behind Dormouse, nginx has no TLS fa
     ($scheme, $https, $ssl_…), so a redirect to https would loop; use \
     $proxy_protocol_server_port to distinguish the ports";
 
-pub(super) const HOST_HEADER: &str = "its backends also serve names whose clients need a \
-    certificate, and nginx refused a `Host` header with such a name (421): give these names \
-    backends of their own, or let the backends refuse them";
+pub(super) const HOST_HEADER: &str = "its backends also serve names with other rules for clients \
+    (a certificate, `allow`, `deny`), which nginx applied to a `Host` header with such a name, \
+    too: give these names backends of their own, or let the backends refuse them";
+
+pub(super) const HOST_OF_CLIENT: &str = "here backends get the client's `Host` header, so clients \
+    choose among their virtual hosts: let the backends serve the same for every `Host`, or keep \
+    nginx behind Dormouse";
+
+pub(super) const HOST_OF_OTHERS: &str = "nginx passed on only a `Host` header with one of these \
+    names; here clients may send any, so let the backends refuse others";
 
 pub(super) const CLIENTS_UNCHECKED: &str = "this was checked for clients too: use \
     `client_allow` for the clients to accept, and `client_crl` for those to refuse";

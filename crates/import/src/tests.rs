@@ -6,6 +6,10 @@ use super::*;
 use dormouse_config::{self as config, Machine};
 use proptest::prelude::*;
 
+mod conditions;
+mod host_header;
+mod letters;
+mod served;
 mod strictness;
 
 const EXAMPLES: [(Program, &str); 9] = [

@@ -84,8 +84,7 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn is_on(&self, server: &'a Directive, name: &str) -> bool {
-        self.find(server, name)
-            .is_some_and(|one| one.word(1) == "on")
+        self.find(server, name).is_some_and(|one| one.is("on"))
     }
 
     /// Returns whether clients that ask for a name of no server are served on one of these addresses.
@@ -117,7 +116,10 @@ impl<'a> Context<'a> {
             .filter_map(|name| name.strip_prefix("*.").or(name.strip_prefix('.')))
             .collect();
         let is_under = |name: &&str| match name.split_once('.') {
-            Some((first, end)) => !matches!(first, "" | "*") && ends.contains(&end),
+            Some((first, end)) => {
+                let is_end = |one: &&str| one.eq_ignore_ascii_case(end);
+                !matches!(first, "" | "*") && ends.iter().any(is_end)
+            }
             None => false,
         };
         server.names().into_iter().filter(is_under).collect()

@@ -59,21 +59,24 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
     Ok(draft)
 }
 
-/// Names routes whose clients reach, with a `Host` header, what only verified clients of another route
-/// should.
+/// Names routes whose clients reach, with a `Host` header, what only certain clients of another route should.
 fn host_headers(sections: &mut [Section]) {
-    let required = Some("\"required\"");
-    let verification = |one: &Section| {
-        let ca = one.value("client_ca").map(str::to_owned);
-        (one.value("client_certificates") == required).then_some(ca)
+    let rules = |one: &Section| {
+        let is_required = one.value("client_certificates") == Some("\"required\"");
+        let ca = is_required.then(|| one.value("client_ca").unwrap_or_default());
+        let all = [ca, one.value("allow"), one.value("deny")];
+        all.map(|rule| rule.map(str::to_owned))
     };
-    let routes = sections.iter();
-    let strict = routes.filter_map(|one| Some((verification(one)?, one.value("to")?.to_owned())));
+    // nginx itself, if it stays behind, applies them as before.
+    let is_strict =
+        |one: &&Section| rules(one).iter().any(Option::is_some) && !one.has("proxy_protocol");
+    let strict = sections.iter().filter(is_strict);
+    let strict = strict.filter_map(|one| Some((rules(one), one.value("to")?.to_owned())));
     let strict: Vec<_> = strict.collect();
     for section in sections {
-        let own = verification(section);
-        let is_reached = |(theirs, to): &(Option<String>, String)| {
-            section.value("to") == Some(to) && own.as_ref() != Some(theirs)
+        let own = rules(section);
+        let is_reached = |(theirs, to): &([Option<String>; 3], String)| {
+            section.value("to") == Some(to) && own != *theirs
         };
         if strict.iter().any(is_reached) {
             section.remarks.add_to_do(HOST_HEADER.to_owned());
@@ -154,6 +157,7 @@ fn routes(
     if !stays {
         options::left_out(context, server, passes_through, &mut base, draft);
         options::log(context, server, draft);
+        target::host_header(context, server, is_default, &mut base);
     }
     for (n, case) in cases.into_iter().enumerate() {
         let TargetCase {
@@ -250,10 +254,7 @@ fn listen(
     }
     section.set("listen", list(&addresses));
     // Since nginx 1.25.1, a directive of its own.
-    if let Some(one) = context
-        .find(server, "http2")
-        .filter(|one| one.word(1) == "on")
-    {
+    if let Some(one) = context.find(server, "http2").filter(|one| one.is("on")) {
         section.leave_out(&one.position, &one.shown(), HTTP2);
     }
     if listens.iter().any(|one| context.has_proxy_protocol(one)) {

@@ -50,7 +50,6 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
             | "load_module"
             | "lock_file"
             | "master_process"
-            | "mail"
             | "pcre_jit"
             | "pid"
             | "stream"
@@ -60,11 +59,17 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
             | "worker_priority"
             | "worker_processes" => {}
             "error_log" => draft.leave_out(&one.position, &shown, ERROR_LOG),
+            // Other modules have servers, too: `mail`, `rtmp`.
+            _ if one.find("server").is_some() => {
+                draft.add_to_do(&one.position, &format!("{shown}: {OTHER_SERVERS}"));
+            }
             _ => draft.leave_out(&one.position, &shown, "no equivalent"),
         }
     }
 }
 
+const OTHER_SERVERS: &str = "only TLS of `stream` and `http` is converted: \
+    keep nginx for these servers, or their addresses will not be served";
 const ERROR_LOG: &str = "the log goes to standard error: `log_level`, `log_handshakes`";
 const BYTES_PER_CLIENT: &str = "use `bytes_per_client`";
 
@@ -149,8 +154,11 @@ pub(super) fn crypto(
     draft: &mut Draft,
 ) {
     let find = |name: &str| context.find(server, name);
-    if let Some(one) = find("ssl_protocols") {
-        section.versions(&one.position, &one.shown(), one.values());
+    // Several lines add to each other.
+    let protocols = context.all(server, "ssl_protocols");
+    if let Some(one) = protocols.last() {
+        let names = protocols.iter().flat_map(|one| one.values());
+        section.versions(&one.position, &one.shown(), names);
     }
     let commands = context.all(server, "ssl_conf_command");
     let mut suites13 = None;
@@ -187,7 +195,7 @@ pub(super) fn crypto(
         ("ssl_early_data", "0-RTT data is never accepted"),
         ("ssl_verify_depth", "the depth of chains cannot be set"),
     ] {
-        if let Some(one) = find(name).filter(|one| one.word(1) != "off") {
+        if let Some(one) = find(name).filter(|one| !one.is("off")) {
             section.leave_out(&one.position, &one.shown(), why);
         }
     }
@@ -202,7 +210,7 @@ fn sessions(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
             .next()
             .map(|size| size.to_ascii_uppercase())
     });
-    let no_tickets = find("ssl_session_tickets").is_some_and(|one| one.word(1) == "off");
+    let no_tickets = find("ssl_session_tickets").is_some_and(|one| one.is("off"));
     match (no_tickets, size) {
         // Otherwise tickets hold the sessions, and clients without tickets have a cache anyway.
         (true, Some(size)) => draft.set_text("session_cache", &size),
@@ -235,7 +243,7 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
     let Some(verify) = context.find(server, "ssl_verify_client") else {
         return;
     };
-    let how = match verify.word(1) {
+    let how = match verify.word(1).to_ascii_lowercase().as_str() {
         "on" => "required",
         "optional" => "optional",
         "optional_no_ca" => {
@@ -265,7 +273,7 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
     }
     let ca = ca.or(trusted);
     let ocsp = context.find(server, "ssl_ocsp");
-    if let Some(one) = ocsp.filter(|one| one.word(1) != "off") {
+    if let Some(one) = ocsp.filter(|one| !one.is("off")) {
         let what = format!("{}: {CLIENTS_UNCHECKED}", one.shown());
         section.add_to_do(&one.position, &what);
     }
@@ -453,7 +461,7 @@ fn is_known(name: &str) -> bool {
 pub(super) fn half_close(context: &Context<'_>, server: &Directive, section: &mut Section) {
     let is_off = context
         .find(server, "proxy_half_close")
-        .is_some_and(|one| one.word(1) == "off");
+        .is_some_and(|one| one.is("off"));
     if is_off && !context.is_on(server, "proxy_ssl") {
         section.set("half_close", "false");
     }

@@ -59,7 +59,7 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
             is_same && redirect(other).is_none()
         });
         match found {
-            Some(found) if !is_shared => {
+            Some(found) if !is_shared && !addresses.iter().any(|one| is_socket(one)) => {
                 let (position, shown) = (&found.line.position, found.line.shown());
                 draft.redirect(addresses, &found.redirect, position, &shown);
                 remarks(server, &found, draft);
@@ -97,6 +97,10 @@ fn title(context: &Context<'_>, server: &Directive, addresses: &[String]) -> Str
     format!("{kind} server {names} on {addresses}").replace("  ", " ")
 }
 
+fn is_socket(address: &str) -> bool {
+    address.starts_with("unix:")
+}
+
 /// Returns the addresses on which the server neither uses TLS nor reads the ClientHello.
 fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
     if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
@@ -104,7 +108,8 @@ fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
     }
     let is_plain = |one: &&Directive| !context.has_tls(one) && datagrams(one).is_none();
     let all = server.all("listen").filter(is_plain);
-    let mut addresses: Vec<String> = all.filter_map(|one| address(one.word(1))).collect();
+    let shown = |one: &Directive| address(one.word(1)).unwrap_or_else(|| one.word(1).to_owned());
+    let mut addresses: Vec<String> = all.map(shown).collect();
     if context.is_http && server.find("listen").is_none() {
         addresses.push("0.0.0.0:80".to_owned());
     }

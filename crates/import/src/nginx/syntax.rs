@@ -37,6 +37,11 @@ impl Directive {
         self.words.get(n).map_or("", String::as_str)
     }
 
+    /// Returns whether the value is this one. nginx ignores the case of switches, and of words to choose from.
+    pub(super) fn is(&self, value: &str) -> bool {
+        self.word(1).eq_ignore_ascii_case(value)
+    }
+
     /// Returns the words after the name.
     pub(super) fn values(&self) -> impl Iterator<Item = &str> {
         self.words.iter().skip(1).map(String::as_str)

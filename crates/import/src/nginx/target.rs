@@ -3,8 +3,8 @@
 use super::context::Context;
 use super::syntax::Directive;
 use crate::advice::{
-    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION,
-    NGINX_SEES_NO_TLS, ONE_LABEL, REVOKED_SERVERS, nginx_stays,
+    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, HOST_OF_CLIENT, HOST_OF_OTHERS, KEYS_ARE_PLAIN,
+    NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, ONE_LABEL, REVOKED_SERVERS, nginx_stays,
 };
 use crate::draft::Draft;
 use crate::error::Position;
@@ -184,7 +184,7 @@ fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
         "client_max_body_size",
         "server_tokens",
     ];
-    const OF_LOCATION: [&str; 9] = [
+    const OF_LOCATION: [&str; 8] = [
         "proxy_pass",
         "proxy_http_version",
         "proxy_read_timeout",
@@ -192,7 +192,6 @@ fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
         "proxy_connect_timeout",
         "proxy_buffering",
         "proxy_request_buffering",
-        "proxy_redirect",
         "client_max_body_size",
     ];
     let of_server = |one: &Directive| {
@@ -207,6 +206,8 @@ fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
             one.word(1).to_ascii_lowercase().as_str(),
             "host" | "connection" | "upgrade"
         ),
+        // Others change the responses.
+        "proxy_redirect" => matches!(one.word(1), "default" | "off"),
         name => OF_LOCATION.contains(&name) || name.starts_with("proxy_ssl"),
     };
     let mut locations = server.all("location");
@@ -224,6 +225,37 @@ fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
         && location.block.iter().all(of_location)
         && !does_more(context.block);
     simple.then_some(pass)
+}
+
+/// Reports what a backend gets as `Host` header, if nginx sent another one, or chose this server by it.
+pub(super) fn host_header(
+    context: &Context<'_>,
+    server: &Directive,
+    is_default: bool,
+    section: &mut Section,
+) {
+    let Some(location) = server.find("location").filter(|_| context.is_http) else {
+        return;
+    };
+    let is_host = |one: &&Directive| one.word(1).eq_ignore_ascii_case("host");
+    let mut given = location.all("proxy_set_header").filter(is_host).peekable();
+    if given.peek().is_none() {
+        let what = format!("proxy_set_header Host $proxy_host (the default): {HOST_OF_CLIENT}");
+        section.add_to_do(&location.position, &what);
+    } else if let Some(one) = given.find(|one| !is_of_client(one.word(2))) {
+        section.add_to_do(&one.position, &format!("{}: {HOST_OF_CLIENT}", one.shown()));
+    } else if let Some(one) = server.find("server_name").filter(|_| !is_default) {
+        section.leave_out(&one.position, &one.shown(), HOST_OF_OTHERS);
+    }
+}
+
+/// Returns whether this is the `Host` header of the client, maybe with another port.
+fn is_of_client(value: &str) -> bool {
+    let value = value.to_ascii_lowercase().replace(['{', '}'], "");
+    let port = value
+        .strip_prefix("$host")
+        .or(value.strip_prefix("$http_host"));
+    port.is_some_and(|port| port.is_empty() || port.starts_with(':'))
 }
 
 /// Sets `to`, and TLS to the backends.
@@ -246,13 +278,11 @@ pub(super) fn set(
     if target.starts_with('$') {
         return;
     }
+    let (scheme, target) = target.split_once("://").unwrap_or(("", target));
     let has_tls = match context.is_http {
-        true => target.starts_with("https://"),
+        true => scheme.eq_ignore_ascii_case("https"),
         false => context.is_on(server, "proxy_ssl"),
     };
-    let target = target
-        .trim_start_matches("http://")
-        .trim_start_matches("https://");
     let port = match (context.is_http, has_tls) {
         (true, true) => "443",
         (true, false) => "80",
@@ -316,7 +346,10 @@ fn of_tls(block: &[Directive]) -> Option<&Directive> {
         "$scheme", "${scheme", "$https", "${https", "$ssl_", "${ssl_",
     ];
     block.iter().find_map(|one| {
-        let is_it = |word: &str| KNOWN.iter().any(|name| word.contains(name));
+        let is_it = |word: &str| {
+            let word = word.to_ascii_lowercase();
+            KNOWN.iter().any(|name| word.contains(name))
+        };
         if one.values().any(is_it) {
             return Some(one);
         }
@@ -492,7 +525,7 @@ fn tls(
             quoted_list(&alpn.values().collect::<Vec<_>>()),
         );
     }
-    let is_verified = find("proxy_ssl_verify").is_some_and(|one| one.word(1) == "on");
+    let is_verified = find("proxy_ssl_verify").is_some_and(|one| one.is("on"));
     if let Some(one) = find("proxy_ssl_crl").filter(|_| is_verified) {
         let what = format!("{}: {REVOKED_SERVERS}", one.shown());
         section.add_to_do(&one.position, &what);

@@ -147,16 +147,22 @@ fn options_of_stunnel_that_switch_versions_off_are_converted() {
     for (option, version) in [
         ("NO_TLSv1_2", "min_version = \"1.3\""),
         ("NO_TLSv1_3", "max_version = \"1.2\""),
+        ("no_tlsv1_2", "min_version = \"1.3\""),
+        ("NO_TLSv1.2", "min_version = \"1.3\""),
+        // A minimum does not end it.
+        (
+            "NO_TLSv1_2\nsslVersionMin = TLSv1.2",
+            "min_version = \"1.3\"",
+        ),
     ] {
         let page = converted(Program::Stunnel, &format!("{text}options = {option}\n"));
         assert!(page.contains(version), "{page}");
     }
-    // The case of keys does not matter.
-    let page = converted(
-        Program::Stunnel,
-        &format!("{text}SSLVERSIONMIN = TLSv1.3\n"),
-    );
-    assert!(page.contains("min_version = \"1.3\""), "{page}");
+    // The case of keys and values does not matter.
+    for line in ["SSLVERSIONMIN = TLSv1.3", "sslVersionMin = tlsv1.3"] {
+        let page = converted(Program::Stunnel, &format!("{text}{line}\n"));
+        assert!(page.contains("min_version = \"1.3\""), "{page}");
+    }
 }
 
 #[test]
@@ -201,6 +207,11 @@ fn clients_of_stunnel_need_a_certificate_as_before() {
     assert_eq!(how("verifyChain = YES"), "required");
     assert_eq!(how("verifyChain = yes\nrequireCert = no"), "optional");
     assert_eq!(how("requireCert = no\nverifyChain = yes"), "required");
+    // Each line changes what the lines before it have set.
+    assert_eq!(how("verify = 1\nrequireCert = yes"), "required");
+    assert_eq!(how("requireCert = no\nverify = 2"), "required");
+    assert_eq!(how("verifyChain = yes\nverify = 1"), "optional");
+    assert_eq!(how("verify = 2\nverifyChain = no"), "none");
 }
 
 /// Without these checks, peers that were refused would be accepted. stunnel makes none of them without `verifyChain`
@@ -369,35 +380,6 @@ fn a_second_file_of_authorities_of_nginx_is_reported() {
     assert!(!reported(&text.replace("b.pem", "a.pem")));
 }
 
-/// nginx answers 421 if a client asks for one server's name in TLS and for another's, which verifies
-/// clients, in the `Host` header.
-#[test]
-fn backends_that_verified_and_other_clients_share_are_things_to_do() {
-    let to_do = |second_verifies: bool, second_to: &str| {
-        let verifies = "ssl_verify_client on; ssl_client_certificate ca.pem;";
-        let server = |name: &str, verifies: &str, to: &str| {
-            format!(
-                "server {{ listen 443 ssl; server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key;
-                 {verifies} location / {{ proxy_pass http://{to}; }} }}\n"
-            )
-        };
-        let second = server(
-            "b.test",
-            if second_verifies { verifies } else { "" },
-            second_to,
-        );
-        let text = format!(
-            "http {{ {} {second} }}",
-            server("a.test", verifies, "10.0.0.1")
-        );
-        let page = import(Program::Nginx, &text).expect("a valid configuration");
-        (page.to_do, page.text.matches("`Host` header").count())
-    };
-    assert_eq!(to_do(false, "10.0.0.1"), (1, 1));
-    assert_eq!(to_do(false, "10.0.0.2"), (0, 0));
-    assert_eq!(to_do(true, "10.0.0.1"), (0, 0));
-}
-
 #[test]
 fn haproxy_stays_for_everything_that_it_does_with_requests() {
     for line in [
@@ -494,7 +476,7 @@ fn http2_of_nginx_is_reported() {
     ] {
         let text = format!(
             "http {{ {around} server {{ listen 443 ssl {parameter}; {inside} ssl_certificate a.pem;
-             ssl_certificate_key a.key; location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+             ssl_certificate_key a.key; location / {{ proxy_pass http://10.0.0.1; proxy_set_header Host $host; }} }} }}"
         );
         let page = import(Program::Nginx, &text).expect("a valid configuration");
         assert_eq!(
@@ -513,9 +495,9 @@ fn parameters_of_an_address_of_nginx_apply_to_all_its_servers() {
     let text = "http {
  set_real_ip_from 10.0.0.0/8;
  server { listen *:443 ssl proxy_protocol; server_name a.test; ssl_certificate a.pem; ssl_certificate_key a.key;
-  location / { proxy_pass http://10.0.0.1; } }
+  location / { proxy_pass http://10.0.0.1; proxy_set_header Host $host; } }
  server { listen 443; server_name b.test; ssl_certificate b.pem; ssl_certificate_key b.key;
-  location / { proxy_pass http://10.0.0.2; } }
+  location / { proxy_pass http://10.0.0.2; proxy_set_header Host $host; } }
  server { listen 80; server_name c.test; location / { proxy_pass http://10.0.0.3; } }
 }
 ";
@@ -541,7 +523,7 @@ fn nginx_stays_for_what_it_does_for_all_servers() {
     let to_do = |around: &str| {
         let text = format!(
             "http {{ {around} server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
-             location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+             location / {{ proxy_pass http://10.0.0.1; proxy_set_header Host $host; }} }} }}"
         );
         let page = import(Program::Nginx, &text).expect("a valid configuration");
         page.to_do

@@ -112,7 +112,7 @@ http {{
         server_name {NAME};
         ssl_certificate {pem};
         ssl_certificate_key {pem};
-        location / {{ proxy_pass http://{web}; }}
+        location / {{ proxy_pass http://{web}; proxy_set_header Host $host; }}
     }}
 }}
 "
@@ -255,7 +255,7 @@ fn a_plain_server_of_nginx_is_reported() {
     let pem = &site.pem;
     let tls = format!(
         "listen 443 ssl; server_name {NAME}; ssl_certificate {pem}; ssl_certificate_key {pem};
-         location / {{ proxy_pass http://127.0.0.1:8080; }}"
+         location / {{ proxy_pass http://127.0.0.1:8080; proxy_set_header Host $host; }}"
     );
     for (plain, says) in [
         ("root /var/www/html;", "does not use TLS: keep nginx for it"),

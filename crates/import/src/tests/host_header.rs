@@ -1,0 +1,110 @@
+//! nginx chooses a server by the `Host` header, and sets the one that the backend gets; Dormouse does neither.
+
+use super::*;
+
+/// Clients would choose among the backend's virtual hosts, and honest ones reach another than before.
+#[test]
+fn a_host_header_that_nginx_has_set_is_a_thing_to_do() {
+    let to_do = |header: &str| {
+        let text = format!(
+            "http {{ server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+             location / {{ proxy_pass http://app; {header} }} }} }}"
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        assert!(page.text.contains("to = \"app:80\""), "{}", page.text);
+        page.to_do
+    };
+    for header in [
+        "",
+        "proxy_set_header Upgrade $http_upgrade;",
+        "proxy_set_header host intranet.example;",
+        "proxy_set_header Host $hostname;",
+        "proxy_set_header Host $server_name;",
+        "proxy_set_header Host \"\";",
+    ] {
+        assert_eq!(to_do(header), 1, "{header}");
+    }
+    for header in [
+        "proxy_set_header Host $host;",
+        "proxy_set_header HOST $Http_Host;",
+        "proxy_set_header Host ${host}:$server_port;",
+    ] {
+        assert_eq!(to_do(header), 0, "{header}");
+    }
+}
+
+/// nginx passed on only headers with the server's own names.
+#[test]
+fn other_names_in_a_host_header_are_reported() {
+    let text = "http {
+ server { listen 443 ssl default_server; ssl_certificate a.pem; ssl_certificate_key a.key;
+  location / { proxy_pass http://10.0.0.1; proxy_set_header Host $host; } }
+ server { listen 443 ssl; server_name b.test; ssl_certificate b.pem; ssl_certificate_key b.key;
+  location / { proxy_pass http://10.0.0.2; proxy_set_header Host $host; } }
+}
+";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    assert_reported(&page.text, &["line 4: server_name b.test -- "], &[]);
+    assert_eq!((page.to_do, page.left_out), (0, 1), "{}", page.text);
+}
+
+/// nginx then changed the responses.
+#[test]
+fn nginx_stays_for_redirects_that_it_changes() {
+    for (redirect, stays) in [("default", false), ("http://a/ https://b/", true)] {
+        let text = format!(
+            "http {{ server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+             location / {{ proxy_pass http://app; proxy_redirect {redirect}; }} }} }}"
+        );
+        let page = converted(Program::Nginx, &text);
+        assert_eq!(page.contains("nginx stays behind"), stays, "{page}");
+    }
+}
+
+/// nginx answers 421 if a client asks for one server's name in TLS and for another's, which verifies clients, in the
+/// `Host` header; and it applies that server's `allow` and `deny`.
+#[test]
+fn backends_that_certain_clients_and_others_share_are_things_to_do() {
+    let to_do = |rules: &str, second_rules: &str, second_to: &str| {
+        let server = |name: &str, rules: &str, to: &str| {
+            format!(
+                "server {{ listen 443 ssl; server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key;
+                 {rules} location / {{ proxy_pass http://{to}; proxy_set_header Host $host; }} }}\n"
+            )
+        };
+        let first = server("a.test", rules, "10.0.0.1");
+        let second = server("b.test", second_rules, second_to);
+        let text = format!("http {{ {first} {second} }}");
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        let said = page.text.matches("with other rules for clients").count();
+        assert_eq!(said, page.to_do, "{}", page.text);
+        page.to_do
+    };
+    let verifies = "ssl_verify_client on; ssl_client_certificate ca.pem;";
+    for rules in [
+        verifies,
+        "allow 10.0.0.0/8; deny all;",
+        "deny 192.0.2.0/24;",
+    ] {
+        assert_eq!(to_do(rules, "", "10.0.0.1"), 1, "{rules}");
+        assert_eq!(to_do(rules, "", "10.0.0.2"), 0, "{rules}");
+        assert_eq!(to_do(rules, rules, "10.0.0.1"), 0, "{rules}");
+    }
+}
+
+/// It still applies them itself.
+#[test]
+fn rules_of_servers_that_stay_with_nginx_are_not_things_to_do() {
+    let server = |name: &str, rules: &str| {
+        format!(
+            "server {{ listen 443 ssl; server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key;
+             {rules} root /x; }}\n"
+        )
+    };
+    let (first, second) = (
+        server("a.test", "allow 10.0.0.0/8; deny all;"),
+        server("b.test", ""),
+    );
+    let page = converted(Program::Nginx, &format!("http {{ {first} {second} }}"));
+    assert!(!page.contains("with other rules for clients"), "{page}");
+}
