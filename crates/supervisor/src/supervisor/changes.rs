@@ -102,7 +102,7 @@ impl Supervisor {
         let Some(found) = self.monitor.receive(backends, &self.poller) else {
             return;
         };
-        // The state handed to an upgrade must not change; the name is looked up again soon.
+        // The state handed to an upgrade must not change; the name is looked up again when it has ended.
         if self.upgrade.is_none() && self.serving.set_addresses(&found.name, &found.addresses) {
             self.follow_edition();
         }

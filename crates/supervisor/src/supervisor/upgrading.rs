@@ -152,6 +152,8 @@ impl Supervisor {
     pub(super) fn fail_upgrade(&mut self, why: &str) {
         if let Some(upgrade) = self.upgrade.take() {
             let request = upgrade.abort(&self.serving.pairs);
+            // New addresses found meanwhile were dropped. The next scout looks all names up at once.
+            self.history.ending.extend(self.monitor.end(&self.poller));
             self.refuse_upgrade(why, request);
         }
     }

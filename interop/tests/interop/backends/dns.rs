@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
 const NAME: &str = "app.dormouse.test";
+
+/// A name in /etc/hosts at the start, with an address where no server is.
+const MOVED: &str = "moved.dormouse.test";
 
 /// dnsmasq on a loopback address, and a resolv.conf that names it.
 struct Dns {
@@ -42,7 +46,8 @@ impl Dns {
         fs::write(&hosts, "").expect("a file");
         let resolv_conf = folder.join("resolv.conf");
         let own_hosts = folder.join("own-hosts");
-        fs::write(&own_hosts, "127.0.0.1 localhost\n").expect("a file");
+        let own = format!("127.0.0.1 localhost\n127.255.0.9 {MOVED}\n");
+        fs::write(&own_hosts, own).expect("a file");
         let text = format!("nameserver {address}\noptions timeout:30 attempts:1\n");
         fs::write(&resolv_conf, text).expect("a file");
         let mut command = vec![
@@ -417,6 +422,55 @@ fn an_upgrade_looks_up_no_known_name() {
     scene.echoes();
     assert_eq!(servers[0].accepted(), before + 1);
     old.echo().expect("the old connection survives");
+}
+
+/// An upgrade hands over the state that it found, so main takes no new addresses meanwhile. If the upgrade fails, main
+/// looks the name up again, although the answer that it did not take is valid for an hour.
+#[test]
+fn a_failed_upgrade_misses_no_new_address() {
+    let (hosts, _servers) = backends::<1>();
+    let more = [
+        "--log-queries".to_owned(),
+        format!("--host-record={MOVED},{},3600", hosts[0]),
+    ];
+    let to = format!("\"{MOVED}:{PLAIN_PORT}\"");
+    let Some(scene) = Scene::with(&[], to, "1s", &more) else {
+        return;
+    };
+    let (binary, end) = (
+        scene.folder.path().join("binary"),
+        scene.folder.path().join("end"),
+    );
+    let text = format!(
+        "#!/bin/sh\nwhile [ ! -e {} ]; do sleep 0.1; done\nexit 1\n",
+        end.display()
+    );
+    fs::write(&binary, text).expect("a script");
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("a program");
+    let (admin, order) = (
+        scene.admin.clone(),
+        format!("/upgrade?binary={}", binary.display()),
+    );
+    let upgrade = std::thread::spawn(move || admin.order(&order));
+    wait::until_true("the new binary to be checked", || {
+        let lines = scene.terminator.lines_with("checking the new binary");
+        !lines.is_empty()
+    });
+    fs::write(&scene.dns.own_hosts, "127.0.0.1 localhost\n").expect("written");
+    wait::until_true("the address and its TTL to be asked for", || {
+        let asked = format!("query[A] {MOVED} ");
+        scene.dns.server.lines_with(&asked).len() >= 2
+    });
+    // The scout's report arrives.
+    std::thread::sleep(Duration::from_millis(300));
+    fs::write(&end, "").expect("a file");
+    let why = upgrade.join().expect("no panic").expect_err("it failed");
+    assert!(why.contains("the old binary continues"), "{why}");
+    let new = format!("{}:{PLAIN_PORT}", hosts[0]);
+    wait::until_true("the new address", || {
+        let status = scene.admin.status();
+        status["backends"][0]["address"] == new
+    });
 }
 
 /// The next start must be able to read the file. A refusal says that the file is the reason.
