@@ -408,10 +408,16 @@ function checkOnread(onread) {
 function receiveShared(socket, transport, chunk) {
   socket._unrefTimer();
   // Copied first, because it is opened in place.
-  const copy = Buffer.from(chunk);
-  for (let at = 0; at < copy.length; at += PIECE_MAX) {
-    const piece = copy.subarray(at, at + PIECE_MAX);
+  receivePieces(socket, transport, Buffer.from(chunk));
+}
+
+function receivePieces(socket, transport, bytes) {
+  const piece = bytes.subarray(0, PIECE_MAX);
+  try {
     if (!receive(socket, piece, piece.length, false)) transport.pause();
+  } finally {
+    // Also after an exception of the program, whose stream must not have a hole.
+    if (bytes.length > PIECE_MAX) receivePieces(socket, transport, bytes.subarray(PIECE_MAX));
   }
 }
 
@@ -446,21 +452,36 @@ function receive(socket, input, count, isReused) {
 /** Handles the rare results of `receive`. */
 function receiveMore(socket, input, found, isReused) {
   const number = socket[kNumber];
-  // Each step may call the program, which may destroy or export the socket.
-  const finds = (what) => (found & what) !== 0 && socket[kNumber] === number;
-  if (finds(KEY_LOG)) emitKeyLog(socket, native.takeKeyLog(number));
-  if (finds(OUTPUT)) answer(socket, native.takeOutput(number));
-  if (finds(CLIENT_HELLO)) socket[kFlight].choose(socket, native.clientHello(number));
-  const spilled = finds(SPILLED) ? native.takePlaintext(number) : null;
-  const plaintext = spilled ?? input.subarray(0, found >>> FOUND_BITS);
-  if (finds(ESTABLISHED)) establishBefore(socket, plaintext);
+  // Each step may call the program, which may destroy or export the socket, or throw. A program that survives its
+  // exception gets all that follows: a stream without these bytes, or without its end, would be another one.
+  const take = (isFound, step) => {
+    if (!isFound || socket[kNumber] !== number) return;
+    try {
+      step();
+    } catch (error) {
+      process.nextTick(rethrow, error);
+    }
+  };
+  take(found & KEY_LOG, () => emitKeyLog(socket, native.takeKeyLog(number)));
+  take(found & OUTPUT, () => answer(socket, native.takeOutput(number)));
+  take(found & CLIENT_HELLO, () => socket[kFlight].choose(socket, native.clientHello(number)));
+  let plaintext = input.subarray(0, found >>> FOUND_BITS);
+  take(found & SPILLED, () => {
+    plaintext = native.takePlaintext(number);
+    isReused = false;
+  });
+  take(found & ESTABLISHED, () => establishBefore(socket, plaintext));
   let readsOn = true;
-  if (plaintext.length > 0 && socket[kNumber] === number) {
-    readsOn = deliver(socket, plaintext, plaintext.length, isReused && spilled === null);
-  }
-  if (finds(SESSION)) emitSession(socket, native.takeSession(number));
-  if (finds(END)) endReading(socket, native.end(number));
+  take(plaintext.length > 0, () => {
+    readsOn = deliver(socket, plaintext, plaintext.length, isReused);
+  });
+  take(found & SESSION, () => emitSession(socket, native.takeSession(number)));
+  take(found & END, () => endReading(socket, native.end(number)));
   return readsOn && !isHeldBack(socket);
+}
+
+function rethrow(error) {
+  throw error;
 }
 
 /** Completes the handshake, whose last message came together with `plaintext`. */
@@ -509,7 +530,7 @@ function continueOnread(socket) {
   if (socket[kUndelivered] !== null) {
     deliverToBuffer(socket, EMPTY, false);
     if (socket.destroyed || socket[kUndelivered] !== null) return;
-    if (socket[kFlags] & ENDED) readablePush.call(socket, null);
+    if (socket[kFlags] & ENDED) pushEnd(socket);
   }
   if (!(socket[kFlags] & ENDED)) socket._read(0);
 }
@@ -539,8 +560,13 @@ function endReading(socket, end) {
 
 /** Ends the stream of received bytes, after those that still wait. */
 function pushEnd(socket) {
-  if (socket[kUndelivered] === null) readablePush.call(socket, null);
-  else continueOnread(socket);
+  if (socket[kUndelivered] !== null) {
+    continueOnread(socket);
+    return;
+  }
+  readablePush.call(socket, null);
+  // As Node.js does after an end: a program that does not read gets 'end', too, if nothing is unread.
+  socket.read(0);
 }
 
 /** Destroys the socket; its listeners can still ask for addresses. */
@@ -695,7 +721,13 @@ function proceed(socket) {
 function establish(socket) {
   const flight = socket[kFlight];
   if (flight === null) return;
-  flight.verify(socket);
+  try {
+    flight.verify(socket);
+  } catch (error) {
+    // Nobody has accepted this peer.
+    socket.destroy();
+    throw error;
+  }
   if (socket.destroyed) return;
   socket[kFlags] |= SECURE;
   socket[kFlight] = null;

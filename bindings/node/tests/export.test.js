@@ -12,7 +12,7 @@ const tls = require('node:tls');
 const test = require('node:test');
 const dormouse = require('..');
 const native = require('../lib/native');
-const { first, issue, listen, readAll, write } = require('./support');
+const { clientByHand, first, issue, listen, readAll, sealed, write } = require('./support');
 
 const own = issue();
 const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
@@ -73,30 +73,12 @@ function move(socket, server) {
   return server ? server.restore(state, plain) : dormouse.restore(state, plain);
 }
 
-/** A client that sends nothing by itself after the server's messages. Returns the last message of its handshake too. */
-async function clientByHand(port) {
-  const number = native.connect(dormouse.createSecureContext({ ca: own.ca }).client({}), 'localhost');
-  native.receive(number, Buffer.alloc(0), 0);
-  const socket = net.connect(port, '127.0.0.1');
-  socket.on('error', () => {});
-  socket.write(native.takeOutput(number));
-  for await (const [chunk] of require('node:events').on(socket, 'data')) {
-    const isEstablished = (native.receive(number, chunk, chunk.length) & 2) !== 0;
-    if (isEstablished) return { socket, number, last: native.takeOutput(number) };
-  }
-}
-
-function sealed(number, text) {
-  const output = Buffer.alloc(100 + text.length);
-  return output.subarray(0, native.seal(number, Buffer.from(text), output));
-}
-
 test('what came with the last message of the handshake moves along', { timeout: 10_000 }, async (t) => {
   const server = dormouse.createServer(own);
   const port = await listen(t, server);
   for (const text of ['early', 'e'.repeat(50_000)]) {
     const moved = new Promise((resolve) => server.once('secureConnection', (socket) => resolve(move(socket, server))));
-    const { socket, number, last } = await clientByHand(port);
+    const { socket, number, last } = await clientByHand(port, own.ca);
     socket.write(Buffer.concat([last, sealed(number, text.slice(0, 10_000)), sealed(number, text.slice(10_000)), native.close(number)]));
     native.release(number);
     assert.equal((await readAll(await moved)).toString(), text);

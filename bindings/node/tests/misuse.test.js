@@ -164,6 +164,64 @@ test('exceptions in callbacks reach the program', async () => {
   assert.equal(stdout.trim(), 'one,two');
 });
 
+test('an exception of a listener makes no hole in the stream', async () => {
+  const script = `
+    const { once } = require('node:events');
+    const { Duplex } = require('node:stream');
+    const dormouse = require(${JSON.stringify(path.join(__dirname, '..'))});
+    const native = require(${JSON.stringify(path.join(__dirname, '..', 'lib', 'native'))});
+    const { clientByHand, readAll, sealed } = require(${JSON.stringify(path.join(__dirname, 'support'))});
+    const own = dormouse.selfSigned('localhost');
+    const to = { servername: 'localhost', ca: own.cert };
+    const seen = [];
+    process.on('uncaughtException', (error) => seen.push(error.message));
+    const fail = (message) => () => { throw new Error(message); };
+    const listening = async (server) => {
+      await once(server.listen(0, '127.0.0.1'), 'listening');
+      return server.address().port;
+    };
+    (async () => {
+      // The data and the end come with the end of the handshake.
+      let text;
+      const server = dormouse.createServer(own, (socket) => { text = readAll(socket); });
+      server.on('secureConnection', fail('of the server'));
+      const port = await listening(server);
+      const { socket, number, last } = await clientByHand(port, own.cert);
+      socket.write(Buffer.concat([last, sealed(number, 'GET'), sealed(number, ' /'), native.close(number)]));
+      await once(socket, 'close');
+      seen.push(await text);
+
+      // A server that nobody has accepted.
+      const greeting = dormouse.createServer(own, (accepted) => accepted.on('error', () => {}).write('x'));
+      const client = dormouse.connect({ ...to, port: await listening(greeting), checkServerIdentity: fail('of the check') });
+      client.on('data', fail('of data'));
+      await once(client, 'close');
+
+      // One chunk in two pieces.
+      const ends = [1, 0].map((other) => new Duplex({
+        read() {},
+        write(chunk, encoding, done) {
+          setImmediate(() => {
+            done();
+            ends[other].push(chunk);
+          });
+        },
+      }));
+      const over = new dormouse.TLSSocket(ends[0], { isServer: true, ...own });
+      let count = 0;
+      over.on('data', (data) => { count += data.length; });
+      over.once('data', fail('of the data'));
+      const writer = dormouse.connect({ ...to, socket: ends[1] });
+      await new Promise((resolve) => writer.write(Buffer.alloc(1 << 20), resolve));
+      setImmediate(() => {
+        console.log([...seen, count].join());
+        process.exit();
+      });
+    })();`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['-e', script], { timeout: 20_000 });
+  assert.equal(stdout.trim(), `of the server,GET /,of the check,of the data,${1 << 20}`);
+});
+
 test('a peer that forges records', async (t) => {
   const { socket, client } = await connected(t);
   client._handle.writeUtf8String({ oncomplete() {}, handle: client._handle }, 'not a record at all');

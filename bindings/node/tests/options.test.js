@@ -12,7 +12,8 @@ const tls = require('node:tls');
 const test = require('node:test');
 const { promisify } = require('node:util');
 const dormouse = require('..');
-const { authority, connect, first, issue, listen, readAll } = require('./support');
+const native = require('../lib/native');
+const { authority, clientByHand, connect, first, issue, listen, readAll } = require('./support');
 
 const own = issue();
 const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
@@ -447,6 +448,28 @@ test('onread: false and pause() stop the callbacks until resume()', { timeout: 2
       assert.deepEqual({ received, late, pauses }, { received: length, late: 0, pauses: 4 });
     }
   }
+});
+
+test('an end comes to programs that do not read', { timeout: 10_000 }, async (t) => {
+  const onread = { buffer: Buffer.alloc(4), callback: () => true };
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.end('0123')));
+  const client = connect({ ...to, socket: net.connect(port, '127.0.0.1'), onread });
+  await once(client, 'close');
+
+  // To a server that only writes: over another stream, and by close_notify without FIN.
+  const [near, far] = pair();
+  const silent = new dormouse.TLSSocket(far, { isServer: true, ...own });
+  connect({ socket: near, ca: own.ca, servername: 'localhost' }).end();
+  await once(silent, 'end');
+  silent.destroy();
+  const server = dormouse.createServer(own);
+  const port2 = await listen(t, server);
+  const accepted = once(server, 'secureConnection');
+  const { socket, number, last } = await clientByHand(port2, own.ca);
+  socket.write(Buffer.concat([last, native.close(number)]));
+  native.release(number);
+  const [ended] = await accepted;
+  await once(ended, 'close');
 });
 
 test('keylog', async (t) => {

@@ -3,8 +3,9 @@
 // Shared parts of the tests: certificates, servers on free ports, other programs.
 
 const { execFileSync, spawn } = require('node:child_process');
-const { once } = require('node:events');
+const { on, once } = require('node:events');
 const fs = require('node:fs');
+const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
 
@@ -76,6 +77,26 @@ function connect(options, callback) {
   return socket;
 }
 
+/** A client that sends nothing by itself after the server's messages. Returns the last message of its handshake too. */
+async function clientByHand(port, ca) {
+  const native = require('../lib/native');
+  const number = native.connect(require('..').createSecureContext({ ca }).client({}), 'localhost');
+  native.receive(number, Buffer.alloc(0), 0);
+  const socket = net.connect(port, '127.0.0.1');
+  socket.on('error', () => {});
+  socket.write(native.takeOutput(number));
+  for await (const [chunk] of on(socket, 'data')) {
+    const isEstablished = (native.receive(number, chunk, chunk.length) & 2) !== 0;
+    if (isEstablished) return { socket, number, last: native.takeOutput(number) };
+  }
+}
+
+/** Seals a short text for the peer of a connection by hand. */
+function sealed(number, text) {
+  const output = Buffer.alloc(100 + text.length);
+  return output.subarray(0, require('../lib/native').seal(number, Buffer.from(text), output));
+}
+
 /** Runs another program: `{ code, stdout, stderr }`. */
 async function run(command, args, { input = '', timeout = 20_000 } = {}) {
   const child = spawn(command, args, { timeout });
@@ -121,4 +142,4 @@ function need(t, name) {
   }
 }
 
-module.exports = { authority, connect, first, folder, hasProgram, issue, listen, need, openssl, readAll, run, write };
+module.exports = { authority, clientByHand, connect, first, folder, hasProgram, issue, listen, need, openssl, readAll, run, sealed, write };
