@@ -101,15 +101,15 @@ pub(super) const NGINX_SEES_NO_TLS: &str = "behind Dormouse, nginx has no TLS fa
     $proxy_protocol_server_port to distinguish the ports";
 
 pub(super) const HOST_HEADER: &str = "its backends also serve names with other rules for clients \
-    (a certificate, `allow`, `deny`), which nginx applied to a `Host` header with such a name, \
-    too: give these names backends of their own, or let the backends refuse them";
+    (a certificate, `allow`, `deny`, checks of requests), which nginx applied to a `Host` header \
+    with such a name, too: give these names backends of their own, or let the backends refuse them";
 
 pub(super) const HOST_OF_CLIENT: &str = "here backends get the client's `Host` header, so clients \
     choose among their virtual hosts: let the backends serve the same for every `Host`, or keep \
     nginx behind Dormouse";
 
-pub(super) const HOST_OF_OTHERS: &str = "nginx passed on only a `Host` header with one of these \
-    names; here clients may send any, so let the backends refuse others";
+pub(super) const HOST_OF_OTHERS: &str = "nginx chose among its servers by the `Host` header; here \
+    clients may send any, so let the backends refuse the names of other servers";
 
 pub(super) const CLIENTS_UNCHECKED: &str = "this was checked for clients too: use \
     `client_allow` for the clients to accept, and `client_crl` for those to refuse";

@@ -402,6 +402,10 @@ fn check_of_peer(one: &StunnelSetting, service: &Service, section: &mut Section)
         ("ocspaia" | "ocsp" | "crlfile" | "crlpath", true) => {
             section.add_to_do(&one.position, &to_do(REVOKED_SERVERS));
         }
+        ("capath", _) if service.find("cafile").is_some() && Verification::of(service).is_any() => {
+            let why = "peers with certificates of these authorities were accepted, too: append them to CAfile";
+            section.leave_out(&one.position, &shown, why);
+        }
         ("checkemail", true) => {
             let why = "the address in the server's certificate is not checked; here the certificate must be for \
                 the host of `to`, or for `server_name`";
@@ -478,7 +482,7 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
 }
 
 fn is_known(key: &str) -> bool {
-    const KNOWN: [&str; 37] = [
+    const KNOWN: [&str; 36] = [
         "accept",
         "connect",
         "cert",
@@ -515,7 +519,6 @@ fn is_known(key: &str) -> bool {
         "libwrap",
         "debug",
         "sessionresume",
-        "local",
     ];
     KNOWN.contains(&key)
 }

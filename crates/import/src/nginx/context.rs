@@ -98,6 +98,19 @@ impl<'a> Context<'a> {
         defaults.any(|server| !self.is_on(server, "ssl_reject_handshake"))
     }
 
+    /// Returns the other servers that have one of these addresses.
+    pub(super) fn others(
+        &self,
+        server: &Directive,
+        listens: &[&Directive],
+    ) -> impl Iterator<Item = &'a Directive> {
+        let ours: Vec<_> = listens.iter().map(|one| key(one)).collect();
+        self.block.all("server").filter(move |other| {
+            let is_shared = |listen: &Directive| ours.contains(&key(listen));
+            !std::ptr::eq(*other, server) && other.all("listen").any(is_shared)
+        })
+    }
+
     /// Returns the names of a server that are under a wildcard name of another one with the same
     /// address.
     pub(super) fn under_wildcards<'s>(
@@ -105,13 +118,8 @@ impl<'a> Context<'a> {
         server: &'s Directive,
         listens: &[&Directive],
     ) -> Vec<&'s str> {
-        let address_of = |listen: &Directive| address(listen.word(1));
-        let ours: Vec<_> = listens.iter().map(|one| address_of(one)).collect();
-        let others = self.block.all("server").filter(|other| {
-            let is_shared = |listen: &Directive| ours.contains(&address_of(listen));
-            !std::ptr::eq(*other, server) && other.all("listen").any(is_shared)
-        });
-        let ends: Vec<&str> = others
+        let ends: Vec<&str> = self
+            .others(server, listens)
             .flat_map(Directive::names)
             .filter_map(|name| name.strip_prefix("*.").or(name.strip_prefix('.')))
             .collect();

@@ -6,6 +6,7 @@
 //! nginx stays as the backend, without TLS, to process requests.
 
 mod context;
+mod host_header;
 mod options;
 mod plain;
 mod syntax;
@@ -13,7 +14,7 @@ mod target;
 
 use std::path::Path;
 
-use crate::advice::{HOST_HEADER, HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS, REFUSED_NAMES};
+use crate::advice::{HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS, REFUSED_NAMES};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -39,7 +40,9 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
                 read_server(&context, number, server, &mut draft);
             }
             if context.is_http {
-                host_headers(draft.sections.get_mut(before..).unwrap_or_default());
+                host_header::of_shared_backends(
+                    draft.sections.get_mut(before..).unwrap_or_default(),
+                );
             }
             if !draft.is_empty() {
                 options::of_context(&context, &mut draft);
@@ -57,31 +60,6 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
         options::of_program(&whole, &mut draft);
     }
     Ok(draft)
-}
-
-/// Names routes whose clients reach, with a `Host` header, what only certain clients of another route should.
-fn host_headers(sections: &mut [Section]) {
-    let rules = |one: &Section| {
-        let is_required = one.value("client_certificates") == Some("\"required\"");
-        let ca = is_required.then(|| one.value("client_ca").unwrap_or_default());
-        let all = [ca, one.value("allow"), one.value("deny")];
-        all.map(|rule| rule.map(str::to_owned))
-    };
-    // nginx itself, if it stays behind, applies them as before.
-    let is_strict =
-        |one: &&Section| rules(one).iter().any(Option::is_some) && !one.has("proxy_protocol");
-    let strict = sections.iter().filter(is_strict);
-    let strict = strict.filter_map(|one| Some((rules(one), one.value("to")?.to_owned())));
-    let strict: Vec<_> = strict.collect();
-    for section in sections {
-        let own = rules(section);
-        let is_reached = |(theirs, to): &([Option<String>; 3], String)| {
-            section.value("to") == Some(to) && own != *theirs
-        };
-        if strict.iter().any(is_reached) {
-            section.remarks.add_to_do(HOST_HEADER.to_owned());
-        }
-    }
 }
 
 /// Converts a server. It may become several routes: for the addresses where it is the default
@@ -157,7 +135,7 @@ fn routes(
     if !stays {
         options::left_out(context, server, passes_through, &mut base, draft);
         options::log(context, server, draft);
-        target::host_header(context, server, is_default, &mut base);
+        host_header::of_server(context, server, listens, &mut base);
     }
     for (n, case) in cases.into_iter().enumerate() {
         let TargetCase {

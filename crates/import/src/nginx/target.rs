@@ -3,8 +3,8 @@
 use super::context::Context;
 use super::syntax::Directive;
 use crate::advice::{
-    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, HOST_OF_CLIENT, HOST_OF_OTHERS, KEYS_ARE_PLAIN,
-    NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, ONE_LABEL, REVOKED_SERVERS, nginx_stays,
+    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION,
+    NGINX_SEES_NO_TLS, ONE_LABEL, REVOKED_SERVERS, nginx_stays,
 };
 use crate::draft::Draft;
 use crate::error::Position;
@@ -172,7 +172,10 @@ fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<Strin
 
 /// Returns the `proxy_pass` of an `http` server that only forwards requests. If it does anything
 /// else, nginx has to stay.
-fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a Directive> {
+pub(super) fn only_forwards<'a>(
+    context: &Context<'a>,
+    server: &'a Directive,
+) -> Option<&'a Directive> {
     const OF_SERVER: [&str; 9] = [
         "listen",
         "server_name",
@@ -225,37 +228,6 @@ fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
         && location.block.iter().all(of_location)
         && !does_more(context.block);
     simple.then_some(pass)
-}
-
-/// Reports what a backend gets as `Host` header, if nginx sent another one, or chose this server by it.
-pub(super) fn host_header(
-    context: &Context<'_>,
-    server: &Directive,
-    is_default: bool,
-    section: &mut Section,
-) {
-    let Some(location) = server.find("location").filter(|_| context.is_http) else {
-        return;
-    };
-    let is_host = |one: &&Directive| one.word(1).eq_ignore_ascii_case("host");
-    let mut given = location.all("proxy_set_header").filter(is_host).peekable();
-    if given.peek().is_none() {
-        let what = format!("proxy_set_header Host $proxy_host (the default): {HOST_OF_CLIENT}");
-        section.add_to_do(&location.position, &what);
-    } else if let Some(one) = given.find(|one| !is_of_client(one.word(2))) {
-        section.add_to_do(&one.position, &format!("{}: {HOST_OF_CLIENT}", one.shown()));
-    } else if let Some(one) = server.find("server_name").filter(|_| !is_default) {
-        section.leave_out(&one.position, &one.shown(), HOST_OF_OTHERS);
-    }
-}
-
-/// Returns whether this is the `Host` header of the client, maybe with another port.
-fn is_of_client(value: &str) -> bool {
-    let value = value.to_ascii_lowercase().replace(['{', '}'], "");
-    let port = value
-        .strip_prefix("$host")
-        .or(value.strip_prefix("$http_host"));
-    port.is_some_and(|port| port.is_empty() || port.starts_with(':'))
 }
 
 /// Sets `to`, and TLS to the backends.

@@ -33,9 +33,9 @@ fn a_host_header_that_nginx_has_set_is_a_thing_to_do() {
     }
 }
 
-/// nginx passed on only headers with the server's own names.
+/// nginx chose another server by them.
 #[test]
-fn other_names_in_a_host_header_are_reported() {
+fn names_of_other_servers_in_a_host_header_are_reported() {
     let text = "http {
  server { listen 443 ssl default_server; ssl_certificate a.pem; ssl_certificate_key a.key;
   location / { proxy_pass http://10.0.0.1; proxy_set_header Host $host; } }
@@ -44,8 +44,33 @@ fn other_names_in_a_host_header_are_reported() {
 }
 ";
     let page = import(Program::Nginx, text).expect("a valid configuration");
-    assert_reported(&page.text, &["line 4: server_name b.test -- "], &[]);
-    assert_eq!((page.to_do, page.left_out), (0, 1), "{}", page.text);
+    let said = "proxy_set_header Host $host -- nginx chose among its servers";
+    for line in [3, 5] {
+        assert_reported(&page.text, &[&format!("line {line}: {said}")], &[]);
+    }
+    assert_eq!((page.to_do, page.left_out), (0, 2), "{}", page.text);
+    // With addresses of their own, there is no choice.
+    let page = converted(Program::Nginx, &text.replace("443 ssl;", "444 ssl;"));
+    assert!(!page.contains("nginx chose"), "{page}");
+}
+
+/// Around nginx, clients would reach what it protects with a password.
+#[test]
+fn backends_that_nginx_protects_in_another_server_are_things_to_do() {
+    let text = "http {
+ server { listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+  location / { proxy_pass http://app; proxy_set_header Host $host; } }
+ server { listen 443 ssl; server_name b.test; ssl_certificate b.pem; ssl_certificate_key b.key;
+  auth_basic x; location /x { proxy_pass http://app/y; proxy_set_header Host $host; } }
+}
+";
+    let said = |text: &str| {
+        let page = converted(Program::Nginx, text);
+        page.matches("with other rules for clients").count()
+    };
+    assert_eq!(said(text), 1);
+    assert_eq!(said(&text.replace("app/y", "other/y")), 0);
+    assert_eq!(said(&text.replacen("443", "444", 1)), 0);
 }
 
 /// nginx then changed the responses.

@@ -544,6 +544,23 @@ fn nginx_stays_for_what_it_does_for_all_servers() {
     }
 }
 
+/// stunnel accepts peers of both, and connects from its own address.
+#[test]
+fn settings_of_a_client_of_stunnel_that_are_dropped_are_reported() {
+    let text = "[mail]
+client = yes
+accept = 127.0.0.1:1143
+connect = mail.test:993
+verifyChain = yes
+checkHost = mail.test
+CAfile = ca.pem
+CApath = /etc/more
+local = 10.0.0.9
+";
+    let page = converted(Program::Stunnel, text);
+    assert_reported(&page, &["line 8: CApath", "line 9: local"], &[]);
+}
+
 /// The operating system's authorities are more than those of a private folder.
 #[test]
 fn a_private_folder_of_authorities_of_stunnel_is_to_do() {
