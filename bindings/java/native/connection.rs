@@ -46,7 +46,11 @@ pub(crate) fn refuse(connection: &mut Session, alert: jint) -> Result<(), Error>
     let alert = u8::try_from(alert)
         .ok()
         .and_then(AlertDescription::error_from_code)
-        .ok_or_else(|| Error::Misuse(format!("{alert} is not an error alert (RFC 8446 section 6.2)")))?;
+        .ok_or_else(|| {
+            Error::Misuse(format!(
+                "{alert} is not an error alert (RFC 8446 section 6.2)"
+            ))
+        })?;
     connection.refuse(alert).map_err(session_error)
 }
 
