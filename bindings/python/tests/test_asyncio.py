@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from conftest import beside, port_of
+from key_updates import Requester
 
 import dormouse
 import dormouse.asyncio
@@ -404,6 +405,56 @@ def test_pressure_passes_through(run, server_context, client_context):
     run(main())
 
 
+def test_a_peer_that_requests_keys_without_end_and_reads_nothing(run, server_context, certs):
+    size, count = 20_000_000, 100
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        made = []
+        server = await loop.create_server(
+            lambda: made.append(Recorder()) or made[0], "127.0.0.1", 0, ssl=server_context
+        )
+        _, below = await loop.create_connection(Recorder, "127.0.0.1", port_of(server))
+        client = Requester(certs.ca)
+
+        def arrived():
+            data, below.data = below.data, b""
+            return data
+
+        while not client.shake(arrived()):
+            below.transport.write(client.output())
+            await asyncio.sleep(0.01)
+        below.transport.write(client.output())
+        protocol = await first_of(made)
+        transport = protocol.transport
+        below.transport.pause_reading()
+        transport.write(b"d" * size)
+        # Until the kernel takes nothing more.
+        unsent = None
+        while unsent != transport.get_write_buffer_size():
+            unsent = transport.get_write_buffer_size()
+            await asyncio.sleep(0.2)
+        for i in range(count):
+            below.transport.write(client.request())
+            while len(protocol.data) <= i:
+                await asyncio.sleep(0.001)
+        assert transport.get_write_buffer_size() <= unsent
+        below.transport.resume_reading()
+        opened = 0
+        while opened < size:
+            await asyncio.sleep(0.01)
+            opened += len(client.open(arrived()))
+        assert transport._session.is_at_rest, "the answer was sent"
+        transport.write(b"with the new key")
+        while (last := client.open(arrived())) == b"":
+            await asyncio.sleep(0.01)
+        assert (opened, last) == (size, b"with the new key")
+        transport.abort()
+        server.close()
+
+    run(main())
+
+
 def test_no_data_comes_while_reading_is_paused(run, server_context, client_context):
     """Also not what came with the end of the handshake, or with the bytes before it."""
 
@@ -671,6 +722,8 @@ def test_the_certificate_is_chosen_by_name(run, certs, server_context, client_co
             return 112
         elif name == "broken.test":
             raise KeyError(name)
+        elif name == "large.test":
+            return 256
         return None
 
     server_context.sni_callback = choose
@@ -693,11 +746,14 @@ def test_the_certificate_is_chosen_by_name(run, certs, server_context, client_co
         with pytest.raises(ssl.SSLError) as caught:
             await shake("broken.test")
         assert caught.value.reason == "SSLV3_ALERT_HANDSHAKE_FAILURE"
+        with pytest.raises(ssl.SSLError) as caught:
+            await shake("large.test")
+        assert caught.value.reason == "TLSV1_ALERT_INTERNAL_ERROR"
 
     reports = []
     run(main(), reports)
-    assert asked == ["localhost", "other.test", "refused.test", "broken.test"]
-    assert [type(one["exception"]) for one in reports] == [KeyError]
+    assert asked == ["localhost", "other.test", "refused.test", "broken.test", "large.test"]
+    assert [type(one["exception"]) for one in reports] == [KeyError, OverflowError]
 
 
 def test_sessions_are_resumed(run, server_context, client_context):

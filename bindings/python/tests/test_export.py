@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_asyncio import Recorder, connect, pair, receive
+from test_asyncio import Narrow, Recorder, connect, pair, receive
 
 import dormouse
 import dormouse.asyncio
@@ -83,6 +83,34 @@ def test_what_was_written_is_sent_before(run, server_context, client_context):
         assert client.data == b"d" * size + b"!"
         transport.close()
         await client.lost
+
+    run(main())
+
+
+def test_what_arrives_during_an_export_is_for_the_process_that_continues(run, server_context, client_context):
+    async def main():
+        server, client = await pair(
+            server_context, client_context, client=lambda: Narrow(lambda full: full.transport.pause_reading())
+        )
+        server.transport.pause_reading()
+        client.transport.pause_reading()
+        size = 20_000_000
+        client.transport.write(b"d" * size)
+        export = asyncio.ensure_future(client.transport.export(timeout_s=20))
+        await asyncio.sleep(0.05)
+        client.transport.resume_reading()
+        server.transport.write(bytes(range(25)))
+        await asyncio.sleep(0.1)
+        server.transport.resume_reading()
+        exported, sock = await export
+        _, again = await dormouse.asyncio.restore(
+            Recorder, exported, sock, ssl=client_context, server_hostname="localhost"
+        )
+        while len(again.data) < 25 or len(server.data) < size:
+            await asyncio.sleep(0.01)
+        assert again.data == bytes(range(25)) and client.used == 0
+        again.transport.close()
+        await server.lost
 
     run(main())
 

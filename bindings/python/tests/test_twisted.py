@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -364,6 +365,10 @@ def test_the_end_of_the_handshake(certs):
                 self.transport.loseConnection()
                 self.transport.write(b"late")
         @implementer(IHandshakeListener)
+        class Leaving(Recorder):
+            def handshakeCompleted(self):
+                self.transport.loseConnection()
+        @implementer(IHandshakeListener)
         class Wary(Hasty):
             def handshakeCompleted(self):
                 self.transport.failVerification(tls.Failure(ValueError("not this one")))
@@ -377,8 +382,66 @@ def test_the_end_of_the_handshake(certs):
         assert isinstance(await client.lost, ValueError)
         await made[1].lost
         assert made[1].data == b""
+        client = await connect(port, make=Leaving)
+        assert isinstance(await client.lost, ConnectionDone)
+        await made[2].lost
+        assert not reactor.getDelayedCalls(), "no limit remains"
         await port.stopListening()
         """,
+    )
+
+
+def test_a_peer_that_requests_keys_without_end_and_reads_nothing(certs):
+    run(
+        certs,
+        """
+        sys.path.insert(0, sys.argv[4])
+        from key_updates import Requester
+        size, count = 20_000_000, 100
+        made = []
+        port = await serve(lambda: made.append(Recorder()) or made[0])
+        address = port.getHost()
+        below = await endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", address.port).connect(factory(Recorder))
+        client = Requester(ca)
+        def arrived():
+            data, below.data = below.data, b""
+            return data
+        while not client.shake(arrived()):
+            below.transport.write(client.output())
+            await task.deferLater(reactor, 0.01)
+        below.transport.write(client.output() + client.request())
+        while not made or made[0].data != b"x":
+            await task.deferLater(reactor, 0.01)
+        queue = made[0].transport.transport
+        def unsent():
+            return len(queue.dataBuffer) - queue.offset + queue._tempDataLen
+        below.transport.pauseProducing()
+        made[0].transport.write(b"d" * size)
+        before = None
+        while before != unsent():
+            before = unsent()
+            await task.deferLater(reactor, 0.2)
+        for i in range(count):
+            below.transport.write(client.request())
+            while len(made[0].data) < i + 2:
+                await task.deferLater(reactor, 0.001)
+        assert unsent() <= before, (before, unsent())
+        below.transport.resumeProducing()
+        opened = 0
+        while opened < size:
+            await task.deferLater(reactor, 0.01)
+            opened += len(client.open(arrived()))
+        made[0].transport.write(b"with the new key")
+        last = b""
+        while not last:
+            await task.deferLater(reactor, 0.01)
+            last = client.open(arrived())
+        assert (opened, last) == (size, b"with the new key")
+        made[0].transport.abortConnection()
+        await below.lost
+        await port.stopListening()
+        """,
+        str(Path(__file__).parent),
     )
 
 

@@ -68,7 +68,8 @@ def choose_context(
         return chosen
     try:
         session.refuse(answer)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
+        # OverflowError: a number that fits into no alert.
         report(error)
         session.refuse(_INTERNAL_ERROR)
     return context

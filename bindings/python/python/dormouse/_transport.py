@@ -34,6 +34,7 @@ _EXPORTING = 64
 _CONNECTED = 128  # the protocol was told of the connection
 _BUFFERED = 256  # the protocol is a BufferedProtocol
 _PAUSED = 512  # the program wants no data at the moment
+_FULL = 1024  # the transport below has more to send than it wants to keep
 _NOT_WRITABLE = _NEW | _HANDSHAKING | _EOF_SENT | _CLOSING | _LOST | _EXPORTING
 
 _TICKET_WAIT_S = 1.0
@@ -175,16 +176,21 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Pass backpressure on to the protocol."""
+        self._flags |= _FULL
         if self._flags & _CONNECTED:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         """Tell the protocol that there is room again."""
+        self._flags &= ~_FULL
         flight = self._flight
         if flight is not None and flight.drained is not None and not flight.drained.done():
             flight.drained.set_result(None)
         if self._flags & _CONNECTED:
             self._protocol.resume_writing()
+        # An export takes along the answer that waits.
+        if self._session is not None and not self._flags & (_EXPORTING | _FULL):
+            self._write_below(self._ask(self._session.take_output))
 
     # Events of received bytes
 
@@ -194,7 +200,9 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             if context is not self._settings.context:
                 self._settings = self._settings.with_context(context)
             plaintext, signals = self._session.receive(b"")
-        if signals & _OUTPUT:
+        # The session has one answer at a time, which waits for room: a peer that requests keys without end, and reads
+        # nothing, must not make the queue below grow.
+        if signals & _OUTPUT and (signals & _ENDED or not self._flags & _FULL):
             self._write_below(self._session.take_output())
         if signals & _ESTABLISHED:
             self._established()
@@ -244,7 +252,8 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def _deliver_held(self) -> None:
         """Continue where `pause_reading()` has stopped."""
-        if self._flags & _PAUSED or self.is_closing():
+        # What arrives during an export is for the process that continues. If the export fails, it resumes by itself.
+        if self._flags & (_PAUSED | _EXPORTING) or self.is_closing():
             return
         if self._flight is not None:
             try:

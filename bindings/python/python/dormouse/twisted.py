@@ -112,13 +112,26 @@ class TLSProtocol:
             self._fail(Failure())
             return
         if signals & _native.OUTPUT:
-            self.transport.write(self._session.take_output())
+            waits = not self._flags & _HANDSHAKING and not signals & _native.ENDED and self._is_full()
+            if not waits:
+                self.transport.write(self._session.take_output())
         if signals & _native.ESTABLISHED:
             self._established()
         if plaintext and not self._flags & (_ABORTED | _CLOSED):
             self.wrappedProtocol.dataReceived(plaintext)
         if signals & _native.ENDED and not self._flags & _LOST:
             self._ended()
+
+    def _is_full(self) -> bool:
+        """Return whether the transport below has more to send than it would take from a producer.
+
+        Then an answer waits in the session, which has one at a time, for the next data: a peer that requests keys
+        without end, and reads nothing, must not make the transport's queue grow.
+        """
+        below = self.transport
+        # Only producers are told. Transports without these fields have no such queue.
+        unsent = len(getattr(below, "dataBuffer", b"")) + getattr(below, "_tempDataLen", 0)
+        return unsent > getattr(below, "bufferSize", unsent)
 
     def _established(self) -> None:
         self._flags &= ~_HANDSHAKING
@@ -129,7 +142,8 @@ class TLSProtocol:
         flight = self._flight
         if flight is not None:
             backlog, flight.backlog = flight.backlog, []
-            if flight.reason is None:
+            # The protocol may have ended the connection: then the flight has the reason, or the limit.
+            if flight.reason is None and flight.limit is None:
                 self._flight = None
             if backlog and not self._flags & (_CLOSED | _ABORTED | _LOST):
                 self._seal(b"".join(backlog))
