@@ -196,21 +196,26 @@ public final class RestartServer {
         listener.config().setAutoRead(false);
         group.schedule(() -> {
             send(descriptors, listener, states, Unpooled.EMPTY_BUFFER);
-            List<ChannelFuture> flushed = new ArrayList<>();
-            for (Client client : List.copyOf(clients)) {
-                client.channel.config().setAutoRead(false);
-                // When it is sent, everything before it is.
-                flushed.add(client.channel
-                        .writeAndFlush(Unpooled.EMPTY_BUFFER)
-                        .addListener(sent -> passOn(descriptors, states, client)));
-            }
-            PromiseCombiner all = new PromiseCombiner(group.next());
-            flushed.forEach(all::add);
-            all.finish(group.next().<Void>newPromise().addListener(done -> {
-                ChannelFuture last = states.writeAndFlush(Unpooled.EMPTY_BUFFER);
-                last.addListener(sent -> descriptors.writeAndFlush(Unpooled.EMPTY_BUFFER).addListener(ended -> System.exit(0)));
-            }));
+            clients.forEach(client -> client.channel.config().setAutoRead(false));
+            // Behind reads that are in the event loop's queue already.
+            group.execute(() -> passOnAll(descriptors, states));
         }, GRACE_MS, TimeUnit.MILLISECONDS);
+    }
+
+    private void passOnAll(Channel descriptors, Channel states) {
+        List<ChannelFuture> flushed = new ArrayList<>();
+        for (Client client : List.copyOf(clients)) {
+            // When it is sent, everything before it is.
+            flushed.add(client.channel
+                    .writeAndFlush(Unpooled.EMPTY_BUFFER)
+                    .addListener(sent -> passOn(descriptors, states, client)));
+        }
+        PromiseCombiner all = new PromiseCombiner(group.next());
+        flushed.forEach(all::add);
+        all.finish(group.next().<Void>newPromise().addListener(done -> {
+            ChannelFuture last = states.writeAndFlush(Unpooled.EMPTY_BUFFER);
+            last.addListener(sent -> descriptors.writeAndFlush(Unpooled.EMPTY_BUFFER).addListener(ended -> System.exit(0)));
+        }));
     }
 
     private static void passOn(Channel descriptors, Channel states, Client client) {

@@ -3,6 +3,7 @@ package dormouse.netty;
 import dormouse.Connections;
 
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelConfig;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelOption;
@@ -27,6 +28,7 @@ import java.util.concurrent.TimeUnit;
 
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLEngineResult.HandshakeStatus;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
 import javax.net.ssl.SSLParameters;
@@ -58,6 +60,8 @@ public final class DormouseHandler extends ReceivingLayer {
 
     private boolean hasStarted;
     private boolean isClosing;
+    /** It was established elsewhere, and the pipeline was not told yet. */
+    private boolean isUnannounced;
 
     private final class HandshakePromise extends DefaultPromise<Channel> {
         @Override
@@ -154,7 +158,7 @@ public final class DormouseHandler extends ReceivingLayer {
     private void begin() throws SSLException {
         if (phase == Phase.ESTABLISHED) {
             // It was established elsewhere. The handlers behind this one may not be in the pipeline yet.
-            context.executor().execute(() -> context.fireUserEventTriggered(SslHandshakeCompletionEvent.SUCCESS));
+            context.executor().execute(this::announce);
             return;
         }
         inFlight().timer = context.executor().schedule(this::timeOut, HANDSHAKE_TIMEOUT_MS, TimeUnit.MILLISECONDS);
@@ -164,6 +168,14 @@ public final class DormouseHandler extends ReceivingLayer {
         if (!context.channel().config().isAutoRead()) {
             // The program may wait for the handshake before it asks for data.
             context.read();
+        }
+    }
+
+    @Override
+    void announce() {
+        if (isUnannounced) {
+            isUnannounced = false;
+            context.fireUserEventTriggered(SslHandshakeCompletionEvent.SUCCESS);
         }
     }
 
@@ -315,6 +327,7 @@ public final class DormouseHandler extends ReceivingLayer {
 
     /** Releases everything, and fires the event that says how the handshake or the connection has ended. */
     private void end(Throwable why) {
+        announce();
         Phase before = phase;
         phase = Phase.ENDED;
         if (before == Phase.ENDED) {
@@ -351,6 +364,21 @@ public final class DormouseHandler extends ReceivingLayer {
         }
     }
 
+    /** Sends the answer that has waited for room. */
+    @Override
+    public void channelWritabilityChanged(ChannelHandlerContext changed) {
+        boolean hasRoom = answerMayWait() && changed.channel().isWritable();
+        if (hasRoom && engine.getHandshakeStatus() == HandshakeStatus.NEED_WRAP) {
+            try {
+                sendOutput();
+                flushOutput();
+            } catch (SSLException | RuntimeException | Error problem) {
+                fail(EngineCalls.failure(problem));
+            }
+        }
+        changed.fireChannelWritabilityChanged();
+    }
+
     /** A peer may reset a connection that both sides have ended. */
     @Override
     public void exceptionCaught(ChannelHandlerContext from, Throwable cause) {
@@ -368,8 +396,9 @@ public final class DormouseHandler extends ReceivingLayer {
      * secret and can be used once: {@link #restore}. The channel's descriptor goes with them, for example over a
      * {@code DomainSocketChannel} of Netty's epoll transport; then close the channel, which sends nothing.
      *
-     * <p>Stop reading first ({@code setAutoRead(false)}). The handshake's event is too early, because data may have
-     * arrived with the handshake's end: use {@code executor().execute} there.
+     * <p>It stops the reading: what arrives later is for the other process. The handshake's event is too early, because
+     * data may have arrived with the handshake's end: use {@code executor().execute} there. With Netty's epoll transport
+     * turn automatic reads off before that, because a read may be in the event loop's queue already.
      *
      * @throws IllegalStateException if the connection is not established and open, data is still to be sent, or a
      *     message that has arrived is not opened yet
@@ -390,11 +419,21 @@ public final class DormouseHandler extends ReceivingLayer {
         }
         byte[] exported = ExportedChannel.write(Connections.export(engine), flight == null ? null : flight.partial);
         phase = Phase.ENDED;
+        stopReading();
         if (flight != null) {
             flight.drop(new ClosedChannelException());
             flight = null;
         }
         return exported;
+    }
+
+    private void stopReading() {
+        ChannelConfig config = context.channel().config();
+        if (isAsked) {
+            // Only a change of the setting withdraws a read.
+            config.setAutoRead(true);
+        }
+        config.setAutoRead(false);
     }
 
     /**
@@ -411,6 +450,7 @@ public final class DormouseHandler extends ReceivingLayer {
         DormouseHandler handler = new DormouseHandler(engine);
         handler.phase = Phase.ESTABLISHED;
         handler.handshake = null;
+        handler.isUnannounced = true;
         if (read.partial().isReadable()) {
             handler.inFlight().partial = read.partial();
         }

@@ -106,23 +106,27 @@ final class EngineCalls {
 
     /** Ends an engine without telling the peer, so that its secrets are wiped. */
     static void end(SSLEngine engine) {
-        engine.closeOutbound();
+        try {
+            engine.closeOutbound();
+            closeInbound(engine);
+            if (engine.isOutboundDone()) {
+                return;
+            }
+            // Not of the channel's allocator: this runs when that has no memory, too.
+            ByteBuffer unsent = ByteBuffer.allocate(engine.getSession().getPacketBufferSize());
+            while (engine.wrap(NOTHING, unsent).bytesProduced() > 0) {
+                unsent.clear();
+            }
+        } catch (SSLException | RuntimeException | Error secondary) {
+            // It has ended, or it never began, or it fails. The channel has to be closed in any case.
+        }
+    }
+
+    private static void closeInbound(SSLEngine engine) {
         try {
             engine.closeInbound();
         } catch (SSLException cutOff) {
             // The handler knows.
-        }
-        if (engine.isOutboundDone()) {
-            return;
-        }
-        // Not of the channel's allocator: this runs when that has no memory, too.
-        ByteBuffer unsent = ByteBuffer.allocate(engine.getSession().getPacketBufferSize());
-        try {
-            while (engine.wrap(NOTHING, unsent).bytesProduced() > 0) {
-                unsent.clear();
-            }
-        } catch (SSLException | RuntimeException secondary) {
-            // It has ended, or it never began.
         }
     }
 }

@@ -22,9 +22,9 @@ abstract class ReceivingLayer extends SendingLayer {
     private static final int IDLE_CALLS_MAX = 16;
 
     boolean inboundEnded;
+    /** Without automatic reads: the program has asked for data and got none yet. */
+    boolean isAsked;
     private boolean isReading;
-    /** The message in progress had plaintext. */
-    private boolean hasDelivered;
 
     ReceivingLayer(SSLEngine engine) {
         super(engine);
@@ -32,6 +32,15 @@ abstract class ReceivingLayer extends SendingLayer {
 
     /** Everything that the peer sent has arrived. */
     abstract void peerClosed();
+
+    /** Tells the pipeline that a restored connection is established, if it does not know. */
+    abstract void announce();
+
+    @Override
+    public void read(ChannelHandlerContext asking) {
+        isAsked |= !asking.channel().config().isAutoRead();
+        asking.read();
+    }
 
     @Override
     public void channelRead(ChannelHandlerContext reading, Object message) {
@@ -56,6 +65,8 @@ abstract class ReceivingLayer extends SendingLayer {
 
     /** Opens a message's records, after the one of which an earlier message had the beginning. */
     private void receive(ByteBuf message) {
+        // Its handlers for the data may wait for this.
+        announce();
         ByteBuf first = null;
         ByteBuf others = null;
         if (phase == Phase.HANDSHAKING) {
@@ -72,7 +83,8 @@ abstract class ReceivingLayer extends SendingLayer {
             }
             // A failure ends both directions, and so does close_notify in TLS 1.2 (RFC 5246 section 7.2.1).
             outboundEnded |= flight != null && flight.failure != null || engine.isOutboundDone();
-            // Not earlier: the program may do anything when it gets plaintext.
+            isAsked &= first == null && others == null;
+            // Not earlier: the program may do anything when it gets plaintext, and ask for more.
             deliver(first);
             deliver(others);
         }
@@ -99,7 +111,6 @@ abstract class ReceivingLayer extends SendingLayer {
 
     private void deliver(ByteBuf plaintext) {
         if (plaintext != null) {
-            hasDelivered = true;
             context.fireChannelRead(plaintext);
         }
     }
@@ -213,11 +224,11 @@ abstract class ReceivingLayer extends SendingLayer {
     @Override
     public void channelReadComplete(ChannelHandlerContext reading) {
         flushOutput();
-        if (!hasDelivered && !reading.channel().config().isAutoRead()) {
-            // The program has asked for data and got none yet.
+        // A program that has turned automatic reads off has asked for nothing.
+        boolean readsOn = phase == Phase.HANDSHAKING || phase == Phase.ESTABLISHED && isAsked;
+        if (readsOn && !reading.channel().config().isAutoRead()) {
             reading.read();
         }
-        hasDelivered = false;
         reading.fireChannelReadComplete();
     }
 }

@@ -25,6 +25,8 @@ abstract class SendingLayer extends ChannelDuplexHandler {
     private static final int SEALED_TOGETHER_MAX = 65_536;
     /** Enough for most flights of a handshake. */
     private static final int HANDSHAKE_FLIGHT = 2_048;
+    /** Enough for a KeyUpdate or an alert. Peers can cause many, and the buffer of each waits to be sent. */
+    private static final int SMALL_RECORD = 64;
 
     enum Phase {
         HANDSHAKING,
@@ -108,14 +110,26 @@ abstract class SendingLayer extends ChannelDuplexHandler {
                 // If the task has failed, this throws.
                 sendOutput();
             }
-            case NEED_WRAP -> sendOutput();
+            case NEED_WRAP -> {
+                if (!answerMayWait() || context.channel().isWritable()) {
+                    sendOutput();
+                }
+            }
             default -> { }
         }
     }
 
+    /**
+     * Whether what the engine has to send is only a new key, which may wait for room or for the next data. The engine
+     * keeps one: a peer that requests keys without end, and reads nothing, must not fill the channel.
+     */
+    boolean answerMayWait() {
+        return phase == Phase.ESTABLISHED && !engine.isInboundDone();
+    }
+
     /** Writes records of the engine's own: a handshake's, an alert. */
     void sendOutput() throws SSLException {
-        int room = HANDSHAKE_FLIGHT;
+        int room = phase == Phase.ESTABLISHED ? SMALL_RECORD : HANDSHAKE_FLIGHT;
         SSLEngineResult result;
         do {
             result = sendOutput(room);

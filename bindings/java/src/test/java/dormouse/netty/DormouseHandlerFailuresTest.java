@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.mockito.ArgumentMatchers.any;
 import static org.mockito.Mockito.doReturn;
+import static org.mockito.Mockito.doThrow;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
@@ -126,6 +127,57 @@ class DormouseHandlerFailuresTest {
         assertTimeoutPreemptively(LIMIT, () -> server.arrive(HELLO));
         assertFalse(server.channel.isOpen());
         assertInstanceOf(SSLException.class, server.failures.get(0).getCause());
+    }
+
+    /** One of another provider. */
+    @Test
+    void anEngineThatCannotBeClosed() throws Exception {
+        SSLEngine engine = mock(SSLEngine.class);
+        when(engine.wrap(any(ByteBuffer[].class), any(ByteBuffer.class)))
+                .thenReturn(new SSLEngineResult(Status.OK, HandshakeStatus.NEED_UNWRAP, 0, 0));
+        when(engine.unwrap(any(ByteBuffer.class), any(ByteBuffer.class))).thenThrow(new SSLException("no TLS"));
+        doThrow(new IllegalStateException("a test's")).when(engine).closeOutbound();
+        client = new Embedded(new DormouseHandler(engine));
+        ChannelFuture write = client.channel.writeAndFlush(hello());
+        client.arrive(HELLO);
+        assertEquals("no TLS", write.cause().getMessage());
+        assertEquals("no TLS", client.failures.get(0).getCause().getMessage());
+        assertFalse(client.channel.isOpen());
+    }
+
+    /** A peer that requests new keys without end, and reads nothing. */
+    @Test
+    void answersThatAreNotRead() throws Exception {
+        int count = 2_000;
+        SSLEngine engine = TestKeys.context(false).createSSLEngine("localhost", 1);
+        engine.setUseClientMode(true);
+        server = new Embedded(serverHandler());
+        client = new Embedded(new DormouseHandler(engine));
+        Embedded.settle(client, server, WHOLE);
+        boolean[] flows = {false};
+        server.channel.pipeline().addFirst(new ChannelOutboundHandlerAdapter() {
+            @Override
+            public void flush(ChannelHandlerContext context) {
+                if (flows[0]) {
+                    context.flush();
+                }
+            }
+        });
+        for (int i = 0; i < count; i++) {
+            // The JDK's engine requests a key in return.
+            engine.beginHandshake();
+            client.write(new byte[1]);
+            server.arrive(client.sent());
+        }
+        assertEquals(count, server.received.size(), server.failures.toString());
+        assertTrue(server.unreleased() < 64 * 1024, server.unreleased() + " bytes of answers");
+        assertEquals(HandshakeStatus.NEED_WRAP, server.handler.engine().getHandshakeStatus());
+        flows[0] = true;
+        server.channel.flush();
+        assertEquals(HandshakeStatus.NOT_HANDSHAKING, server.handler.engine().getHandshakeStatus());
+        server.write(HELLO);
+        Embedded.settle(server, client, WHOLE);
+        assertEquals("hello", client.text(), client.failures.toString());
     }
 
     private void sendsNothing(DormouseHandler handler) {

@@ -29,6 +29,7 @@ import io.netty.channel.socket.nio.NioServerSocketChannel;
 import io.netty.channel.socket.nio.NioSocketChannel;
 import io.netty.handler.ssl.SslCloseCompletionEvent;
 import io.netty.handler.ssl.SslHandler;
+import io.netty.handler.ssl.SslHandshakeCompletionEvent;
 import io.netty.util.ResourceLeakDetector;
 
 import java.io.OutputStream;
@@ -41,6 +42,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 
 import javax.net.ssl.SSLContext;
@@ -309,6 +311,58 @@ class DormouseHandlerPeersTest {
         DormouseHandler handler = DormouseHandler.client(TestKeys.context(true), "localhost", port(server));
         Channel client = connect(server, handler, new Sink(-1));
         assertTrue(handler.handshakeFuture().await(8, TimeUnit.SECONDS) && handler.handshakeFuture().isSuccess());
+        client.close().sync();
+    }
+
+    /** Bytes that arrive after an export belong to the other process. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void anExportStopsTheReading(boolean asksForMore) throws Exception {
+        CompletableFuture<Channel> exported = new CompletableFuture<>();
+        AtomicInteger reads = new AtomicInteger();
+        ChannelHandler counting = new ChannelInboundHandlerAdapter() {
+            @Override
+            public void channelRead(ChannelHandlerContext context, Object message) {
+                reads.incrementAndGet();
+                context.fireChannelRead(message);
+            }
+        };
+        Channel server = listen(false, unchecked(DormouseHandlerPeersTest::server), new ChannelInboundHandlerAdapter() {
+            @Override
+            public void handlerAdded(ChannelHandlerContext context) {
+                context.pipeline().addFirst(counting);
+            }
+
+            @Override
+            public void userEventTriggered(ChannelHandlerContext context, Object event) {
+                if (event != SslHandshakeCompletionEvent.SUCCESS) {
+                    return;
+                }
+                context.channel().config().setAutoRead(false);
+                context.executor().execute(() -> {
+                    if (asksForMore) {
+                        context.read();
+                    }
+                    try {
+                        context.pipeline().get(DormouseHandler.class).export();
+                        exported.complete(context.channel());
+                    } catch (SSLException | RuntimeException problem) {
+                        exported.completeExceptionally(problem);
+                    }
+                });
+            }
+        });
+        DormouseHandler handler = DormouseHandler.client(TestKeys.context(true), "localhost", port(server));
+        Channel client = connect(server, handler, new Sink(-1));
+        Channel accepted = exported.get(30, TimeUnit.SECONDS);
+        int before = reads.get();
+        client.writeAndFlush(block(0)).sync();
+        // Before each task the event loop handles what has arrived.
+        for (int i = 0; i < 3; i++) {
+            accepted.eventLoop().submit(() -> { }).sync();
+        }
+        assertEquals(before, reads.get());
+        accepted.close().sync();
         client.close().sync();
     }
 

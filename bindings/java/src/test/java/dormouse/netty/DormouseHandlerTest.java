@@ -534,11 +534,49 @@ class DormouseHandlerTest {
         });
         client.write(HELLO);
         byte[] record = client.sent();
-        server.arrive(Arrays.copyOf(record, 6));
-        assertEquals(1, reads[0], "the record is incomplete, so it reads on");
+        server.arrive(Arrays.copyOf(record, 3));
+        assertEquals(0, reads[0], "the program has not asked");
+        server.channel.read();
+        assertEquals(1, reads[0]);
+        server.arrive(Arrays.copyOfRange(record, 3, 6));
+        assertEquals(2, reads[0], "the record is incomplete, so it reads on");
         server.arrive(Arrays.copyOfRange(record, 6, record.length));
         assertEquals("hello", server.text());
-        assertEquals(1, reads[0], "the program has its data");
+        assertEquals(2, reads[0], "the program has its data");
+    }
+
+    /** An event loop may come to the data, or to the end, before its tasks. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void aRestoredConnectionIsAnnouncedFirst(boolean isCutOff) throws Exception {
+        connect();
+        client.write(HELLO);
+        byte[] record = client.sent();
+        byte[] exported = server.handler.export();
+        server.channel.close();
+        List<Object> seen = new ArrayList<>();
+        server = new Embedded(DormouseHandler.restore(serverContext, exported), new ChannelInboundHandlerAdapter() {
+            @Override
+            public void channelRegistered(ChannelHandlerContext context) {
+                if (isCutOff) {
+                    context.pipeline().fireUserEventTriggered(ChannelInputShutdownEvent.INSTANCE);
+                } else {
+                    context.pipeline().fireChannelRead(context.alloc().directBuffer().writeBytes(record));
+                }
+            }
+
+            @Override
+            public void channelRead(ChannelHandlerContext context, Object message) {
+                seen.add(((ByteBuf) message).toString(StandardCharsets.UTF_8));
+                context.fireChannelRead(message);
+            }
+
+            @Override
+            public void userEventTriggered(ChannelHandlerContext context, Object event) {
+                seen.add(event instanceof SslCloseCompletionEvent ? "end" : event);
+            }
+        });
+        assertEquals(List.of(SslHandshakeCompletionEvent.SUCCESS, isCutOff ? "end" : "hello"), seen);
     }
 
     @ParameterizedTest
