@@ -124,6 +124,12 @@ pub(super) const SERVER_NAME_UNCHECKED: &str = "no server name was checked: here
 pub(super) const REDIRECTS_ELSEWHERE: &str = "does more than redirect to the same host and \
     path over https: keep nginx for it, or this address will not be served";
 
+pub(super) const REDIRECTS_BESIDE_OTHERS: &str = "redirects to https on an address where another \
+    server does not: keep nginx for both, or this address will not be served";
+
+pub(super) const REDIRECTS_ON_SOCKET: &str = "redirects to https on a unix socket, where Dormouse \
+    cannot: keep nginx for it, or this address will not be served";
+
 pub(super) const ACME_WAS_ANSWERED: &str = "ACME challenges were answered here: acme = \
     [\"NAME\"] in the route, with acme_challenge = \"http-01\", obtains certificates over \
     `redirect`";

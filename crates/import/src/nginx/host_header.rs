@@ -74,18 +74,29 @@ pub(super) fn of_shared_backends(sections: &mut [Section]) {
         all.map(|rule| rule.map(str::to_owned))
     };
     // nginx itself, if it stays behind, applies them as before.
-    let is_strict =
-        |one: &&Section| rules(one).iter().any(Option::is_some) && !one.has("proxy_protocol");
-    let strict = sections.iter().filter(is_strict);
-    let strict = strict.filter_map(|one| Some((rules(one), one.value("to")?.to_owned())));
-    let strict: Vec<_> = strict.collect();
+    let is_strict = |one: &&Section| {
+        rules(one).iter().any(Option::is_some) && one.has("to") && !one.has("proxy_protocol")
+    };
+    let strict: Vec<Section> = sections.iter().filter(is_strict).cloned().collect();
     for section in sections {
-        let own = rules(section);
-        let is_reached = |(theirs, to): &([Option<String>; 3], String)| {
-            section.value("to") == Some(to) && own != *theirs
+        // nginx chooses by the header only among the servers of an address.
+        let is_reached = |other: &Section| {
+            let has_same = |name| section.value(name) == other.value(name);
+            has_same("to") && rules(section) != rules(other) && share_address(section, other)
         };
         if strict.iter().any(is_reached) {
             section.remarks.add_to_do(HOST_HEADER.to_owned());
         }
     }
+}
+
+fn share_address(one: &Section, other: &Section) -> bool {
+    let theirs: Vec<&str> = addresses(other).collect();
+    addresses(one).any(|address| theirs.contains(&address))
+}
+
+/// Returns the addresses of `listen`: a text in quotes, or a list of such texts.
+fn addresses(section: &Section) -> impl Iterator<Item = &str> {
+    let listen = section.value("listen").unwrap_or_default();
+    listen.split('"').skip(1).step_by(2)
 }

@@ -3,7 +3,10 @@
 
 use super::context::{Context, address, datagrams};
 use super::syntax::Directive;
-use crate::advice::{ACME_WAS_ANSWERED, NGINX_STAYS, REDIRECTS_ELSEWHERE, REDIRECTS_OTHER_NAMES};
+use crate::advice::{
+    ACME_WAS_ANSWERED, NGINX_STAYS, REDIRECTS_BESIDE_OTHERS, REDIRECTS_ELSEWHERE,
+    REDIRECTS_ON_SOCKET, REDIRECTS_OTHER_NAMES,
+};
 use crate::draft::{Draft, Redirect};
 
 const LEFT_TO_NGINX: &str = "is left to nginx, which stays behind Dormouse";
@@ -17,6 +20,54 @@ struct Found<'a> {
 /// Reads all servers of the context that have an address without TLS.
 pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     let nginx_stays = draft.has_step(NGINX_STAYS);
+    report_datagrams(context, nginx_stays, draft);
+    let plain: Vec<(&Directive, Vec<String>)> = (context.block.all("server"))
+        .map(|server| (server, addresses(context, server)))
+        .filter(|(_, addresses)| !addresses.is_empty())
+        .collect();
+    for (server, addresses) in &plain {
+        if nginx_stays {
+            let title = title(context, server, addresses);
+            draft.leave_out(&server.position, &title, LEFT_TO_NGINX);
+            continue;
+        }
+        let found = if context.is_http {
+            redirect(server)
+        } else {
+            None
+        };
+        let (sockets, tcp): (Vec<String>, Vec<String>) =
+            addresses.iter().cloned().partition(|one| is_socket(one));
+        // Only one of nginx and Dormouse can have an address.
+        let is_shared = plain.iter().any(|(other, theirs)| {
+            let is_same = theirs.iter().any(|one| tcp.contains(one));
+            is_same && redirect(other).is_none()
+        });
+        let (left, why) = match &found {
+            Some(found) if !is_shared => {
+                if !tcp.is_empty() {
+                    let (position, shown) = (&found.line.position, found.line.shown());
+                    draft.redirect(&tcp, &found.redirect, position, &shown);
+                    remarks(server, found, draft);
+                }
+                (&sockets, REDIRECTS_ON_SOCKET)
+            }
+            Some(_) => (addresses, REDIRECTS_BESIDE_OTHERS),
+            None if server.find("return").is_some() => (addresses, REDIRECTS_ELSEWHERE),
+            None => (
+                addresses,
+                "does not use TLS: keep nginx for it, or this address will not be served",
+            ),
+        };
+        if !left.is_empty() {
+            let what = format!("{} {why}", title(context, server, left));
+            draft.add_to_do(&server.position, &what);
+        }
+    }
+}
+
+/// Reports the addresses of UDP and QUIC.
+fn report_datagrams(context: &Context<'_>, nginx_stays: bool, draft: &mut Draft) {
     for one in context
         .block
         .all("server")
@@ -35,43 +86,6 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
                     "{shown}: UDP is not supported: keep nginx for it, or this address will not be served"
                 );
                 draft.add_to_do(&one.position, &what);
-            }
-        }
-    }
-    let plain: Vec<(&Directive, Vec<String>)> = (context.block.all("server"))
-        .map(|server| (server, addresses(context, server)))
-        .filter(|(_, addresses)| !addresses.is_empty())
-        .collect();
-    for (server, addresses) in &plain {
-        let title = title(context, server, addresses);
-        if nginx_stays {
-            draft.leave_out(&server.position, &title, LEFT_TO_NGINX);
-            continue;
-        }
-        let found = if context.is_http {
-            redirect(server)
-        } else {
-            None
-        };
-        // Only one of nginx and Dormouse can have an address.
-        let is_shared = plain.iter().any(|(other, theirs)| {
-            let is_same = theirs.iter().any(|one| addresses.contains(one));
-            is_same && redirect(other).is_none()
-        });
-        match found {
-            Some(found) if !is_shared && !addresses.iter().any(|one| is_socket(one)) => {
-                let (position, shown) = (&found.line.position, found.line.shown());
-                draft.redirect(addresses, &found.redirect, position, &shown);
-                remarks(server, &found, draft);
-            }
-            _ => {
-                let what = match server.find("return") {
-                    Some(_) => REDIRECTS_ELSEWHERE,
-                    None => {
-                        "does not use TLS: keep nginx for it, or this address will not be served"
-                    }
-                };
-                draft.add_to_do(&server.position, &format!("{title} {what}"));
             }
         }
     }

@@ -90,15 +90,15 @@ fn nginx_stays_for_redirects_that_it_changes() {
 /// `Host` header; and it applies that server's `allow` and `deny`.
 #[test]
 fn backends_that_certain_clients_and_others_share_are_things_to_do() {
-    let to_do = |rules: &str, second_rules: &str, second_to: &str| {
-        let server = |name: &str, rules: &str, to: &str| {
+    let to_do = |rules: &str, second_listen: &str, second_to: &str, second_rules: &str| {
+        let server = |listen: &str, name: &str, rules: &str, to: &str| {
             format!(
-                "server {{ listen 443 ssl; server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key;
+                "server {{ listen {listen} ssl; server_name {name}; ssl_certificate a.pem; ssl_certificate_key a.key;
                  {rules} location / {{ proxy_pass http://{to}; proxy_set_header Host $host; }} }}\n"
             )
         };
-        let first = server("a.test", rules, "10.0.0.1");
-        let second = server("b.test", second_rules, second_to);
+        let first = server("443 ssl; listen [::]:443", "a.test", rules, "10.0.0.1");
+        let second = server(second_listen, "b.test", second_rules, second_to);
         let text = format!("http {{ {first} {second} }}");
         let page = import(Program::Nginx, &text).expect("a valid configuration");
         let said = page.text.matches("with other rules for clients").count();
@@ -111,9 +111,11 @@ fn backends_that_certain_clients_and_others_share_are_things_to_do() {
         "allow 10.0.0.0/8; deny all;",
         "deny 192.0.2.0/24;",
     ] {
-        assert_eq!(to_do(rules, "", "10.0.0.1"), 1, "{rules}");
-        assert_eq!(to_do(rules, "", "10.0.0.2"), 0, "{rules}");
-        assert_eq!(to_do(rules, rules, "10.0.0.1"), 0, "{rules}");
+        assert_eq!(to_do(rules, "*:443", "10.0.0.1", ""), 1, "{rules}");
+        assert_eq!(to_do(rules, "443", "10.0.0.2", ""), 0, "{rules}");
+        assert_eq!(to_do(rules, "443", "10.0.0.1", rules), 0, "{rules}");
+        // No header leads from one address to the servers of another.
+        assert_eq!(to_do(rules, "8443", "10.0.0.1", ""), 0, "{rules}");
     }
 }
 

@@ -26,6 +26,34 @@ http {
     assert!(!page.text.contains("\nredirect"), "{}", page.text);
 }
 
+/// Only the socket stays with nginx.
+#[test]
+fn redirects_of_nginx_on_a_socket_are_things_to_do() {
+    let text = "stream {
+ server { listen 8883 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.1:1883; }
+}
+http {
+ server { listen 80; listen unix:/run/y.sock; return 301 https://$host$request_uri; }
+}
+";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    let said = "on unix:/run/y.sock redirects to https on a unix socket";
+    assert_reported(&page.text, &[said], &[]);
+    assert_eq!(page.to_do, 1, "{}", page.text);
+    assert!(
+        page.text.contains("\nredirect = \"0.0.0.0:80\"\n"),
+        "{}",
+        page.text
+    );
+    // The other server of the address keeps nginx there.
+    let text = text.replace("http {", "http {\n server { listen 80; root /x; }");
+    let page = import(Program::Nginx, &text).expect("a valid configuration");
+    let said = "redirects to https on an address where another server does not";
+    assert_reported(&page.text, &[said, "does not use TLS"], &[]);
+    assert_eq!(page.to_do, 2, "{}", page.text);
+    assert!(!page.text.contains("\nredirect"), "{}", page.text);
+}
+
 #[test]
 fn other_services_of_haproxy_are_things_to_do() {
     let text = "listen l
