@@ -216,7 +216,6 @@ pub(crate) fn of_route(route: &Route, at: SectionRef<'_>, mistakes: &mut Mistake
                 "backend_connect",
                 "check",
                 "source_addresses",
-                "truncation",
                 "half_close",
             ],
             depends_on: &["to"],
