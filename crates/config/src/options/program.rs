@@ -106,7 +106,8 @@ option_groups! {
             costs "up to twice `handshake_bytes_max` and the TLS library's state, during the handshake";
 
         /// Maximum number of established connections per client address, over all workers. An IPv6
-        /// /64 network counts as one client. Further connections are closed without an answer.
+        /// /64 network counts as one client, and an address in 64:ff9b::/96 as its IPv4 address.
+        /// Further connections are closed without an answer.
         connections_per_client: Option<u32> = default "off", "1" ..= "1000000",
             costs "24 bytes of shared memory per client address, in a table of fixed size";
 
@@ -118,8 +119,9 @@ option_groups! {
 
         /// Maximum bytes per second for one client address after its handshakes, in both directions
         /// and on all its connections together, over all workers. An IPv6 /64 network counts as one
-        /// client. A client above the limit is read more slowly; nothing is dropped, and other
-        /// clients are not affected. Applies to connections accepted after the option was set.
+        /// client, and an address in 64:ff9b::/96 as its IPv4 address. A client above the limit is
+        /// read more slowly; nothing is dropped, and other clients are not affected. Applies to
+        /// connections accepted after the option was set.
         bytes_per_client: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
             costs "8 bytes more than `connections_per_client`; 30 bytes of heap while a connection waits";
 
