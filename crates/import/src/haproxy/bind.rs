@@ -105,18 +105,23 @@ pub(super) fn addresses(line: &Line, config: &Config) -> Vec<String> {
     all.filter_map(|one| address(one, line, config)).collect()
 }
 
+/// Returns its other addresses, such as unix sockets and ranges of ports.
+pub(super) fn not_of_tcp<'a>(line: &'a Line, config: &Config) -> Vec<&'a str> {
+    let all = line.word(1).split(',');
+    all.filter(|one| address(one, line, config).is_none())
+        .collect()
+}
+
 /// Sets `listen` from several addresses separated by commas.
 fn listen(line: &Line, config: &Config, section: &mut Section) {
-    let mut all = Vec::new();
-    for one in line.word(1).split(',') {
-        match address(one, line, config) {
-            Some(address) => all.push(quoted(&address)),
-            None => section.add_to_do(
-                &line.position,
-                &format!("Dormouse listens on TCP addresses with one port, not on {one}"),
-            ),
-        }
+    for one in not_of_tcp(line, config) {
+        let what = format!("Dormouse listens on TCP addresses with one port, not on {one}");
+        section.add_to_do(&line.position, &what);
     }
+    let all: Vec<String> = addresses(line, config)
+        .iter()
+        .map(|one| quoted(one))
+        .collect();
     section.set("listen", list(&all));
 }
 

@@ -32,7 +32,16 @@ pub(super) fn read(
                     let status = at.map_or("302", |at| rule.word(at + 1)).to_owned();
                     let redirect = Redirect { status, port: 443 };
                     let addresses = bind::addresses(line, config);
-                    draft.redirect(&addresses, &redirect, &rule.position, &rule.shown());
+                    if !addresses.is_empty() {
+                        draft.redirect(&addresses, &redirect, &rule.position, &rule.shown());
+                    }
+                    for one in bind::not_of_tcp(line, config) {
+                        let what = format!(
+                            "{title}: Dormouse redirects on TCP addresses with one port, not on {one}: \
+                             keep HAProxy for it, or this address will not be served"
+                        );
+                        draft.add_to_do(&line.position, &what);
+                    }
                 }
                 None => {
                     let what =

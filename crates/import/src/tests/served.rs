@@ -95,6 +95,24 @@ backend on
     assert!(!page.text.contains(":444"), "{}", page.text);
 }
 
+/// Only these addresses stay with HAProxy.
+#[test]
+fn redirects_of_haproxy_on_a_socket_are_things_to_do() {
+    let text = |bind: &str| {
+        format!(
+            "listen l\n bind :443 ssl crt a.pem\n server a 10.0.0.1:80\nfrontend f\n mode http\n bind {bind}\n \
+             http-request redirect scheme https code 301\n"
+        )
+    };
+    let page = import(Program::Haproxy, &text(":80,/run/x.sock")).expect("a valid configuration");
+    let set = "\nredirect = \"0.0.0.0:80\"\n";
+    assert_reported(&page.text, &[set, "not on /run/x.sock: keep HAProxy"], &[]);
+    assert_eq!(page.to_do, 1, "{}", page.text);
+    let page = import(Program::Haproxy, &text("unix@/run/x.sock,:80-81")).expect("a valid one");
+    assert_eq!(page.to_do, 2, "{}", page.text);
+    assert!(!page.text.contains("\nredirect"), "{}", page.text);
+}
+
 /// FastCGI is no stream of bytes to pass on.
 #[test]
 fn haproxy_stays_for_fastcgi() {
