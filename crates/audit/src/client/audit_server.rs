@@ -26,8 +26,8 @@ const THREADS_MAX: usize = 1024;
 const VISITS_MAX: usize = 100_000;
 /// Bytes for a backend from which on no more are received from the client.
 const UNSENT_MAX: usize = 1 << 20;
-/// How long the last bytes for a backend may take after the client has closed.
-const LAST_BYTES_WAIT: Duration = Duration::from_secs(1);
+/// How long a backend may pause while it takes the last bytes of a client that has closed.
+const LAST_BYTES_WAIT: Duration = Duration::from_secs(5);
 /// Wait for a client's bytes, or for a backend's, before the other is looked at.
 const TURN: Duration = Duration::from_millis(2);
 const IDLE: Duration = Duration::from_millis(200);
@@ -305,7 +305,7 @@ impl ClientSession {
             let ended = self.open()?;
             count(self.requests.count);
             if ended {
-                self.send_rest();
+                self.send_rest()?;
             }
             if ended || self.over || !self.relay_back(&mut room)? {
                 self.connection.close();
@@ -317,11 +317,10 @@ impl ClientSession {
                 continue;
             }
             match self.connection.receive(&mut room) {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
+                Ok(1..) => {}
                 Err(error) if is_timeout(&error) && !stop.load(Ordering::Relaxed) => {}
                 // It does not matter how a client closes its connection.
-                Err(_) => return Ok(()),
+                Ok(0) | Err(_) => return self.send_rest(),
             }
         }
     }
@@ -378,13 +377,15 @@ impl ClientSession {
     }
 
     /// Sends what is left for the backend of a client that has closed.
-    fn send_rest(&mut self) {
-        if let Some(backend) = self.backend.as_mut().filter(|_| !self.unsent.is_empty()) {
-            let _ = backend
-                .set_nonblocking(false)
-                .and_then(|()| backend.set_write_timeout(Some(LAST_BYTES_WAIT)))
-                .and_then(|()| backend.write_all(&self.unsent));
-        }
+    fn send_rest(&mut self) -> Result<(), String> {
+        let Some(backend) = self.backend.as_mut().filter(|_| !self.unsent.is_empty()) else {
+            return Ok(());
+        };
+        let sent = backend
+            .set_nonblocking(false)
+            .and_then(|()| backend.set_write_timeout(Some(LAST_BYTES_WAIT)))
+            .and_then(|()| backend.write_all(&self.unsent));
+        sent.map_err(|error| format!("the relay's server did not take everything: {error}"))
     }
 
     /// Forwards the backend's data to the client; returns false when the backend's connection has ended.
@@ -483,21 +484,27 @@ mod tests {
         assert_eq!((seen.connections(), seen.unrecorded), (3, 2));
     }
 
-    /// A backend that does not read until its answer is read.
-    #[test]
-    fn a_backend_that_does_not_read_stops_nothing() {
+    /// A client, the session with it, and the backend's end of the session's other connection.
+    fn relayed() -> (Client, ClientSession, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let backend = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         backend.set_nonblocking(true).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        let (mut client, connection) = connected();
-        let mut session = ClientSession {
+        let (far, _) = listener.accept().unwrap();
+        let (client, connection) = connected();
+        let session = ClientSession {
             connection,
             backend: Some(backend),
             unsent: Vec::new(),
             requests: Requests::default(),
             over: false,
         };
+        (client, session, far)
+    }
+
+    /// A backend that does not read until its answer is read.
+    #[test]
+    fn a_backend_that_does_not_read_stops_nothing() {
+        let (mut client, mut session, mut far) = relayed();
         let body = vec![b'x'; 16 << 20];
         session.hear(&body).unwrap();
         assert!(!session.unsent.is_empty());
@@ -508,8 +515,42 @@ mod tests {
             let mut heard = Vec::new();
             far.read_to_end(&mut heard).map(|_| heard.len())
         });
-        session.send_rest();
+        session.send_rest().unwrap();
         drop(session);
         assert_eq!(reader.join().unwrap().unwrap(), body.len());
+    }
+
+    #[test]
+    fn the_last_bytes_of_a_client_reach_a_slow_backend() {
+        for says_goodbye in [true, false] {
+            let (mut client, mut session, mut far) = relayed();
+            let mut sent = 0;
+            while session.unsent.is_empty() {
+                session.hear(&[b'x'; 16_000]).unwrap();
+                sent += 16_000;
+            }
+            if says_goodbye {
+                client.close();
+            }
+            drop(client);
+            let going = thread::spawn(move || session.go(&AtomicBool::new(false), |_| {}));
+            // The session finds the end first, while the backend has no room.
+            thread::sleep(Duration::from_millis(50));
+            let mut heard = Vec::new();
+            far.read_to_end(&mut heard).unwrap();
+            assert_eq!(heard.len(), sent, "{says_goodbye}");
+            going.join().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_backend_that_does_not_take_the_last_bytes_is_reported() {
+        let (_client, mut session, far) = relayed();
+        while session.unsent.is_empty() {
+            session.hear(&[b'x'; 16_000]).unwrap();
+        }
+        drop(far);
+        let why = session.send_rest().unwrap_err();
+        assert!(why.contains("did not take everything"), "{why}");
     }
 }
