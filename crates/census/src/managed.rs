@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::snapshot::{Detail, ObjectCounts, add_objects};
+use crate::v8::Survivors;
 use crate::{jvm, v8};
 
 /// Maximum number of classes of a managed heap in a report.
@@ -43,9 +44,21 @@ impl ManagedHeap {
             let of_jvm = jvm::living(pid, left());
             let of_jvm = of_jvm.map(|classes| classes.map(|classes| (total(&classes), classes)));
             heap.add(pid, "the JVM", of_jvm);
-            heap.add(pid, "V8", v8::living(pid, detail, left()));
+            heap.add_v8(pid, v8::living(pid, detail, left()));
         }
         heap
+    }
+
+    fn add_v8(&mut self, pid: i32, answer: Option<Result<Survivors, String>>) {
+        let without_classes = |why: String| {
+            self.refused.push(format!(
+                "classes of V8's objects in process {pid} were not counted, because {why}"
+            ));
+            ObjectCounts::new()
+        };
+        let answer = answer
+            .map(|answer| answer.map(|of| (of.bytes, of.classes.unwrap_or_else(without_classes))));
+        self.add(pid, "V8", answer);
     }
 
     fn add(
@@ -119,6 +132,19 @@ fn total(classes: &ObjectCounts) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_classes_the_bytes_count() {
+        let mut heap = ManagedHeap::default();
+        let of = Survivors {
+            bytes: 4711,
+            classes: Err("its heap snapshot is too large".into()),
+        };
+        heap.add_v8(1, Some(Ok(of)));
+        assert_eq!(heap.bytes(), Some(("V8", 4711)));
+        assert!(!heap.has_classes());
+        assert_eq!(heap.refused.len(), 1);
+    }
 
     /// A program may call itself a JVM and say what it likes.
     #[test]

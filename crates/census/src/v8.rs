@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use dormouse_measure::{Machine, proc_files, sockets};
+use dormouse_measure::{limits, proc_files, sockets};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -20,7 +20,7 @@ use crate::snapshot::{Detail, ObjectCounts, add_objects, class_name};
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
-/// Maximum size of a snapshot in bytes; a sixteenth of the available memory if that is less, because an empty text takes
+/// Maximum size of a snapshot in bytes; a sixteenth of the free memory if that is less, because an empty text takes
 /// three bytes in it, and 24 in this program.
 const SNAPSHOT_MAX: u64 = 1 << 30;
 /// Maximum size of one message. V8 sends a snapshot in parts of 100 kB.
@@ -32,33 +32,56 @@ const COLLECT: &str = "HeapProfiler.collectGarbage";
 const SNAPSHOT: &str = "HeapProfiler.takeHeapSnapshot";
 const USAGE: &str = "Runtime.getHeapUsage";
 
-/// Makes a process collect its garbage and returns the bytes of the objects that survive, and their classes if these are
-/// asked for; `None` if it has no inspector.
+/// Objects that survived a collection.
+pub(super) struct Survivors {
+    pub(super) bytes: u64,
+    /// Empty if they were not asked for.
+    pub(super) classes: Result<ObjectCounts, String>,
+}
+
+/// Makes a process collect its garbage and counts the objects that survive, by class if that is asked for; `None` if it
+/// has no inspector.
 pub(super) fn living(
     pid: i32,
     detail: Detail,
     patience: Duration,
-) -> Option<Result<(u64, ObjectCounts), String>> {
-    let methods: &[&str] = match detail {
-        Detail::Bytes => &[COLLECT, COLLECT, USAGE],
-        Detail::Classes => &[COLLECT, SNAPSHOT, USAGE],
+) -> Option<Result<Survivors, String>> {
+    let until = Instant::now() + patience;
+    let found = find(pid)?;
+    Some(found.and_then(|(address, path)| survivors(address, &path, detail, until)))
+}
+
+fn survivors(
+    address: SocketAddr,
+    path: &str,
+    detail: Detail,
+    until: Instant,
+) -> Result<Survivors, String> {
+    let left = || until.saturating_duration_since(Instant::now());
+    let usage = ask(address, path, &[COLLECT, COLLECT, USAGE], left())?.result;
+    let bytes = usage.get("usedSize").and_then(Value::as_f64);
+    let bytes = bytes.ok_or("the inspector does not tell the size of V8's heap")?;
+    // The size is known even if the snapshot is too large.
+    let classes = match detail {
+        Detail::Bytes => Ok(ObjectCounts::new()),
+        Detail::Classes => {
+            ask(address, path, &[SNAPSHOT], left()).and_then(|answer| count(&answer.events))
+        }
     };
-    let answer = commands(pid, methods, patience)?;
-    Some(answer.and_then(|answer| {
-        let bytes = answer.result.get("usedSize").and_then(Value::as_f64);
-        let bytes = bytes.ok_or("the inspector does not tell the size of V8's heap")?;
-        let classes = match detail {
-            Detail::Bytes => ObjectCounts::new(),
-            Detail::Classes => count(&answer.events)?,
-        };
-        Ok((bytes as u64, classes))
-    }))
+    Ok(Survivors {
+        bytes: bytes as u64,
+        classes,
+    })
 }
 
 /// Makes a process collect its garbage; `None` if it has no inspector. What the first collection finds unreachable may
 /// hold buffers of malloc, which Node.js frees before the second one.
 pub(super) fn collect(pid: i32, patience: Duration) -> Option<Result<(), String>> {
-    Some(commands(pid, &[COLLECT, COLLECT], patience)?.map(drop))
+    let until = Instant::now() + patience;
+    Some(find(pid)?.and_then(|(address, path)| {
+        let left = until.saturating_duration_since(Instant::now());
+        ask(address, &path, &[COLLECT, COLLECT], left).map(drop)
+    }))
 }
 
 /// An inspector's answer to several commands.
@@ -69,8 +92,8 @@ struct Answer {
     result: Value,
 }
 
-/// Sends commands to the inspector of a process.
-fn commands(pid: i32, methods: &[&str], patience: Duration) -> Option<Result<Answer, String>> {
+/// Returns the address of a process's inspector, and the path of its WebSocket.
+fn find(pid: i32) -> Option<Result<(SocketAddr, String), String>> {
     if !offers(pid) {
         return None;
     }
@@ -83,12 +106,9 @@ fn commands(pid: i32, methods: &[&str], patience: Duration) -> Option<Result<Ans
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Some((address, path_of(address)?))
     });
-    Some(match found {
-        None => Err(
-            "the process was started with --inspect, but no inspector listens on 127.0.0.1".into(),
-        ),
-        Some((address, path)) => ask(address, &path, methods, patience),
-    })
+    Some(found.ok_or_else(|| {
+        "the process was started with --inspect, but no inspector listens on 127.0.0.1".into()
+    }))
 }
 
 fn offers(pid: i32) -> bool {
@@ -161,7 +181,7 @@ impl Inspector {
         Ok(Self {
             stream,
             until,
-            snapshot_max: SNAPSHOT_MAX.min(Machine::available_bytes() / 16),
+            snapshot_max: SNAPSHOT_MAX.min(limits::free_bytes() / 16),
         })
     }
 }
@@ -246,7 +266,7 @@ impl Inspector {
                 let max = self.snapshot_max;
                 if events.len() as u64 > max {
                     return Err(format!(
-                        "its heap snapshot is larger than {max} bytes, which is the limit on this machine"
+                        "its heap snapshot is larger than {max} bytes, which is the limit here (a sixteenth of the free memory): run the audit where more is free"
                     ));
                 }
             } else if message.get("id").is_some() {
@@ -384,6 +404,7 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn a_snapshot_is_counted_by_class() {
@@ -406,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_slow_inspector_is_given_up() {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let slow = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -423,29 +444,35 @@ mod tests {
         slow.join().unwrap();
     }
 
+    /// Accepts a connection as an inspector does, and sends these messages.
+    fn inspect(listener: &TcpListener, messages: &[&str]) {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+            .unwrap();
+        for text in messages {
+            let length = u8::try_from(text.len()).unwrap();
+            let head: &[u8] = &[0x81, length];
+            stream.write_all(&[head, text.as_bytes()].concat()).unwrap();
+        }
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+
+    const DONE: [&str; 2] = [r#"{"id":1,"result":{}}"#, r#"{"id":2,"result":{}}"#];
+    const USED: &str = r#"{"id":3,"result":{"usedSize":4711.5}}"#;
+
     /// An inspector that answers three commands; the second one with a snapshot in two chunks.
     #[test]
     fn commands_are_answered_one_after_the_other() {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let inspector = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            let _ = stream.read(&mut request).unwrap();
-            stream
-                .write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
-                .unwrap();
-            let mut say = |text: &str| {
-                let length = u8::try_from(text.len()).unwrap();
-                let head: &[u8] = &[0x81, length];
-                stream.write_all(&[head, text.as_bytes()].concat()).unwrap();
-            };
-            say(r#"{"id":1,"result":{}}"#);
-            say(r#"{"method":"e","params":{"chunk":"{\"a\":"}}"#);
-            say(r#"{"method":"e","params":{"chunk":"1}"}}"#);
-            say(r#"{"id":2,"result":{}}"#);
-            say(r#"{"id":3,"result":{"usedSize":4711.5}}"#);
-            let _ = stream.read_to_end(&mut Vec::new());
+            let parts = [
+                r#"{"method":"e","params":{"chunk":"{\"a\":"}}"#,
+                r#"{"method":"e","params":{"chunk":"1}"}}"#,
+            ];
+            inspect(&listener, &[DONE[0], parts[0], parts[1], DONE[1], USED]);
         });
         let answer = ask(
             address,
@@ -460,8 +487,23 @@ mod tests {
     }
 
     #[test]
+    fn the_size_of_a_heap_needs_no_snapshot() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let inspector = std::thread::spawn(move || {
+            inspect(&listener, &[DONE[0], DONE[1], USED]);
+            inspect(&listener, &[r#"{"id":1,"error":{"message":"too large"}}"#]);
+        });
+        let until = Instant::now() + Duration::from_secs(5);
+        let found = survivors(address, "/", Detail::Classes, until).unwrap();
+        assert_eq!(found.bytes, 4711);
+        assert!(found.classes.unwrap_err().contains("too large"));
+        inspector.join().unwrap();
+    }
+
+    #[test]
     fn a_large_snapshot_is_refused() {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let mut inspector = Inspector::connect(address, Duration::from_secs(5)).unwrap();
         inspector.snapshot_max = 5;
@@ -494,7 +536,7 @@ mod tests {
 
     #[test]
     fn the_listeners_of_a_process_are_found() {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(listening(own).contains(&port));

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use crate::Machine;
 use crate::proc_files;
 
 /// Where control groups are mounted.
@@ -24,6 +25,13 @@ pub fn memory_left_bytes(pid: i32) -> Option<u64> {
         )
     };
     groups(pid).into_iter().filter_map(left).min()
+}
+
+/// Returns how many more bytes this program may take: of the machine's memory, and of its control groups.
+pub fn free_bytes() -> u64 {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let left = memory_left_bytes(own).unwrap_or(u64::MAX);
+    left.min(Machine::available_bytes())
 }
 
 /// Returns the cores whose time a process's control groups let it use; `None`: they set no limit.

@@ -13,10 +13,12 @@
 mod free_lists;
 mod heap;
 
-use dormouse_measure::{Machine, limits};
+use std::ops::Range;
+
+use dormouse_measure::limits;
 
 use self::free_lists::FreeLists;
-use self::heap::{ALIGN, FLAGS, Heap, may_begin};
+use self::heap::{ALIGN, CHUNK_HEAD, FLAGS, Heap, may_begin};
 use crate::process::{HEAP_ALIGN, ProcessMemory, Region, regions};
 use crate::snapshot::Snapshot;
 
@@ -28,7 +30,7 @@ const MAPPED_MAX: u64 = 1 << 32;
 /// Bytes of a free chunk that `malloc_trim` keeps before the pages that it returns.
 const TRIM_KEEPS: u64 = 48;
 const TRIES: usize = 4;
-/// Maximum bytes of heaps that are copied; half of the available memory if that is less.
+/// Maximum bytes of heaps that are copied; half of the free memory if that is less.
 const COPIED_MAX: u64 = 8 << 30;
 
 /// Why a walk failed.
@@ -47,14 +49,15 @@ impl From<String> for Failure {
 
 /// Walks all heaps of a process.
 pub(super) fn walk(pid: i32) -> Result<Snapshot, String> {
-    walk_within(pid, room_bytes())
+    walk_within(pid, COPIED_MAX.min(limits::free_bytes() / 2))
 }
 
-/// Returns how many bytes of heaps may be copied: of the machine's memory, and of this program's control groups.
-fn room_bytes() -> u64 {
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let left = limits::memory_left_bytes(own).unwrap_or(u64::MAX);
-    COPIED_MAX.min(left.min(Machine::available_bytes()) / 2)
+/// Explains the limit of the copies.
+fn may_be_copied(room: u64) -> String {
+    let mib = room >> 20;
+    format!(
+        "the {mib} MiB that may be copied (half of the memory that is free here, and at most 8 GiB): run the audit where more is free"
+    )
 }
 
 fn walk_within(pid: i32, room: u64) -> Result<Snapshot, String> {
@@ -64,10 +67,7 @@ fn walk_within(pid: i32, room: u64) -> Result<Snapshot, String> {
             Ok(snapshot) => return Ok(snapshot),
             Err(Failure::Passing(why)) => last = why,
             Err(Failure::Large) => {
-                let mib = room >> 20;
-                return Err(format!(
-                    "its heaps are larger than the {mib} MiB that may be copied on this machine"
-                ));
+                return Err(format!("its heaps are larger than {}", may_be_copied(room)));
             }
         }
     }
@@ -75,11 +75,13 @@ fn walk_within(pid: i32, room: u64) -> Result<Snapshot, String> {
 }
 
 /// `room`: bytes for the copies of all heaps together. A process with many threads has hundreds.
-fn walk_once(pid: i32, mut room: u64) -> Result<Snapshot, Failure> {
+fn walk_once(pid: i32, whole_room: u64) -> Result<Snapshot, Failure> {
+    let mut room = whole_room;
     let regions = regions(pid)?;
     let reader = ProcessMemory::open(pid)?;
     let mut snapshot = Snapshot::default();
     let (mut heaps, mut arenas, mut main_top) = (Vec::new(), Vec::new(), None);
+    let mut unread_bytes = 0;
     for region in regions.iter().filter(|region| region.anonymous) {
         if region.name == "[heap]" {
             if region.len() > room {
@@ -100,14 +102,14 @@ fn walk_once(pid: i32, mut room: u64) -> Result<Snapshot, Failure> {
                 arenas.push(arena);
             }
         } else if region.name.is_empty() && region.len() <= MAPPED_MAX {
-            let unread_bytes = mapped(&reader, region, room, &mut snapshot);
-            if unread_bytes > 0 {
-                let mib = unread_bytes >> 20;
-                snapshot.refused.push(format!(
-                    "process {pid}: a block of {mib} MiB was not read, because it is too large for this machine"
-                ));
-            }
+            unread_bytes += mapped(&reader, region, room, &mut snapshot);
         }
+    }
+    if unread_bytes > 0 {
+        let (mib, copied) = (unread_bytes >> 20, may_be_copied(whole_room));
+        snapshot.refused.push(format!(
+            "process {pid}: {mib} MiB in large blocks were counted but not read, because all copies together would be larger than {copied}"
+        ));
     }
     heaps.sort_by_key(|heap| heap.start);
     arenas.sort_unstable();
@@ -238,16 +240,17 @@ fn arena(
     Ok(None)
 }
 
-/// Adds large chunks with mappings of their own; the kernel merges adjacent ones into one region. Returns the length of
-/// a chunk that was not read because it is larger than `room`, otherwise 0.
+/// Adds large chunks with mappings of their own; the kernel merges adjacent ones into one region. Returns the bytes of
+/// chunks that were counted but not read, because each is larger than `room`: another census may have room for them, and
+/// the two must be comparable.
 fn mapped(reader: &ProcessMemory, region: &Region, room: u64, into: &mut Snapshot) -> u64 {
-    let mut at = region.start;
+    let (mut at, mut unread) = (region.start, 0);
     while at < region.end {
         let Ok(head) = Heap::read(reader, at, at + reader.page()) else {
-            return 0;
+            return unread;
         };
         let (Some(before), Some(size)) = (head.word(0), head.word(8)) else {
-            return 0;
+            return unread;
         };
         let length = size & !FLAGS;
         let fits = length >= reader.page() && length <= region.end - at;
@@ -256,25 +259,42 @@ fn mapped(reader: &ProcessMemory, region: &Region, room: u64, into: &mut Snapsho
             || !fits
             || !length.is_multiple_of(reader.page())
         {
-            return 0;
+            return unread;
         }
-        if length > room {
-            return length;
-        }
-        let Ok(chunk) = Heap::read(reader, at, at + length) else {
-            return 0;
+        let is_read = length <= room;
+        let Ok((resident, zeros)) = mapped_chunk(reader, at..at + length, is_read) else {
+            return unread;
         };
-        let resident = chunk.resident_bytes();
+        if !is_read {
+            unread += length;
+        }
         into.heap_bytes += length;
         into.walked_bytes += resident;
         into.in_use_bytes += length;
         let count = into.sizes.entry(length).or_default();
         count.blocks += 1;
-        count.zero_bytes += chunk.zeros(16, length);
+        count.zero_bytes += zeros;
         count.resident_bytes += resident;
         at += length;
     }
-    0
+    unread
+}
+
+/// Counts the resident bytes of a chunk, and its zero bytes if it is to be read.
+fn mapped_chunk(
+    reader: &ProcessMemory,
+    place: Range<u64>,
+    is_read: bool,
+) -> Result<(u64, u64), String> {
+    if is_read {
+        let chunk = Heap::read(reader, place.start, place.end)?;
+        return Ok((chunk.resident_bytes(), chunk.zeros(CHUNK_HEAD, chunk.len())));
+    }
+    let mut resident = 0;
+    reader.resident(place.start, place.end, |run| {
+        resident += run.end - run.start
+    })?;
+    Ok((resident, 0))
 }
 
 #[cfg(test)]
@@ -384,6 +404,34 @@ mod tests {
             full.wait();
             assert!(found.is_some_and(|why| why.contains("are larger")));
         });
+    }
+
+    /// The room changes between two censuses.
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn a_block_with_its_own_mapping_counts_whether_or_not_it_is_read() {
+        // Larger than malloc's largest threshold for such a mapping.
+        let mut block = vec![0_u8; 64 << 20];
+        block[..1 << 20].fill(0x5a);
+        let reader = ProcessMemory::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let start = block.as_ptr() as u64 - CHUNK_HEAD;
+        let end = (start + CHUNK_HEAD + block.len() as u64).next_multiple_of(reader.page());
+        let line = format!("{start:x}-{end:x} rw-p 00000000 00:00 0");
+        let region = crate::process::region(&line).unwrap();
+        let [(unread, without), (0, read)] = [0, u64::MAX].map(|room| {
+            let mut found = Snapshot::default();
+            (mapped(&reader, &region, room, &mut found), found)
+        }) else {
+            panic!("the block was not read");
+        };
+        drop(block);
+        assert_eq!(unread, end - start);
+        assert_eq!(read.in_use_bytes, end - start);
+        assert_eq!(without.in_use_bytes, read.in_use_bytes);
+        assert_eq!(without.walked_bytes, read.walked_bytes);
+        let resident = |of: &Snapshot| of.sizes[&(end - start)].resident_bytes;
+        assert!(resident(&read) >= 1 << 20);
+        assert_eq!(resident(&without), resident(&read));
     }
 
     #[test]
