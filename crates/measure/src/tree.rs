@@ -17,7 +17,7 @@ const LOOKS: u32 = 3;
 /// Members are the root, its descendants, and processes that were re-parented but still belong to
 /// it: a process in a group or session that a member leads (such as workers whose master has
 /// exited), and, for a server that this program started, every orphan that it inherited as
-/// subreaper.
+/// subreaper, except those in its own process group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessTree {
     root: i32,
@@ -155,12 +155,14 @@ impl ProcessTree {
         if entries.iter().any(is_reused) {
             return Vec::new();
         }
+        let own = entries.iter().find(|entry| Some(entry.pid) == self.reaper);
+        let own_group = own.map(|own| own.group);
         let mut members = BTreeSet::from([self.root]);
         // A parent may have a greater pid than its child, so repeat until nothing is added.
         loop {
             let before = members.len();
             for entry in entries {
-                if self.joins(entry, &members) {
+                if self.joins(entry, own_group, &members) {
                     members.insert(entry.pid);
                 }
             }
@@ -175,14 +177,16 @@ impl ProcessTree {
             .collect()
     }
 
-    fn joins(&self, entry: &ProcessStat, members: &BTreeSet<i32>) -> bool {
+    fn joins(&self, entry: &ProcessStat, own_group: Option<i32>, members: &BTreeSet<i32>) -> bool {
         if self.excluded.contains(&entry.pid) || Some(entry.pid) == self.reaper {
             return false;
         }
         let leader_is_member =
             |leader: i32| members.contains(&leader) && (leader != self.root || self.root_leads);
         members.contains(&entry.parent)
-            || Some(entry.parent) == self.reaper
+            // Processes that this program had before may start others later. All of them are in its own group, in which it
+            // starts none itself.
+            || Some(entry.parent) == self.reaper && Some(entry.group) != own_group
             || leader_is_member(entry.group)
             || leader_is_member(entry.session)
     }
@@ -327,6 +331,9 @@ mod tests {
         // The earlier child has ended, and its own child came to this program.
         all[1].parent = 7;
         all.remove(2);
+        assert_eq!(tree.members(&all), [50, 60]);
+        // So does one that the earlier child had started after the server.
+        all.push(process(43, 7, 7, 7));
         assert_eq!(tree.members(&all), [50, 60]);
     }
 
