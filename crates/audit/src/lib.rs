@@ -34,6 +34,9 @@ use dormouse_bench::model::{Run, RunOutcome};
 use dormouse_measure::Error;
 use dormouse_measure::Machine;
 
+/// Beginning of the outcome's message in an audit that was judged again: the thresholds are not stored.
+const THEN: &str = "when it was made: ";
+
 /// Key of the setting that stores the machine's load average at the start of the audit.
 const LOAD: &str = "load_average";
 
@@ -82,9 +85,14 @@ impl Audit {
         }
     }
 
-    /// Replaces the findings of a stored audit with those that this version derives from its figures.
+    /// Replaces the findings of a stored audit with those that this version derives from its figures. The outcome stays.
     pub fn judge_again(&mut self) {
         self.findings = findings::judge(self);
+        // It may tell the number of the former findings.
+        let is_new = |message: &&mut String| !message.starts_with(THEN);
+        if let Some(message) = self.outcome.message.as_mut().filter(is_new) {
+            message.insert_str(0, THEN);
+        }
     }
 
     /// Derives the findings and records how the audit ended.
@@ -112,5 +120,25 @@ impl Audit {
                 message: Some(error.message),
             },
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_of_former_findings_says_so() {
+        let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+        audit.conclude(Ok(()));
+        audit.judge_again();
+        assert_eq!(audit.outcome.message, None);
+        audit.outcome.message = Some("2 findings are medium or above".into());
+        for _ in 0..2 {
+            audit.judge_again();
+            let message = audit.outcome.message.as_deref();
+            let expected = "when it was made: 2 findings are medium or above";
+            assert_eq!(message, Some(expected));
+        }
     }
 }

@@ -61,7 +61,7 @@ curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is t
     Report(ReportArgs),
     /// Compare two audits saved with --json: which figures changed significantly
     Diff(DiffArgs),
-    /// Recompute the findings of audits saved with --json from their figures, and rewrite the files
+    /// Recompute the findings of audits saved with --json from their figures, and replace the files
     Judge(JudgeArgs),
 }
 

@@ -128,7 +128,7 @@ fn differing_premises(before: &Audit, after: &Audit) -> Vec<String> {
     }
     // These are stored only if they were given.
     for name in ["connections", "time_s", "memory_bytes", "cmd"] {
-        let given = |audit| setting(audit, name).or(Some("default".into()));
+        let given = |audit| setting(audit, name).or(Some("not given".into()));
         all.push((name, given(before), given(after)));
     }
     let mut notes: Vec<_> = all
@@ -507,8 +507,8 @@ mod tests {
             "different targets: 127.0.0.1:1, 127.0.0.1:2",
             "different programs: nginx 1.22.1, nginx 1.26.0",
             "different effort: quick, normal",
-            "different connections: 200, default",
-            "different cmd: default, ./new",
+            "different connections: 200, not given",
+            "different cmd: not given, ./new",
             "the second audit is not complete: interrupted",
         ] {
             assert!(text.contains(words), "{words}: {text}");

@@ -317,7 +317,7 @@ pub(super) struct DiffArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct JudgeArgs {
-    /// JSON files of audits; they are rewritten
+    /// JSON files of audits; each is replaced by a new file, which is first written beside it
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
 }
