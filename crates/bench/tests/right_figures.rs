@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{KnownServer, alone, clean, measure};
+use common::{KnownServer, alone, clean, measure, measure_at, spec};
+use dormouse_bench::load::TlsVersion;
 use dormouse_bench::{Churn, Hold, Mode};
-use dormouse_measure::Verdict;
+use dormouse_measure::{ServerSource, Verdict};
 
 #[test]
 fn ten_thousand_bytes_per_connection_are_reported_as_such() {
@@ -89,8 +90,23 @@ fn connections_without_an_exchange_complete_their_handshakes() {
             exchange: false,
             after_s: 0.0,
         });
-        let run = clean(measure(&server, mode, resume));
+        let mut spec = spec(&server.address, mode);
+        spec.server = ServerSource::Pid(server.pid());
+        if let Some(tls) = &mut spec.tls {
+            tls.resume = resume;
+        }
+        if resume {
+            // A server sends tickets of TLS 1.3 after the handshake.
+            let refused = measure_at(&spec).outcome;
+            assert_eq!(refused.exit_status, 2, "{refused:?}");
+            if let Some(tls) = &mut spec.tls {
+                tls.version = Some(TlsVersion::V12);
+            }
+        }
+        let run = clean(measure_at(&spec));
         assert_eq!(run.value("handshakes.count"), Some(200.0));
+        let resumed = if resume { 100.0 } else { 0.0 };
+        assert_eq!(run.value("handshakes.resumed"), Some(resumed));
         assert!(!run.latencies.contains_key("exchange"), "{resume}");
         let us = run.value("cpu.server.per_handshake").unwrap();
         assert!(us > 6_500.0, "{us} µs");

@@ -55,7 +55,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     let (after, when) = (session.now(0), "some time after the last round");
     figures::memory(&mut session.run, "after", when, after);
     left_behind(session, churn, (before, after), &after_rounds);
-    report(session, &sum, &spent);
+    report(session, churn, &sum, &spent);
     end
 }
 
@@ -81,7 +81,7 @@ fn left_behind(
     }
 }
 
-fn report(session: &mut Session<'_>, sum: &FleetReport, spent: &CpuCost) {
+fn report(session: &mut Session<'_>, churn: &Churn, sum: &FleetReport, spent: &CpuCost) {
     let tally = sum.of.tally;
     let run = &mut session.run;
     let established = tally.established as f64;
@@ -95,7 +95,10 @@ fn report(session: &mut Session<'_>, sum: &FleetReport, spent: &CpuCost) {
         run.figure("handshakes.resumed", "resumed", share, "%");
     }
     session.keep_latencies(&sum.latencies);
-    let what = "connection (connect, handshake, exchange, close)";
+    let what = match churn.exchange {
+        true => "connection (connect, handshake, exchange, close)",
+        false => "connection (connect, handshake, close)",
+    };
     spent.per_event(session, "handshake", what, tally.established);
 }
 

@@ -9,7 +9,7 @@ mod wake;
 
 use std::time::Instant;
 
-use crate::load::{Cycle, Launcher, Order, Traffic, Trust};
+use crate::load::{Cycle, Launcher, Order, Tls, TlsVersion, Traffic, Trust};
 use crate::model::{Run, RunOutcome};
 use crate::session::{Console, Session};
 use crate::spec::{Mode, Spec};
@@ -21,13 +21,10 @@ pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
     let began = Instant::now();
     let mut run = Run::begin(spec.mode.name(), &spec.label, &spec.target);
     describe(spec, &mut run);
-    let end = match Session::open(
-        spec,
-        launcher,
-        console,
-        spec.mode.connections_max(),
-        &mut run,
-    ) {
+    let connections = spec.mode.connections_max();
+    let opened = ensure_tickets_arrive(spec)
+        .and_then(|()| Session::open(spec, launcher, console, connections, &mut run));
+    let end = match opened {
         Err(error) => Err(error),
         Ok(mut session) => {
             let end = go(&mut session);
@@ -50,6 +47,20 @@ fn go(session: &mut Session<'_>) -> Result<(), Error> {
         Mode::Bulk(bulk) => bulk::run(session, &bulk),
         Mode::Wake(wake) => wake::run(session, &wake),
         Mode::Request(request) => request::run(session, &request),
+    }
+}
+
+/// Refuses a run that would count full handshakes as resumed ones: a server sends tickets of TLS 1.3 after the handshake,
+/// when a client without an exchange has closed already.
+fn ensure_tickets_arrive(spec: &Spec) -> Result<(), Error> {
+    let resumes = |tls: &Tls| tls.resume && tls.version != Some(TlsVersion::V12);
+    match &spec.mode {
+        Mode::Churn(churn) if !churn.exchange && spec.tls.as_ref().is_some_and(resumes) => {
+            Err(Error::usage(
+                "without an exchange, no ticket of TLS 1.3 arrives: --resume with --no-exchange needs --tls 1.2",
+            ))
+        }
+        _ => Ok(()),
     }
 }
 
