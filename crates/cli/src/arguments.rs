@@ -117,7 +117,7 @@ Examples:
   dormouse reload -c dormouse.toml
 
 `serve` reads its configuration file again. A configuration with a mistake is
-refused as a whole, and the running one stays. No connection is touched.";
+refused as a whole, and the running one stays. Connections continue.";
 
 const DRAIN_EXAMPLES: &str = "\
 Examples:
@@ -184,7 +184,7 @@ pub(crate) enum Command {
     /// Watch the status of a running `serve`, full screen
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
-    /// Reload the configuration of a running `serve`; no connection is touched
+    /// Reload the configuration of a running `serve`; connections continue
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(AdminArgs),
     /// Close the connections of a running `serve` evenly over a period

@@ -79,11 +79,11 @@ pub struct KeeperPart {
     pub counts: Vec<String>,
 }
 
-/// Maximum time for which a worker may outlive main: for the drain, for pending bytes, and a margin for
-/// slow machines.
-fn orphaned_max(timeouts: &Timeouts) -> Duration {
+/// Maximum time in milliseconds for which keeper and worker may outlive main: for the drain, for pending bytes, and a margin
+/// for slow machines.
+pub fn orphaned_ms_max(timeouts: &Timeouts) -> u64 {
     const MARGIN: Duration = Duration::from_secs(5);
-    timeouts.shutdown_drain + timeouts.shutdown_grace + MARGIN
+    (timeouts.shutdown_drain + timeouts.shutdown_grace + MARGIN).as_millis() as u64
 }
 
 impl KeeperPart {
@@ -97,7 +97,7 @@ impl KeeperPart {
             user: handover.user,
             bounds: Bounds::of(config),
             hang_timeout_ms: hang_timeout.map(|timeout| timeout.as_millis() as u64),
-            orphaned_ms_max: orphaned_max(&config.timeouts).as_millis() as u64,
+            orphaned_ms_max: orphaned_ms_max(&config.timeouts),
             slots: handover.descriptors.slots,
             counters: handover.descriptors.counters,
             orders: handover.descriptors.orders,

@@ -37,5 +37,5 @@ pub mod upgrade;
 
 pub use clock::unix_time;
 pub use descriptors::Descriptors;
-pub use document::{Handover, KeeperPart};
+pub use document::{Handover, KeeperPart, orphaned_ms_max};
 pub use pem::{ClientTrust, OriginPem, Pem, SecretText};

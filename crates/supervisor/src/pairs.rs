@@ -10,7 +10,7 @@ use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::upgrade::Command;
-use dormouse_handover::{Descriptors, Handover, KeeperPart};
+use dormouse_handover::{Descriptors, Handover, orphaned_ms_max};
 use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -272,10 +272,9 @@ impl Pairs {
             ..pair.descriptors.clone()
         };
         let file = handover.write()?;
-        let orphaned_ms_max = KeeperPart::read(file).map(|part| part.orphaned_ms_max);
         // Before the worker has the file, because its keeper may find it there at any time after.
-        let vouched = orphaned_ms_max.and_then(|ms| Ok((pair.board.vouch_for(file)?, ms)));
-        let (identity, orphaned_ms_max) = vouched.inspect_err(|_| file.close())?;
+        let vouched = pair.board.vouch_for(file);
+        let identity = vouched.inspect_err(|_| file.close())?;
         let number = pair.last_given + 1;
         let reload = Order::Reload {
             handover: file,
@@ -295,7 +294,7 @@ impl Pairs {
             edition: handover.edition,
             bounds: Bounds::of(&handover.config),
             file: identity,
-            orphaned_ms_max,
+            orphaned_ms_max: orphaned_ms_max(&handover.config.timeouts),
         });
         Ok(())
     }

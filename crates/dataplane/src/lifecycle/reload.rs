@@ -1,7 +1,7 @@
 //! A reload: a new configuration for new connections.
 //!
 //! A slot refers to the configuration only by a route number, and numbers keep their meaning. So a
-//! reload changes tables and touches no connection. (Warm connections of a changed origination have no
+//! reload changes tables, and of a connection only its timer. (Warm connections of a changed origination have no
 //! client yet; they are renewed.) Handshakes in flight keep the parts of the old tables that they need.
 //! After the last of them, the old tables are released.
 //!

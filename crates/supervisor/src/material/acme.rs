@@ -89,7 +89,8 @@ pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<
         }
         match read(&file, name.as_str()) {
             Ok(mut pem) => {
-                let in_use = known();
+                // Nearly always they are the same, and nothing needs to be parsed.
+                let in_use = known().filter(|in_use| in_use.chain != pem.chain);
                 if in_use.as_ref().is_some_and(|in_use| is_newer(in_use, &pem)) {
                     return in_use;
                 }

@@ -112,7 +112,7 @@ impl Keyring {
 
     /// Seeks the keys' source, if that is due. There may be no room for a process for a moment, or a secret cannot be read:
     /// then the keys stay, and the next attempt follows.
-    fn seek_origin(&mut self, config: &Config) {
+    fn seek_origin(&mut self, config: &Config, now: UnixTime) {
         let Origin::Sought(timer) = &mut self.origin else {
             return;
         };
@@ -120,7 +120,13 @@ impl Keyring {
             return;
         }
         match Keyring::origin_of(config, &self.keys) {
-            Ok(origin) => self.origin = origin,
+            Ok(origin) => {
+                if matches!(origin, Origin::Own(_)) {
+                    // A reload meanwhile may have changed it.
+                    self.keys.set_period(now, config.tickets.ticket_rotation);
+                }
+                self.origin = origin;
+            }
             Err(error) => {
                 timer.failed();
                 tracing::error!(error, "ticket key source unavailable; trying again");
@@ -208,7 +214,7 @@ impl Keyring {
 
     /// Adopts the store's new keys, and rotates if a rotation is due. Returns `true` if the keys have changed.
     pub(crate) fn update(&mut self, config: &Config, now: UnixTime, shared: &Shared) -> bool {
-        self.seek_origin(config);
+        self.seek_origin(config, now);
         let mut changed = false;
         if let Origin::Store(link) = &mut self.origin {
             if let Some(news) = link.news(shared) {
