@@ -21,7 +21,7 @@ use dormouse_config::BackendDown;
 use dormouse_engine::ServerSessions as _;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_record::{Alert, AlertDescription};
+use dormouse_record::{Alert, AlertDescription, Role};
 use dormouse_tables::counters::Count;
 use std::io;
 
@@ -131,6 +131,31 @@ pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
         return begin_reset(slot);
     }
     begin_close(slot, work);
+}
+
+/// Closes the connection for a stop or a drain, as [`begin_farewell`]. A connection with TLS to its backend is two slots, of
+/// which neither sees what the other one has still to pass on. So each passes on an end when it has nothing left: the
+/// backend's half that of the answer, then the client's half that of the request.
+pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) {
+    if awaits_other_half(slot) {
+        // Its end did not come in time.
+        return begin_reset(slot);
+    }
+    if is_half_without_end(slot) && !lacks_bytes(slot, &work.io) {
+        // As if the backend had ended here.
+        return slot.set(Flag::TlsEnded);
+    }
+    begin_farewell(slot, work);
+}
+
+/// Whether a stop or a drain leaves this slot alone for now, because the other half of its connection passes on an end first.
+pub(crate) fn awaits_other_half(slot: &Slot) -> bool {
+    is_half_without_end(slot) && (slot.tls.role() == Role::Server || has_tls_ended(slot))
+}
+
+/// Whether this is a half of a connection with TLS to its backend that has not got the other half's end.
+fn is_half_without_end(slot: &Slot) -> bool {
+    slot.phase() == Phase::Established && slot.has(Flag::Joined) && !slot.has(Flag::PlainEnded)
 }
 
 fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {

@@ -289,8 +289,10 @@ fn is_idle<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
 fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
     if slot.phase() != Phase::Draining {
         drop_proxy_header(slot);
-        cx.note_close(slot, reason);
-        close::begin_farewell(slot, cx.work);
+        close::begin_stop(slot, cx.work);
+        if slot.phase() == Phase::Draining {
+            cx.note_close(slot, reason);
+        }
     }
 }
 

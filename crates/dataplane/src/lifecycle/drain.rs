@@ -6,6 +6,7 @@
 //! connections, the drain searches all slots for many at once, at most about once a second.
 
 use crate::established::Connections;
+use crate::established::close;
 use crate::established::close_reason::CloseReason;
 use crate::established::step::Event;
 use crate::io::Io;
@@ -22,6 +23,8 @@ const CLOSED_PER_STEP_MAX: usize = 4096;
 /// Candidates that one search collects: at least this many, and at least this fraction of all.
 const CANDIDATES_MIN: usize = 1024;
 const CANDIDATES_PART: usize = 64;
+/// Time after the drain in which a half of a connection with TLS to its backend may wait for the other half.
+const LATE_MS: u64 = 5_000;
 
 /// A straight line from the initial number of connections to zero.
 pub(crate) struct Drain {
@@ -102,14 +105,20 @@ impl Drain {
     /// Chooses the connection to close next. After the drain's time, connections with pending bytes are
     /// also closed; their bytes are delivered within `drain_timeout`.
     fn next_to_close(&mut self, connections: &Connections, now_ms: u64) -> Option<u32> {
-        if let Some(index) = self.next_candidate(connections) {
+        if let Some(index) = self.next_candidate(connections, now_ms) {
             return Some(index);
         }
         self.search(connections, now_ms);
-        self.next_candidate(connections)
+        self.next_candidate(connections, now_ms)
     }
 
-    fn next_candidate(&mut self, connections: &Connections) -> Option<u32> {
+    /// Whether halves of connections do not wait for their other half any more.
+    fn is_late(&self, now_ms: u64) -> bool {
+        self.begun_ms + self.over_ms + LATE_MS <= now_ms
+    }
+
+    fn next_candidate(&mut self, connections: &Connections, now_ms: u64) -> Option<u32> {
+        let is_late = self.is_late(now_ms);
         while let Some(candidate) = self.candidates.pop() {
             let Some(slot) = connections.slots().get(candidate.index) else {
                 continue;
@@ -117,7 +126,8 @@ impl Drain {
             // A connection that was active since the search has another rank now.
             let is_current = slot.generation == candidate.generation
                 && self.rank(slot.active_s) == candidate.rank;
-            if is_current && slot.phase() != Phase::Draining {
+            let must_wait = close::awaits_other_half(slot) && !is_late;
+            if is_current && slot.phase() != Phase::Draining && !must_wait {
                 return Some(candidate.index);
             }
         }
@@ -128,6 +138,7 @@ impl Drain {
     fn search(&mut self, connections: &Connections, now_ms: u64) {
         let slots = connections.slots();
         let is_over = self.may_be_left(now_ms) == 0;
+        let is_late = self.is_late(now_ms);
         let most = CANDIDATES_MIN.max(slots.live() as usize / CANDIDATES_PART);
         // The candidate to close last is on top of the heap, and gives way to a better one.
         let mut best = BinaryHeap::with_capacity(most + 1);
@@ -138,6 +149,7 @@ impl Drain {
             let may_be_closed = match slot.phase() {
                 // A PROXY header for the backend may wait with the client; it is not needed any more.
                 Phase::Connecting => slot.awaits_client() || is_over,
+                Phase::Established if close::awaits_other_half(slot) => is_late,
                 Phase::Established => slot.at_rest() || is_over,
                 Phase::Warm => true,
                 Phase::Draining | Phase::Free => false,

@@ -100,7 +100,8 @@ impl Stop {
         let is_late = self.grace_until_ms <= work.now_ms;
         let is_due = |slot: &Slot| {
             let is_unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
-            slot.phase() != Phase::Draining && (slot.at_rest() || is_unused || is_late)
+            let is_done = slot.at_rest() && !close::awaits_other_half(slot);
+            slot.phase() != Phase::Draining && (is_done || is_unused || is_late)
         };
         let due = connections.some(most, is_due);
         for &index in &due {

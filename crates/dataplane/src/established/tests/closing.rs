@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::established::fault::Fault;
+use crate::lifecycle::stop::Stop;
 use dormouse_handover::slot::TimerPurpose;
 use dormouse_reactor::poller::{Condition, Events, Interest};
 use std::io::Write as _;
@@ -115,6 +116,7 @@ fn a_close_without_missing_bytes_is_a_proper_end() {
     world.connect();
     let there = join(&mut world);
     end_joint(&mut world, there);
+    step_ready(&mut world, 0, Side::Plain);
     stop(&mut world);
     assert_eq!(heard(&mut world), [Event::Ended(End::Closed)]);
 }
@@ -226,4 +228,107 @@ fn a_reload_to_both_ends_at_once_breaks_no_end() {
         let answer = Event::Data(b"answer".to_vec());
         assert_eq!(heard(&mut world), [answer, Event::Ended(End::Closed)]);
     }
+}
+
+/// A connection with TLS to its backend: slot 0 is the client's half, slot 1 the backend's.
+fn with_two_halves() -> World {
+    let mut world = World::new();
+    world.connect();
+    world.connect();
+    let (here, backend) = world.tls.connect_and_take_tickets();
+    world.ends.get_mut(&2).expect("sockets").client = backend;
+    let parts = world.worker().parts();
+    let (one, other) = parts.work.io.joint().expect("a pair of sockets");
+    for (index, end) in [(0, one), (1, other)] {
+        let slot = parts.connections.slots.get_mut(index).expect("a slot");
+        slot.detach_plain().close();
+        slot.attach_plain(end, socket::cookie(end).expect("a cookie") as u32);
+        slot.set(Flag::Joined);
+    }
+    let slot = parts.connections.slots.get_mut(1).expect("a slot");
+    slot.tls
+        .as_mut_bytes()
+        .copy_from_slice(here.state.as_bytes());
+    world
+}
+
+/// Makes a turn of a stop, `late_ms` after its beginning, and then lets both halves read what they have.
+fn stop_turn(world: &mut World, late_ms: u64) {
+    const GRACE_MS: u64 = 10_000;
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let mut stop = Stop::new(work.now_ms.saturating_sub(late_ms), GRACE_MS);
+    stop.turn(connections, settings, work);
+    for index in [0, 1] {
+        for side in [Side::Plain, Side::Tls] {
+            step_ready(world, index, side);
+        }
+    }
+}
+
+fn step_ready(world: &mut World, index: u32, side: Side) {
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    if connections
+        .slots
+        .get(index)
+        .is_some_and(|slot| slot.phase() == Phase::Established)
+    {
+        connections.step(index, step::Event::Ready(side, readable()), settings, work);
+    }
+}
+
+/// What the client (1) or the backend (2) hears.
+fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
+    let ends = world
+        .ends
+        .get_mut(&number)
+        .expect("the connection's sockets");
+    let mut received = [0; 4096];
+    match socket::recv(ends.tls, &mut received) {
+        Ok(Attempt::Done(n)) => ends.client.open(&received[..n]),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn a_stop_ends_both_halves_properly_if_nothing_is_missing() {
+    let mut world = with_two_halves();
+    stop_turn(&mut world, 0);
+    stop_turn(&mut world, 0);
+    assert_eq!(heard_by(&mut world, 1), [Event::Ended(End::Closed)]);
+    assert_eq!(heard_by(&mut world, 2), [Event::Ended(End::Closed)]);
+}
+
+/// The backend has sent a record that is not read yet, or half of one.
+#[test]
+fn a_stop_in_an_answer_of_a_backend_with_tls_is_no_proper_end() {
+    for len in [usize::MAX, 10] {
+        let mut world = with_two_halves();
+        let ends = world.ends.get_mut(&2).expect("sockets");
+        let record = ends.client.seal(b"the beginning of an answer");
+        send(ends.tls, &record[..record.len().min(len)]);
+        let parts = world.worker().parts();
+        let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+        Stop::new(work.now_ms, 10_000).turn(connections, settings, work);
+        for _ in 0..2 {
+            step_ready(&mut world, 0, Side::Plain);
+            stop_turn(&mut world, 0);
+        }
+        assert_eq!(heard_by(&mut world, 1), [], "{len}");
+    }
+}
+
+/// The client has sent half a record, and sends no more.
+#[test]
+fn a_stop_in_a_request_for_a_backend_with_tls_is_no_proper_end() {
+    let mut world = with_two_halves();
+    let ends = world.ends.get_mut(&1).expect("sockets");
+    let record = ends.client.seal(b"the beginning of a request");
+    send(ends.tls, &record[..10]);
+    step_ready(&mut world, 0, Side::Tls);
+    for late_ms in [0, 0, 10_000] {
+        stop_turn(&mut world, late_ms);
+    }
+    assert_eq!(heard_by(&mut world, 2), []);
 }
