@@ -74,7 +74,7 @@ pub(crate) fn slab_bytes(text: &str) -> u64 {
         let size: u64 = words.nth(1)?.parse().ok()?;
         active.checked_mul(size)
     };
-    text.lines().filter_map(cache).sum()
+    text.lines().filter_map(cache).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -88,6 +88,13 @@ mod tests {
         assert_eq!(counter(text, "TCP", "inuse"), 12);
         assert_eq!(counter(text, "TCP", "mem"), 202);
         assert_eq!(counter(text, "TCP6", "inuse"), 0);
+    }
+
+    /// Found by fuzzing.
+    #[test]
+    fn sizes_that_no_number_holds_do_not_overflow() {
+        let line = format!("{} {} 1 1\n", SLAB_CACHES[0], u64::MAX);
+        assert_eq!(slab_bytes(&[line.as_str(), &line].concat()), u64::MAX);
     }
 
     #[test]
