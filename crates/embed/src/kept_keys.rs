@@ -28,6 +28,8 @@ impl KeptKeys {
         let mut key = self.0.take_open(number, session.state());
         let received = session.receive_at_rest_with(&mut key, now, buf);
         self.0.keep_open(number, session.state(), key);
+        // The answer to a KeyUpdate is sealed with a key of its own.
+        self.forget_replaced(number, session);
         received
     }
 
@@ -45,8 +47,8 @@ impl KeptKeys {
         sealed
     }
 
-    /// Wipes the session's keys whose secrets were replaced. The host calls this after any other call that may replace
-    /// them, such as [`Session::feed`].
+    /// Wipes the session's keys whose secrets were replaced. The host calls this after a call that knows no kept keys and
+    /// may replace secrets, such as [`Session::feed`].
     pub fn forget_replaced(&mut self, number: u64, session: &Session) {
         self.0.forget_replaced(number, session.state());
     }

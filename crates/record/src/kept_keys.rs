@@ -55,14 +55,12 @@ impl KeptKeys {
 
     /// Keeps the key for the connection's next event, unless its secret was replaced.
     pub fn keep_open(&mut self, number: u64, state: &State, key: Box<OpenKey>) {
-        self.keys_of(number).open = Some(key);
-        self.forget_replaced(number, state);
+        self.keys_of(number).open = key.is_current(state).then_some(key);
     }
 
     /// Keeps the key for the connection's next event, unless its secret was replaced.
     pub fn keep_seal(&mut self, number: u64, state: &State, key: Box<SealKey>) {
-        self.keys_of(number).seal = Some(key);
-        self.forget_replaced(number, state);
+        self.keys_of(number).seal = key.is_current(state).then_some(key);
     }
 
     /// Wipes the connection's keys whose secrets were replaced. The host calls this after it has used another key than
@@ -197,11 +195,13 @@ mod tests {
         let mut another = SealKey::new(&state);
         let n = seal_key_update(&mut state, &mut another, &mut record).expect("a KeyUpdate");
         keys.keep_open(NUMBER, &state, open_key);
+        keys.forget_replaced(NUMBER, &state);
         assert!(keys.keys_of(NUMBER).seal.is_none());
         assert!(keys.keys_of(NUMBER).open.is_some());
         let mut another = OpenKey::new(&state);
         open(&mut state, &mut another, &mut record[..n]).expect("it opens");
         seal(&mut keys, NUMBER, &mut state);
+        keys.forget_replaced(NUMBER, &state);
         assert!(keys.keys_of(NUMBER).open.is_none());
     }
 
