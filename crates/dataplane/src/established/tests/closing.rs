@@ -23,7 +23,13 @@ fn send(from: Fd, bytes: &[u8]) {
 
 /// What the client hears.
 fn heard(world: &mut World) -> Vec<Event> {
-    let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+    heard_by(world, 1)
+}
+
+/// What the peer of this connection hears, or of this half of one.
+fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
+    let ends = world.ends.get_mut(&number);
+    let ends = ends.expect("the connection's sockets");
     let mut received = [0; 4096];
     match socket::recv(ends.tls, &mut received) {
         Ok(Attempt::Done(n)) => ends.client.open(&received[..n]),
@@ -275,19 +281,6 @@ fn step_ready(world: &mut World, index: u32, side: Side) {
         .is_some_and(|slot| slot.phase() == Phase::Established)
     {
         connections.step(index, step::Event::Ready(side, readable()), settings, work);
-    }
-}
-
-/// What the client (1) or the backend (2) hears.
-fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
-    let ends = world
-        .ends
-        .get_mut(&number)
-        .expect("the connection's sockets");
-    let mut received = [0; 4096];
-    match socket::recv(ends.tls, &mut received) {
-        Ok(Attempt::Done(n)) => ends.client.open(&received[..n]),
-        _ => Vec::new(),
     }
 }
 
