@@ -361,6 +361,7 @@ impl<I: Io> Worker<I> {
                     // The predecessor could read them. Established connections continue.
                     tracing::error!(%error, "certificates unusable; not accepting connections");
                     self.door.listeners.stop();
+                    self.report(&WorkerReport::Unusable);
                 }
             }
         }

@@ -67,6 +67,9 @@ pub enum Order {
 pub enum WorkerReport {
     /// From each new worker: it serves, and has all its certificates.
     Ready,
+    /// From a new worker: it serves the connections of its predecessor, but its certificates are unusable, so it accepts
+    /// no others. It becomes [`WorkerReport::Ready`] with a reload.
+    Unusable,
     /// From a worker: it does not accept, and no handshake is in flight (or their time is up).
     Quiet,
     /// From a keeper: its child with this pid executes the new binary.
@@ -106,6 +109,7 @@ const UNCOUNT: u8 = b'U';
 const COUNT_AGAIN: u8 = b'u';
 
 const READY: u8 = b'R';
+const UNUSABLE: u8 = b'x';
 const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
 const CHALLENGE_SHOWN: u8 = b't';
@@ -228,6 +232,7 @@ impl WorkerReport {
     pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             WorkerReport::Ready => message(READY, &[]),
+            WorkerReport::Unusable => message(UNUSABLE, &[]),
             WorkerReport::Quiet => message(QUIET, &[]),
             WorkerReport::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
             WorkerReport::Prepared => message(PREPARED, &[]),
@@ -251,6 +256,7 @@ impl WorkerReport {
     pub(crate) fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
+            (UNUSABLE, []) => Ok(WorkerReport::Unusable),
             (UNCOUNTED, of_it) => Ok(WorkerReport::Uncounted(number(of_it)?)),
             (EMPTY, of_it) => Ok(WorkerReport::Empty(number(of_it)?)),
             (QUIET, []) => Ok(WorkerReport::Quiet),
@@ -392,6 +398,7 @@ mod tests {
         }
         for report in [
             WorkerReport::Ready,
+            WorkerReport::Unusable,
             WorkerReport::Reloaded(u64::MAX),
             WorkerReport::Preparing(Pid(77)),
             WorkerReport::Prepared,

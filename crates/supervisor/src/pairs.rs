@@ -28,8 +28,10 @@ struct Pair {
     keeper: Pid,
     /// The old binary's keeper, until it exits.
     former: Option<Pid>,
-    /// The worker that became ready last.
+    /// The worker that became ready last, or reported that it cannot.
     worker: Option<Pid>,
+    /// Whether that worker waits for certificates that it can use.
+    is_unusable: bool,
     born_ms: u64,
     /// How the keeper ended.
     ended: Option<Ended>,
@@ -546,6 +548,7 @@ impl Pair {
             keeper: Pid(state.keeper),
             former: state.former.map(Pid),
             worker: None,
+            is_unusable: false,
             born_ms: state.born_ms,
             ended: None,
             orders: Fd(state.orders),
@@ -570,20 +573,19 @@ impl Pair {
     /// invalid at this time or from this sender.
     fn note_report(&mut self, report: WorkerReport, sender: Pid) -> Option<WorkerReport> {
         let is_valid = match report {
-            WorkerReport::Ready => {
-                // Each worker reports this once.
+            // Each worker reports one of them once, and an unusable one becomes ready once.
+            WorkerReport::Ready | WorkerReport::Unusable => {
+                let is_ready = report == WorkerReport::Ready;
                 let is_new = self.worker != Some(sender);
-                self.worker = Some(sender);
-                self.ready = true;
+                let is_valid = is_new || (is_ready && self.is_unusable);
                 if is_new {
-                    // It may have started with an edition that its predecessor did not confirm any more.
-                    let given = self.given.drain(..).map(|given| given.bounds);
-                    let all = given.chain([self.bounds_of_edition]);
-                    let narrowest = all.min_by_key(|bounds| bounds.unix);
-                    self.bounds = narrowest.unwrap_or(self.bounds_of_edition);
-                    self.renewal = Renewal::None;
+                    self.note_start(sender);
                 }
-                is_new
+                if is_valid {
+                    self.is_unusable = !is_ready;
+                    self.ready |= is_ready;
+                }
+                is_valid
             }
             WorkerReport::Reloaded(number) => {
                 let given = self.take_given(number)?;
@@ -595,10 +597,10 @@ impl Pair {
             WorkerReport::NotReloaded(number, why) => {
                 let given = self.take_given(number)?;
                 self.board.withdraw(given.file);
-                // A worker that is not ready may have obeyed half of an order to its predecessor. It gets the edition again
-                // when it is ready.
-                let is_ready = self.worker == Some(sender);
-                return is_ready.then_some(WorkerReport::NotReloaded(given.edition, why));
+                // A worker that has not reported yet may have obeyed half of an order to its predecessor. It gets the edition
+                // again when it is ready, or cannot become ready.
+                let has_reported = self.worker == Some(sender);
+                return has_reported.then_some(WorkerReport::NotReloaded(given.edition, why));
             }
             WorkerReport::ChallengeShown(number) => {
                 self.challenge = number;
@@ -613,6 +615,16 @@ impl Pair {
             WorkerReport::Kept => Some(sender) == self.former,
         };
         is_valid.then_some(report)
+    }
+
+    /// Records a new worker, which may have started with an edition that its predecessor did not confirm any more.
+    fn note_start(&mut self, worker: Pid) {
+        self.worker = Some(worker);
+        let given = self.given.drain(..).map(|given| given.bounds);
+        let all = given.chain([self.bounds_of_edition]);
+        let narrowest = all.min_by_key(|bounds| bounds.unix);
+        self.bounds = narrowest.unwrap_or(self.bounds_of_edition);
+        self.renewal = Renewal::None;
     }
 
     /// Removes an edition from those that were sent. `None`: no order with this number waits for an answer.

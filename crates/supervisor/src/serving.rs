@@ -527,6 +527,39 @@ mod tests {
         ));
     }
 
+    /// It never becomes ready without a reload, so its rejection is the answer to one. Its successor's is not yet.
+    #[test]
+    fn a_worker_with_unusable_certificates_rejects_a_reload() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [main, worker] = with_worker(&mut serving);
+        socket::name_senders(main).expect("an option");
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        let edition = serving.edition.number;
+        let report = |serving: &mut Serving, report: WorkerReport| {
+            orders::send_report(worker, &report);
+            serving.pairs.receive(0, &poller).map(|(report, _)| report)
+        };
+        serving.give_edition(0);
+        let unusable = || WorkerReport::Unusable;
+        assert_eq!(report(&mut serving, unusable()), Some(unusable()));
+        assert_eq!(
+            report(&mut serving, unusable()),
+            None,
+            "each reports it once"
+        );
+        serving.bring_up_to_date(0);
+        let rejected = |number| WorkerReport::NotReloaded(number, "invalid key".to_owned());
+        let of_predecessor = report(&mut serving, rejected(1));
+        assert_eq!(of_predecessor, None, "that order was its predecessor's");
+        assert_eq!(report(&mut serving, rejected(2)), Some(rejected(edition)));
+        serving.give_edition(0);
+        let reports = [WorkerReport::Ready, WorkerReport::Reloaded(3), unusable()];
+        let noted = reports.map(|one| report(&mut serving, one));
+        let reloaded = WorkerReport::Reloaded(edition);
+        assert_eq!(noted, [Some(WorkerReport::Ready), Some(reloaded), None]);
+    }
+
     /// A binary whose TLS library is stricter is refused while the old one serves.
     #[test]
     fn a_binary_that_cannot_use_a_running_certificate_does_not_take_over() {

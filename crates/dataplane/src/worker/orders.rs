@@ -112,7 +112,13 @@ impl<I: Io> Worker<I> {
                 }
                 WorkerReport::Reloaded(number)
             }
-            Err(error) => WorkerReport::NotReloaded(number, error.to_string()),
+            Err(error) => {
+                let effect = match self.lifecycle.startup.has_failed() {
+                    true => "; it accepts no connections, because its certificates are unusable",
+                    false => "",
+                };
+                WorkerReport::NotReloaded(number, format!("{error}{effect}"))
+            }
         };
         self.apply_effects();
         self.cx.work.io.return_heap();

@@ -186,7 +186,8 @@ impl Supervisor {
             return;
         };
         match report {
-            WorkerReport::Ready => self.on_ready(worker),
+            // An unusable one follows all orders, too: only a reload can bring certificates that it can use.
+            WorkerReport::Ready | WorkerReport::Unusable => self.on_begun(worker),
             WorkerReport::Reloaded(_) => {
                 self.catch_up(worker);
                 if self
@@ -235,8 +236,8 @@ impl Supervisor {
         }
     }
 
-    /// Handles a worker that has become ready, at the start or after a crash.
-    fn on_ready(&mut self, worker: usize) {
+    /// Handles a worker that has begun, at the start or after a crash.
+    fn on_begun(&mut self, worker: usize) {
         self.serving.bring_up_to_date(worker);
         let pairs = &self.serving.pairs;
         if !self.drain.order_rest(worker, pairs) && !self.is_stopping {

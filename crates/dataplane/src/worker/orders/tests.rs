@@ -101,13 +101,28 @@ fn a_worker_without_certificates_accepts_again_after_a_reload() {
     let (mut handover, main) = handover();
     let valid = handover.write().expect("a file");
     handover.certificates[0][0].key = "not a key".to_owned();
-    let invalid = handover.write().expect("a file");
+    let [invalid, still_invalid] = [(); 2].map(|()| handover.write().expect("a file"));
     // Other tests in this process have open descriptors, too.
     let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
     let begun = begin::begin(invalid, 0, &keep, |_| {}, OsIo::adopt);
     let (mut worker, _) = begun.expect("a worker");
     worker.turn().expect("a turn");
     assert!(is_stopped(&worker), "the key is invalid");
+    let report = || {
+        let report = orders::receive_report(main).expect("a report");
+        report.map(|(report, _)| report)
+    };
+    assert_eq!(report(), Some(WorkerReport::Unusable));
+    let number = 6;
+    worker.obey(Order::Reload {
+        handover: still_invalid,
+        number,
+    });
+    let rejected = report();
+    assert!(
+        matches!(&rejected, Some(WorkerReport::NotReloaded(6, why)) if why.contains("key")),
+        "{rejected:?}"
+    );
     worker.obey(Order::StopDrain);
     assert!(is_stopped(&worker), "the end of a drain brings no key");
     worker.obey(Order::Reload {
@@ -115,8 +130,6 @@ fn a_worker_without_certificates_accepts_again_after_a_reload() {
         number: 7,
     });
     assert!(!is_stopped(&worker));
-    let report = || orders::receive_report(main).expect("a report");
-    let reports = [report(), report()].map(|report| report.map(|(report, _)| report));
     let expected = [WorkerReport::Ready, WorkerReport::Reloaded(7)];
-    assert_eq!(reports, expected.map(Some));
+    assert_eq!([report(), report()], expected.map(Some));
 }
