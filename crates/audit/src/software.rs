@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, Read as _};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,8 @@ use dormouse_measure::{ProcessInfo, proc_files};
 /// Maximum bytes of a program that are searched for the marks of its language and library.
 const PROGRAM_MAX: u64 = 96 << 20;
 const BLOCK: usize = 1 << 20;
+/// Maximum time of reading all processes: a program may be on a file system that does not answer.
+const SEARCH_FOR: Duration = Duration::from_secs(30);
 
 /// Evidence that a Python program runs asyncio.
 pub(crate) const ASYNCIO: &str = "mapped _asyncio";
@@ -163,10 +166,12 @@ pub(crate) fn recognise(
     processes: &[ProcessInfo],
     banner: Option<&str>,
 ) -> Result<Software, String> {
-    let mut signs = Signs::default();
-    for process in processes {
-        collect(process.pid, &mut signs);
-    }
+    let pids: Vec<i32> = processes.iter().map(|process| process.pid).collect();
+    let signs = dormouse_census::limited(SEARCH_FOR, move || {
+        let mut signs = Signs::default();
+        pids.iter().for_each(|&pid| collect(pid, &mut signs));
+        signs
+    })?;
     if signs.programs.is_empty() && banner.is_none() {
         return Err("the server's process is not known: give --pid or --cmd".into());
     }

@@ -4,6 +4,7 @@
 //! when one has happened.
 
 pub use crate::python::Generations;
+use crate::time_limit::{PATIENCE, limited};
 use crate::{go, python};
 
 /// Progress of a garbage collector.
@@ -22,6 +23,11 @@ impl Collector {
     /// Returns the progress in these processes: of Go's collector that is furthest behind, or of CPython's together.
     /// `None` if they have none that can be read.
     pub fn of(pids: &[i32]) -> Option<Self> {
+        let pids = pids.to_vec();
+        limited(PATIENCE, move || Self::of_now(&pids)).ok()?
+    }
+
+    fn of_now(pids: &[i32]) -> Option<Self> {
         let all = pids.iter().filter_map(|pid| Self::of_process(*pid));
         all.reduce(|one, other| match (one, other) {
             (

@@ -23,10 +23,13 @@ mod python;
 mod report;
 mod resident;
 mod snapshot;
+mod time_limit;
 pub mod tool;
 mod unread;
 mod used;
 mod v8;
+
+use std::time::Duration;
 
 pub use collector::{Collector, Generations};
 pub use managed::ManagedHeap;
@@ -34,6 +37,7 @@ pub use pages::PageSample;
 pub use profile::{HotSpot, hot_spots};
 pub use report::{CensusReport, ClassCount, SizeClass, grown, pins};
 pub use snapshot::{Detail, SizeCount, Snapshot};
+pub use time_limit::{PATIENCE, limited};
 pub use used::{hidden_per_connection, untouched_per_connection, used_per_connection};
 
 /// Takes a census of all processes of a tree.
@@ -41,6 +45,19 @@ pub use used::{hidden_per_connection, untouched_per_connection, used_per_connect
 /// # Errors
 /// If no census can be taken, with the reason.
 pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
+    take_within(PATIENCE, pids, connections)
+}
+
+/// The same in less time.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_within(patience: Duration, pids: &[i32], connections: u64) -> Result<Snapshot, String> {
+    let pids = pids.to_vec();
+    limited(patience, move || take_now(&pids, connections))?
+}
+
+fn take_now(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
     let mut whole = Snapshot {
         connections,
         ..Snapshot::default()
@@ -79,7 +96,8 @@ fn of_process(pid: i32) -> Result<Snapshot, String> {
 /// # Errors
 /// If no sample can be taken, with the reason.
 pub fn sample_pages(pids: &[i32], connections: u64) -> Result<PageSample, String> {
-    pages::sample(pids, connections)
+    let pids = pids.to_vec();
+    limited(PATIENCE, move || pages::sample(&pids, connections))?
 }
 
 #[cfg(test)]

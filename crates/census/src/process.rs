@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 
 use dormouse_measure::proc_files;
 
+use crate::time_limit;
+
 /// Alignment of the heaps of malloc's other arenas.
 pub(crate) const HEAP_ALIGN: u64 = 64 << 20;
 const PRESENT: u64 = 1 << 63;
@@ -153,6 +155,7 @@ impl ProcessMemory {
         let mut run: Option<Range<u64>> = None;
         let mut at = start;
         while at < end {
+            time_limit::check()?;
             let count = ((end - at) / self.page).min(ENTRIES_AT_ONCE as u64);
             let room = entries.get_mut(..count as usize * 8).unwrap_or_default();
             self.pagemap
@@ -181,6 +184,7 @@ impl ProcessMemory {
         let page = self.page as usize;
         let mut piece = vec![0; room.len().min(PAGES_AT_ONCE * page)];
         for (number, place) in room.chunks_mut(piece.len().max(1)).enumerate() {
+            time_limit::check()?;
             let at = start + (number * PAGES_AT_ONCE * page) as u64;
             let piece = piece.get_mut(..place.len()).unwrap_or_default();
             self.memory
@@ -198,6 +202,7 @@ impl ProcessMemory {
 
     /// Reads bytes of a resident page.
     pub(crate) fn read(&self, at: u64, room: &mut [u8]) -> Result<(), String> {
+        time_limit::check()?;
         let read = self.memory.read_exact_at(room, at);
         read.map_err(|error| words(self.pid, "mem", &error))
     }

@@ -11,6 +11,8 @@ use dormouse_reactor::process::CpuSample;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use serde::{Deserialize, Serialize};
 
+use crate::time_limit::{PATIENCE, limited};
+
 /// Maximum bytes read of a program or library.
 const FILE_MAX: u64 = 256 << 20;
 /// Maximum number of files whose symbols are read; those with the most samples come first.
@@ -59,7 +61,15 @@ impl Code {
 }
 
 /// Groups the samples of these processes by the code that ran, the most frequent first.
-pub fn hot_spots(samples: &[CpuSample], pids: &[i32]) -> Vec<HotSpot> {
+///
+/// # Errors
+/// If a file that a process has mapped cannot be read in time.
+pub fn hot_spots(samples: &[CpuSample], pids: &[i32]) -> Result<Vec<HotSpot>, String> {
+    let (samples, pids) = (samples.to_vec(), pids.to_vec());
+    limited(PATIENCE, move || hot_spots_now(&samples, &pids))
+}
+
+fn hot_spots_now(samples: &[CpuSample], pids: &[i32]) -> Vec<HotSpot> {
     let mut counts: BTreeMap<(String, Option<String>), u64> = BTreeMap::new();
     let mut all = 0;
     for &pid in pids {
@@ -239,7 +249,7 @@ mod tests {
             in_kernel: true,
             ..sample
         };
-        let spots = hot_spots(&[sample, sample, kernel], &[pid]);
+        let spots = hot_spots(&[sample, sample, kernel], &[pid]).unwrap();
         assert_eq!(spots[1].object, "kernel");
         assert!((spots[0].share - 2.0 / 3.0).abs() < 1e-9, "{spots:?}");
         let function = spots[0].function.as_deref().unwrap();

@@ -24,6 +24,9 @@ const OUTPUT_MAX: u64 = 64 << 20;
 const QUOTED_MAX: usize = 300;
 /// Minimum time in which a tool can end.
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
+/// Time between two looks at whether a tool has ended, and maximum time in which a killed one ends.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const DEATH_FOR: Duration = Duration::from_secs(2);
 
 /// A tool installed on this machine.
 pub struct Tool {
@@ -195,7 +198,6 @@ fn wait_for(pipe: &Receiver<Vec<u8>>, until: Instant) -> Option<Vec<u8>> {
 
 /// Returns the exit status if the process ends before the deadline; otherwise kills it.
 fn end_by(child: &mut Child, until: Instant) -> Option<std::process::ExitStatus> {
-    const LOOK_EVERY: Duration = Duration::from_millis(5);
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
@@ -208,9 +210,15 @@ fn end_by(child: &mut Child, until: Instant) -> Option<std::process::ExitStatus>
     }
 }
 
+/// Kills a process. One that waits for a file system that does not answer cannot be killed, and is left behind.
 fn end(child: &mut Child) {
     let _ = child.kill();
-    let _ = child.wait();
+    let until = Instant::now() + DEATH_FOR;
+    while let Ok(None) = child.try_wait()
+        && Instant::now() < until
+    {
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::snapshot::{Detail, ObjectCounts, add_objects, class_name};
+use crate::time_limit::limited;
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
@@ -94,7 +95,8 @@ struct Answer {
 
 /// Returns the address of a process's inspector, and the path of its WebSocket.
 fn find(pid: i32) -> Option<Result<(SocketAddr, String), String>> {
-    if !offers(pid) {
+    // The words and the environment of a process are in its memory.
+    if limited(HTTP_PATIENCE, move || offers(pid)) != Ok(true) {
         return None;
     }
     if !shares_network(pid) {

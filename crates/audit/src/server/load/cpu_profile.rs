@@ -58,7 +58,7 @@ impl CpuProfile {
                 "most of the CPU time was spent in processes that ended with their connections, and whose programs are no longer known"
                     .into(),
             ),
-            Ok(_) => Ok(census::hot_spots(&self.samples, pids)),
+            Ok(_) => census::hot_spots(&self.samples, pids),
         }
     }
 }

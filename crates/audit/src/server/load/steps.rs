@@ -97,7 +97,8 @@ impl LoadSteps {
             log.collection_took = heap.bytes().map(|_| began.elapsed());
         }
         let began = Instant::now();
-        log.no_census = census::take(&pids(session), 0).err();
+        let patience = self.slot.end.limit(began, census::PATIENCE);
+        log.no_census = census::take_within(patience, &pids(session), 0).err();
         log.census_took = began.elapsed();
         go_on(session)
     }
