@@ -144,9 +144,23 @@ impl<S: Read + Write> TlsConnection<S> {
 
     /// Sends plaintext.
     pub(super) fn say(&mut self, words: &[u8]) -> Result<(), String> {
-        let sealed = self.connection.send(&mut self.tls, words);
-        sealed.map_err(|error| error.to_string())?;
+        self.seal(words)?;
         self.flush().map_err(|error| format!("sending: {error}"))
+    }
+
+    /// Seals plaintext, for [`TlsConnection::send_some`].
+    pub(super) fn seal(&mut self, words: &[u8]) -> Result<(), String> {
+        let sealed = self.connection.send(&mut self.tls, words);
+        sealed.map_err(|error| error.to_string())
+    }
+
+    /// Sends as many sealed bytes as the stream takes before its timeout. Returns whether that is all of them.
+    pub(super) fn send_some(&mut self) -> Result<bool, String> {
+        match self.flush() {
+            Ok(()) => Ok(true),
+            Err(error) if is_timeout(&error) => Ok(false),
+            Err(error) => Err(format!("sending: {error}")),
+        }
     }
 
     /// Sends a record of any content type.
@@ -223,9 +237,16 @@ impl<S: Read + Write> TlsConnection<S> {
         outcome
     }
 
+    /// Sends everything that is sealed; what is left after an error can be sent later.
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.write_all(self.connection.output())?;
-        self.connection.output_sent(self.connection.output().len());
+        while !self.connection.output().is_empty() {
+            match self.stream.write(self.connection.output()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.connection.output_sent(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 }

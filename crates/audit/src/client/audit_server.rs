@@ -28,8 +28,10 @@ const VISITS_MAX: usize = 100_000;
 const UNSENT_MAX: usize = 1 << 20;
 /// How long a backend may pause while it takes the last bytes of a client that has closed.
 const LAST_BYTES_WAIT: Duration = Duration::from_secs(5);
-/// Wait for a client's bytes, or for a backend's, before the other is looked at.
+/// Wait for a client before the backend is looked at: for its bytes, or for room for those of the backend.
 const TURN: Duration = Duration::from_millis(2);
+/// Maximum number of reads from a backend before the client is looked at.
+const READS_PER_TURN: usize = 64;
 const IDLE: Duration = Duration::from_millis(200);
 /// Maximum number of recorded failed handshakes.
 const IN_VAIN_MAX: usize = 1000;
@@ -298,8 +300,11 @@ impl ClientSession {
     fn go(&mut self, stop: &AtomicBool, count: impl Fn(u64)) -> Result<(), String> {
         let mut room = vec![0; 17_000];
         if self.backend.is_some() {
-            // A short timeout lets the loop serve both sides in turn.
-            let _ = self.connection.stream.set_read_timeout(Some(TURN));
+            // Short timeouts let the loop serve both sides in turn.
+            let stream = &self.connection.stream;
+            let set = stream.set_read_timeout(Some(TURN));
+            set.and_then(|()| stream.set_write_timeout(Some(TURN)))
+                .map_err(|error| error.to_string())?;
         }
         loop {
             let ended = self.open()?;
@@ -308,6 +313,8 @@ impl ClientSession {
                 self.send_rest()?;
             }
             if ended || self.over || !self.relay_back(&mut room)? {
+                let patience = Some(LAST_BYTES_WAIT);
+                let _ = self.connection.stream.set_write_timeout(patience);
                 self.connection.close();
                 return Ok(());
             }
@@ -388,29 +395,26 @@ impl ClientSession {
         sent.map_err(|error| format!("the relay's server did not take everything: {error}"))
     }
 
-    /// Forwards the backend's data to the client; returns false when the backend's connection has ended.
+    /// Forwards the backend's data to the client; returns false when the backend's connection has ended. A client that
+    /// does not read may wait until its own bytes are taken.
     fn relay_back(&mut self, room: &mut [u8]) -> Result<bool, String> {
-        loop {
-            let Some(backend) = &mut self.backend else {
-                return Ok(true);
-            };
+        let Some(backend) = &mut self.backend else {
+            return Ok(true);
+        };
+        for _ in 0..READS_PER_TURN {
+            if !self.connection.send_some()? {
+                break;
+            }
             match backend.read(room) {
                 Ok(0) => return Ok(false),
-                Ok(count) => {
-                    let said = room.get(..count.min(16_000)).unwrap_or_default().to_vec();
-                    let rest = room
-                        .get(16_000.min(count)..count)
-                        .unwrap_or_default()
-                        .to_vec();
-                    self.connection.say(&said)?;
-                    if !rest.is_empty() {
-                        self.connection.say(&rest)?;
-                    }
-                }
-                Err(error) if is_timeout(&error) => return Ok(true),
+                Ok(count) => self
+                    .connection
+                    .seal(room.get(..count).unwrap_or_default())?,
+                Err(error) if is_timeout(&error) => break,
                 Err(_) => return Ok(false),
             }
         }
+        Ok(true)
     }
 }
 
@@ -518,6 +522,51 @@ mod tests {
         session.send_rest().unwrap();
         drop(session);
         assert_eq!(reader.join().unwrap().unwrap(), body.len());
+    }
+
+    /// A client that does not read until the backend has read.
+    #[test]
+    fn a_client_that_does_not_read_stops_nothing() {
+        let (mut client, mut session, mut far) = relayed();
+        let (piece, pieces, answer_bytes) = ([b'x'; 16_000], 500, 16 << 20);
+        let upload = pieces * piece.len();
+        let going = thread::spawn(move || session.go(&AtomicBool::new(false), |_| {}));
+        let mut far_end = far.try_clone().unwrap();
+        let answering = thread::spawn(move || far_end.write_all(&vec![b'y'; answer_bytes]));
+        let reading = thread::spawn(move || far.read_exact(&mut vec![0; upload]).map(|()| far));
+        for _ in 0..pieces {
+            client.say(&piece).unwrap();
+        }
+        let far = reading.join().unwrap().unwrap();
+        let mut heard = 0;
+        while heard < answer_bytes {
+            heard += answer(&mut client).len();
+        }
+        answering.join().unwrap().unwrap();
+        drop(far);
+        going.join().unwrap().unwrap();
+        assert_eq!(heard, answer_bytes);
+    }
+
+    /// The audit ends at its time, and the report has what the client did.
+    #[test]
+    fn a_client_that_never_reads_ends_with_the_audit() {
+        let (_client, mut session, mut far) = relayed();
+        far.set_nonblocking(true).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let going = thread::spawn(move || session.go(&stopped, |_| {}));
+        // Until all buffers stay full.
+        let (mut idle, block) = (0, [b'y'; 16_000]);
+        while idle < 50 {
+            idle = match far.write(&block) {
+                Ok(_) => 0,
+                Err(_) => idle + 1,
+            };
+            thread::sleep(TURN);
+        }
+        stop.store(true, Ordering::Relaxed);
+        going.join().unwrap().unwrap();
     }
 
     #[test]
