@@ -1,36 +1,39 @@
-//! A memory cgroup for one process tree, of version 2 or 1, inside the one that the test runs in.
+//! A cgroup for one process tree, of version 2 or 1, inside the one that the test runs in.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use crate::{tools, wait};
 
 /// The group. Dropping it removes the group, so its processes must have exited before.
-pub struct MemoryGroup {
+pub struct Cgroup {
     path: PathBuf,
     unified: bool,
 }
 
-impl MemoryGroup {
-    /// Creates a group that may use `limit` bytes; the kernel kills processes beyond that. `None`: not
-    /// possible here, and reported.
+impl Cgroup {
+    /// Creates a group with this controller: `memory`, `pids`. `None`: not possible here, and reported.
     ///
     /// # Panics
     /// As [`tools::unavailable`].
-    pub fn create(limit: u64) -> Option<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("dormouse-interop-{}-{number}", std::process::id());
-        let group = place().map(|(parent, unified)| Self {
-            path: parent.join(name),
-            unified,
-        });
-        let Some(group) = group.filter(|group| fs::create_dir(&group.path).is_ok()) else {
-            tools::unavailable("no memory cgroup can be made here");
-            return None;
-        };
+    pub fn create(controller: &str) -> Option<Self> {
+        let group = Self::try_create(controller);
+        if group.is_none() {
+            tools::unavailable(&format!(
+                "no cgroup with the controller {controller} can be made here"
+            ));
+        }
+        group
+    }
+
+    /// Creates a group that may use `limit` bytes; the kernel kills processes beyond that. `None`: as
+    /// [`Cgroup::create`].
+    ///
+    /// # Panics
+    /// As [`tools::unavailable`].
+    pub fn with_memory(limit: u64) -> Option<Self> {
+        let group = Self::create("memory")?;
         let limited = if group.unified {
             group.write("memory.max", limit)
         } else {
@@ -45,6 +48,19 @@ impl MemoryGroup {
         Some(group)
     }
 
+    fn try_create(controller: &str) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (parent, unified) = place(controller)?;
+        let name = format!("dormouse-interop-{}-{number}", std::process::id());
+        let path = parent.join(name);
+        fs::create_dir(&path).ok()?;
+        let group = Self { path, unified };
+        // In version 2, the group above may not hand the controller down.
+        let has_it = !unified || group.path.join(format!("{controller}.max")).exists();
+        has_it.then_some(group)
+    }
+
     /// A command that starts its arguments inside the group.
     pub fn wrapper(&self) -> Vec<String> {
         let procs = self.path.join("cgroup.procs");
@@ -53,7 +69,7 @@ impl MemoryGroup {
     }
 
     /// Peak memory: of processes, of the kernel for them, and of sockets.
-    pub fn peak(&self) -> u64 {
+    pub fn memory_peak(&self) -> u64 {
         if self.unified {
             return self.read("memory.peak");
         }
@@ -61,8 +77,8 @@ impl MemoryGroup {
         self.read("memory.max_usage_in_bytes") + self.read("memory.kmem.tcp.max_usage_in_bytes")
     }
 
-    /// The parts of the peak, for a report.
-    pub fn parts(&self) -> String {
+    /// The parts of that peak, for a report.
+    pub fn memory_parts(&self) -> String {
         let names: &[&str] = if self.unified {
             &["memory.peak"]
         } else {
@@ -76,29 +92,29 @@ impl MemoryGroup {
         names.iter().map(part).collect::<Vec<_>>().join(", ")
     }
 
-    fn write(&self, file: &str, value: u64) -> bool {
+    /// Writes a number to one of the group's files. Returns whether the kernel accepts it.
+    pub fn write(&self, file: &str, value: u64) -> bool {
         fs::write(self.path.join(file), value.to_string()).is_ok()
     }
 
-    fn read(&self, file: &str) -> u64 {
+    /// Reads a number from one of the group's files; 0 without it.
+    pub fn read(&self, file: &str) -> u64 {
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 }
 
-impl Drop for MemoryGroup {
+impl Drop for Cgroup {
     fn drop(&mut self) {
-        wait::until(
-            "the processes of a cgroup to end",
-            Duration::from_secs(10),
-            // It may never have been made.
-            || (!self.path.exists() || fs::remove_dir(&self.path).is_ok()).then_some(()),
-        );
+        wait::until_true("the processes of a cgroup to end", || {
+            fs::remove_dir(&self.path).is_ok()
+        });
     }
 }
 
-/// The folder in which to create a group: below the test's own group.
-fn place() -> Option<(PathBuf, bool)> {
+/// The folder in which to create a group with this controller: that of the test's own group. And whether it is of
+/// version 2.
+fn place(controller: &str) -> Option<(PathBuf, bool)> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let mount = |wanted: &dyn Fn(&str, &str) -> bool| {
@@ -109,21 +125,15 @@ fn place() -> Option<(PathBuf, bool)> {
         })
     };
     let below = |root: PathBuf, path: &str| root.join(path.trim_start_matches('/'));
+    let names_it = |list: &str| list.split(',').any(|one| one == controller);
     for line in own.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
-        if controllers.split(',').any(|one| one == "memory") {
-            let root = mount(&|kind, options| {
-                kind == "cgroup" && options.split(',').any(|option| option == "memory")
-            })?;
+        if names_it(controllers) {
+            let root = mount(&|kind, options| kind == "cgroup" && names_it(options))?;
             return Some((below(root, path), false));
         }
     }
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let parent = below(mount(&|kind, _| kind == "cgroup2")?, path);
-    let handed_down = |group: &Path| {
-        fs::read_to_string(group.join("cgroup.controllers"))
-            .is_ok_and(|text| text.split_whitespace().any(|one| one == "memory"))
-    };
-    handed_down(&parent).then_some((parent, true))
+    Some((below(mount(&|kind, _| kind == "cgroup2")?, path), true))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dormouse_interop::backend::Backend;
-use dormouse_interop::cgroup::MemoryGroup;
+use dormouse_interop::cgroup::Cgroup;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -139,7 +139,7 @@ struct Crowd {
 /// the peak.
 fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
     requires!(Can::BeDormouse);
-    let Some(group) = MemoryGroup::create(budget) else {
+    let Some(group) = Cgroup::with_memory(budget) else {
         return;
     };
     let host = unused_host();
@@ -159,7 +159,7 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
 
     let mut bystander = greeted(address, b"e");
     bystander.echo().expect("an echo");
-    eprintln!("at the start: {}", group.parts());
+    eprintln!("at the start: {}", group.memory_parts());
     let began = Instant::now();
     let readers = many(crowd.readers, move || greeted(address, b"f"));
     wait::until_still("floods before readers who never read", || backend.sent());
@@ -167,16 +167,16 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
         "{} readers after {:?}: {}, {} KiB sent to each",
         readers.len(),
         began.elapsed(),
-        group.parts(),
+        group.memory_parts(),
         (backend.sent() >> 10) / (crowd.readers as u64).max(1)
     );
     bystander
         .echo()
         .expect("an echo beside clients that never read");
     let half = many(crowd.half_records, move || half_record(address));
-    eprintln!("{} half records: {}", half.len(), group.parts());
+    eprintln!("{} half records: {}", half.len(), group.memory_parts());
     let hellos = many(crowd.hellos, move || endless_hello(address));
-    eprintln!("{} endless hellos: {}", hellos.len(), group.parts());
+    eprintln!("{} endless hellos: {}", hellos.len(), group.memory_parts());
     for _ in 0..20 {
         bystander
             .echo()
@@ -192,7 +192,7 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
         scene.terminator.lines_with("worker died"),
         Vec::<String>::new()
     );
-    let peak = group.peak();
+    let peak = group.memory_peak();
     eprintln!(
         "the peak: {} MiB of {} MiB; resident now: {} MiB",
         peak >> 20,
@@ -202,7 +202,7 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
     assert!(
         peak <= budget,
         "expected at most {budget} bytes to be used, at the peak it were {peak}: {}",
-        group.parts()
+        group.memory_parts()
     );
     drop(scene);
     drop(group);

@@ -1,17 +1,16 @@
 //! Deaths of processes, and the end of all of them.
 
-use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{assert_echoes, probes};
 use dormouse_interop::admin::Admin;
+use dormouse_interop::cgroup::Cgroup;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{signal, title};
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Target, Terminator};
-use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use rustls::HandshakeKind;
@@ -54,75 +53,24 @@ fn working(scene: &Scene, workers: u32, dead: &[u32]) -> Vec<u32> {
     })
 }
 
-/// A group of control that bounds the number of processes and threads, of version 2 or 1.
-struct ProcessGroup(PathBuf);
-
-impl ProcessGroup {
-    /// Creates a group below the test's own. `None`: not possible here.
-    fn create() -> Option<Self> {
-        let (own, mounts) = ("/proc/self/cgroup", "/proc/mounts");
-        let (own, mounts) = (
-            fs::read_to_string(own).ok()?,
-            fs::read_to_string(mounts).ok()?,
-        );
-        let mount = |kind: &str, option: &str| {
-            mounts.lines().find_map(|line| {
-                let mut words = line.split(' ').skip(1);
-                let (path, of_kind, options) = (words.next()?, words.next()?, words.next()?);
-                let has = options.split(',').any(|one| one == option);
-                (of_kind == kind && has).then(|| path.to_owned())
-            })
-        };
-        let below = |prefix: &str| own.lines().find_map(|line| line.split_once(prefix));
-        let (root, path) = match below(":pids:") {
-            Some((_, path)) => (mount("cgroup", "pids")?, path),
-            None => (mount("cgroup2", "rw")?, below("0::")?.1),
-        };
-        let group = format!("{root}{path}/dormouse-interop-{}", std::process::id());
-        let group = Self(group.into());
-        fs::create_dir(&group.0).ok()?;
-        // Without it, the controller is not handed down.
-        group.0.join("pids.max").exists().then_some(group)
-    }
-
-    fn number(&self) -> u64 {
-        let text = fs::read_to_string(self.0.join("pids.current"));
-        text.expect("a number").trim().parse().expect("a number")
-    }
-}
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        wait::until_true("the processes of a group to end", || {
-            // It may never have been made.
-            !self.0.exists() || fs::remove_dir(&self.0).is_ok()
-        });
-    }
-}
-
 /// An upgrade with room for one more process, which the check of the new binary takes: old processes leave room for new ones
 /// only when main has reaped them.
 #[test]
 fn an_upgrade_needs_one_more_process() {
     requires!(Can::BeDormouse);
-    let Some(group) = ProcessGroup::create() else {
-        tools::unavailable("no group can be made that bounds the number of processes");
+    let Some(group) = Cgroup::create("pids") else {
         return;
     };
     let scene = Scene::with(|settings| {
         settings.workers = 4;
         settings.target = Target::Echo;
         Admin::in_folder(settings);
-        let enter = format!(
-            "echo $$ > {}/cgroup.procs && exec \"$@\"",
-            group.0.display()
-        );
-        settings.wrapper = ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec();
+        settings.wrapper = group.wrapper();
     });
     let admin = Admin::of(&scene);
     let mut probes = probes(&scene, 12);
-    let most = 1 + wait::until_still("the number of processes", || group.number());
-    fs::write(group.0.join("pids.max"), most.to_string()).expect("a limit");
+    let most = 1 + wait::until_still("the number of processes", || group.read("pids.current"));
+    assert!(group.write("pids.max", most), "a limit");
     scene.terminator.upgrade();
     assert_echoes(&mut probes);
     wait::until_true("control to answer again", || {
