@@ -2,7 +2,8 @@
 //!
 //! A page or a file of an audited process may be on a file system whose server hangs (FUSE, NFS), or wait for another
 //! process to fill it (userfaultfd). Such a read has no timeout, and some of them cannot be killed. So the work runs in
-//! a thread of its own, which is left behind when its time is over. If it was only slow, it ends at its next read.
+//! a thread of its own, which is left behind when its time is over. If it was only slow, it ends at its next read. If not,
+//! the audit reports without it, but the kernel may keep this process until the file system answers.
 
 use std::cell::Cell;
 use std::sync::mpsc::channel;
