@@ -12,8 +12,9 @@ use crate::spec::Spec;
 use dormouse_measure::Error;
 use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
-use dormouse_measure::Server;
-use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
+use dormouse_measure::{
+    CpuTime, KernelMemory, ProcessTree, Server, ServerSource, TreeSample, parent_of_same_name,
+};
 
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
@@ -152,7 +153,8 @@ impl<'a> Session<'a> {
         if let Some(server) = &mut server {
             fleet.pids().for_each(|pid| server.tree.exclude(pid));
             run.server = server.tree.describe()?;
-            if let Some(note) = too_few_descriptors(&server.tree, connections) {
+            let few = too_few_descriptors(&server.tree, connections);
+            for note in misnamed(&spec.server).into_iter().chain(few) {
                 watch.console.note(&note);
                 run.note(note);
             }
@@ -408,6 +410,14 @@ fn address(target: &str) -> Result<Addr, Error> {
     address.map_err(|error| Error::usage(format!("{error}")))
 }
 
+/// Notes that `--pid` names one process of a server instead of its first one.
+fn misnamed(server: &ServerSource) -> Option<String> {
+    match server {
+        ServerSource::Pid(pid) => parent_of_same_name(*pid),
+        ServerSource::Unknown | ServerSource::Tree(_) | ServerSource::Command(_) => None,
+    }
+}
+
 /// Warns if the server's limits are too low: it would refuse connections, or not answer, in the
 /// middle of the run.
 fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
@@ -543,7 +553,6 @@ impl RunMonitor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_measure::ServerSource;
 
     struct Quiet;
 

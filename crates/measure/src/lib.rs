@@ -37,4 +37,4 @@ pub use memory::Memory;
 pub use sample::TreeSample;
 pub use server::{Server, ServerSource};
 pub use stats::{Growth, Latencies, Slope, SparseHistogram, Summary, Verdict};
-pub use tree::{ProcessInfo, ProcessTree, descendants};
+pub use tree::{ProcessInfo, ProcessTree, descendants, parent_of_same_name};

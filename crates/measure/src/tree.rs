@@ -211,6 +211,19 @@ fn descendants_in(pid: i32, entries: &[ProcessStat]) -> BTreeSet<i32> {
     }
 }
 
+/// Returns a note if the process is a child of one with the same name, such as a worker of nginx: the tree then lacks the
+/// server's other processes.
+pub fn parent_of_same_name(pid: i32) -> Option<String> {
+    let parent = entry(pid).ok()??.parent;
+    let name = proc_files::command(pid)?;
+    (proc_files::command(parent)? == name).then(|| {
+        format!(
+            "process {pid} is a child of process {parent}, which has the same name, {name}: --pid {parent} measures the whole \
+             server"
+        )
+    })
+}
+
 fn entries() -> Result<Vec<ProcessStat>, Error> {
     let listing = fs::read_dir("/proc")
         .map_err(|error| Error::system(format!("cannot list /proc: {error}")))?;
@@ -247,6 +260,9 @@ pub(crate) fn stat(pid: i32, text: &str) -> Option<ProcessStat> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32, session: i32) -> ProcessStat {
@@ -348,6 +364,28 @@ mod tests {
                 .iter()
                 .all(|process| !process.command.is_empty())
         );
+    }
+
+    #[test]
+    fn a_worker_is_not_taken_for_the_whole_server() {
+        let mut parent = Command::new("/bin/sh")
+            .args(["-c", "/bin/sh -c 'echo $$; read line'; :"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(parent.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let child: i32 = line.trim().parse().unwrap();
+        let first = i32::try_from(parent.id()).unwrap();
+        let note = parent_of_same_name(child).unwrap();
+        assert!(note.contains(&format!("--pid {first} ")), "{note}");
+        // This test has another name.
+        assert_eq!(parent_of_same_name(first), None);
+        // Both end when their input does.
+        parent.wait().unwrap();
     }
 
     #[test]
