@@ -87,7 +87,8 @@ impl Side {
         }
     }
 
-    /// Makes a call, and returns the rest of the input. `is_sound` becomes false when bytes of the peer were changed.
+    /// Makes a call, and returns the rest of the input. `is_sound` becomes false when the host has
+    /// replaced the session; hostile bytes of the network are no reason.
     fn call<'a>(
         &mut self,
         call: u8,
@@ -109,7 +110,6 @@ impl Side {
             5 => self.move_on(),
             6 => {
                 let (hostile, rest) = rest.split_at(number.min(rest.len()));
-                *is_sound = false;
                 self.feed(&mut hostile.to_vec());
                 return rest;
             }

@@ -1,22 +1,25 @@
-//! Protected records. The first byte chooses protocol, suite, role and whether the rest are
+//! Protected records. The first byte chooses version, suite, role and whether the rest are
 //!
 //! * bytes from the network, or
 //! * contents of records sealed by a peer that has the keys and breaks the protocol.
 
 use dormouse_record::{
-    KeyIv, OpenKey, Opened, Protocol, Role, SealKey, State, Suite, open, record_room, seal_record,
+    KeyIv, OpenKey, Opened, Role, SealKey, State, Suite, Version, open, record_room, seal_record,
 };
 use zerocopy::{FromBytes, IntoBytes};
+
+/// RFC 8446 §5.1.
+const APPLICATION_DATA: u8 = 23;
 
 /// One input.
 pub(crate) fn run(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else {
         return;
     };
-    let protocol = if choice & 1 == 0 {
-        Protocol::Tls12
+    let version = if choice & 1 == 0 {
+        Version::Tls12
     } else {
-        Protocol::Tls13
+        Version::Tls13
     };
     let suite = Suite::ALL[usize::from(choice >> 1 & 3) % 3];
     let role = if choice & 8 == 0 {
@@ -24,31 +27,34 @@ pub(crate) fn run(data: &[u8]) {
     } else {
         Role::Client
     };
-    let (mut state, peer) = ends(protocol, suite, role);
-    let stream = if choice & 16 == 0 {
-        data.to_vec()
+    let (mut state, peer) = ends(version, suite, role);
+    let (stream, sent) = if choice & 16 == 0 {
+        (data.to_vec(), None)
     } else {
-        records(peer, data)
+        let (stream, sent) = records(peer, data);
+        (stream, Some(sent))
     };
     let cut = usize::from(choice >> 5) * stream.len() / 8;
-    receive(&mut state, &stream, cut);
+    let received = receive(&mut state, &stream, cut);
+    // What the peer has sealed arrives as it was, to the first record that breaks the protocol.
+    assert!(sent.is_none_or(|sent| sent.starts_with(&received)));
 }
 
-fn ends(protocol: Protocol, suite: Suite, role: Role) -> (State, State) {
+fn ends(version: Version, suite: Suite, role: Role) -> (State, State) {
     let peer_role = match role {
         Role::Server => Role::Client,
         Role::Client => Role::Server,
     };
     let (one, two) = ([0x11; 48], [0x22; 48]);
     let (mut state, mut peer) = (State::empty(), State::empty());
-    let established = match protocol {
-        Protocol::Tls13 => {
+    let established = match version {
+        Version::Tls13 => {
             let [one, two] = [&one, &two].map(|secret| &secret[..suite.secret_len()]);
             state
                 .establish_tls13(role, suite, one, 0, two, 0)
                 .and(peer.establish_tls13(peer_role, suite, two, 0, one, 0))
         }
-        Protocol::Tls12 => {
+        Version::Tls12 => {
             let [one, two] = [&one, &two].map(|bytes| KeyIv {
                 key: &bytes[..suite.key_len()],
                 iv: &bytes[..12],
@@ -62,15 +68,15 @@ fn ends(protocol: Protocol, suite: Suite, role: Role) -> (State, State) {
     (state, peer)
 }
 
-/// Protected records. In `data`, each record is type, padding, length and content.
-fn records(mut peer: State, mut data: &[u8]) -> Vec<u8> {
+/// Protected records, and the application data in them. In `data`, each record is type, padding, length and content.
+fn records(mut peer: State, mut data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut key = SealKey::new(&peer);
-    let mut stream = Vec::new();
+    let (mut stream, mut sent) = (Vec::new(), Vec::new());
     while let [content_type, padding, len, rest @ ..] = data {
         let len = usize::from(*len).min(rest.len());
-        let padding = match peer.protocol() {
-            Protocol::Tls12 => 0,
-            Protocol::Tls13 => usize::from(*padding),
+        let padding = match peer.version() {
+            Version::Tls12 => 0,
+            Version::Tls13 => usize::from(*padding),
         };
         // Half of the values give a defined content type.
         let content_type = if content_type & 0x80 == 0 {
@@ -84,24 +90,29 @@ fn records(mut peer: State, mut data: &[u8]) -> Vec<u8> {
         seal_record(&mut peer, &mut key, &mut record, content_type, len, padding)
             .expect("a record with room");
         stream.extend(record);
+        if content_type == APPLICATION_DATA {
+            sent.extend_from_slice(&rest[..len]);
+        }
         data = &rest[len..];
     }
-    stream
+    (stream, sent)
 }
 
 /// Opens the stream in two pieces, the second with the state restored from bytes, as in another process.
-fn receive(state: &mut State, stream: &[u8], cut: usize) {
+/// Returns the application data.
+fn receive(state: &mut State, stream: &[u8], cut: usize) -> Vec<u8> {
+    let mut received = Vec::new();
     let mut pending = stream[..cut].to_vec();
-    if !open_all(state, &mut pending) {
-        return;
+    if open_all(state, &mut pending, &mut received) {
+        let mut state = State::read_from_bytes(state.as_bytes()).expect("the size of a state");
+        pending.extend_from_slice(&stream[cut..]);
+        open_all(&mut state, &mut pending, &mut received);
     }
-    let mut state = State::read_from_bytes(state.as_bytes()).expect("the size of a state");
-    pending.extend_from_slice(&stream[cut..]);
-    open_all(&mut state, &mut pending);
+    received
 }
 
 /// Opens all complete records and checks invariants. Returns false if the connection has failed.
-fn open_all(state: &mut State, pending: &mut Vec<u8>) -> bool {
+fn open_all(state: &mut State, pending: &mut Vec<u8>, received: &mut Vec<u8>) -> bool {
     let mut key = OpenKey::new(state);
     while !pending.is_empty() {
         let before = pending.clone();
@@ -123,13 +134,16 @@ fn open_all(state: &mut State, pending: &mut Vec<u8>) -> bool {
             Opened::Data {
                 consumed,
                 plaintext,
-            } => (consumed, plaintext),
+            } => {
+                received.extend_from_slice(&pending[plaintext.clone()]);
+                (consumed, plaintext)
+            }
             Opened::Ticket { consumed, fragment } => {
                 assert!(state.role() == Role::Client && !fragment.is_empty());
                 (consumed, fragment)
             }
             Opened::NoRenegotiation { consumed } => {
-                assert_eq!(state.protocol(), Protocol::Tls12);
+                assert_eq!(state.version(), Version::Tls12);
                 (consumed, 0..0)
             }
             Opened::PeerClosed { consumed } => {

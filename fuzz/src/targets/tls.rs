@@ -110,6 +110,13 @@ impl Side {
         plaintext
     }
 
+    /// Handles bytes that the peer has not sealed: they give no plaintext and complete no handshake.
+    fn receive_hostile(&mut self, bytes: &[u8]) {
+        let before = self.established;
+        assert!(self.receive(bytes).is_empty(), "plaintext of hostile bytes");
+        assert_eq!(self.established, before, "a handshake of hostile bytes");
+    }
+
     fn take_output(&mut self) -> Vec<u8> {
         let output = self.connection.output().to_vec();
         self.connection.output_sent(output.len());
@@ -136,6 +143,21 @@ fn complete_handshake(server: &mut Side, client: &mut Side) {
         client.receive(&output);
     }
     assert!(server.established && client.established);
+}
+
+/// A flight without the versions in the headers of its unprotected records, which nothing authenticates and a client
+/// ignores (RFC 8446 §5.1).
+fn without_versions(flight: &[u8]) -> Vec<u8> {
+    let (mut kept, mut rest) = (Vec::new(), flight);
+    while let [content_type @ (20 | 22), _, _, high, low, after @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        let (content, others) = after.split_at(len.min(after.len()));
+        kept.extend([*content_type, *high, *low]);
+        kept.extend_from_slice(content);
+        rest = others;
+    }
+    kept.extend_from_slice(rest);
+    kept
 }
 
 /// A server that receives hostile bytes at one of four points of a connection.
@@ -168,8 +190,8 @@ pub(crate) fn server(data: &[u8]) {
             return server.ends();
         }
     }
-    server.receive(first);
-    server.receive(second);
+    server.receive_hostile(first);
+    server.receive_hostile(second);
     server.ends();
 }
 
@@ -184,7 +206,8 @@ pub(crate) fn client(data: &[u8]) {
         // The server's flight with changed bytes.
         1 => {
             server.receive(&client.take_output());
-            let mut flight = server.take_output();
+            let sent = server.take_output();
+            let mut flight = sent.clone();
             let len = flight.len().max(1);
             for change in first.chunks_exact(3) {
                 let at = usize::from(u16::from_be_bytes([change[0], change[1]])) % len;
@@ -194,12 +217,15 @@ pub(crate) fn client(data: &[u8]) {
                     .take(1)
                     .for_each(|byte| *byte ^= change[2]);
             }
-            client.receive(&flight);
+            let plaintext = client.receive(&flight);
+            assert!(plaintext.is_empty(), "plaintext of a handshake");
+            let is_genuine = without_versions(&flight) == without_versions(&sent);
+            assert!(is_genuine || !client.established, "a changed handshake");
             return client.ends();
         }
         _ => complete_handshake(&mut server, &mut client),
     }
-    client.receive(first);
-    client.receive(second);
+    client.receive_hostile(first);
+    client.receive_hostile(second);
     client.ends();
 }
