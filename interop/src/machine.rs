@@ -33,7 +33,6 @@ mkdir -p /var/lib/dormouse
 for own in /run /opt /var/lib/dormouse; do mount -t tmpfs tmpfs $own; done
 # The addresses of the documents are this machine's.
 for ip in ipv4 ipv6; do echo 1 > /proc/sys/net/$ip/ip_nonlocal_bind; done
-mkdir -p /etc/dormouse /run/dormouse
 echo the machine is up
 exec sleep infinity
 "#;

@@ -5,7 +5,7 @@ use dormouse_interop::machine::Machine;
 use dormouse_interop::wait::PATIENCE;
 
 use super::neighbours::names;
-use super::page::{blocks, guide};
+use super::page::{Block, blocks, guide};
 
 /// Completes a partial file, for each section that it does not have itself.
 const REST: [(&str, &str); 3] = [
@@ -22,6 +22,7 @@ fn every_configuration_passes_check() {
     names(&machine);
     let (mut checked, mut wrong) = (0, String::new());
     for page in guide().into_iter().chain(["README.md".to_owned()]) {
+        make_directories(&machine, &page);
         for block in blocks(&page)
             .iter()
             .filter(|block| block.language == "toml")
@@ -37,6 +38,20 @@ fn every_configuration_passes_check() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(checked > 20, "only {checked} were found");
+}
+
+/// Runs the commands of a page that make directories for its configurations. A new machine has none of them.
+fn make_directories(machine: &Machine, page: &str) {
+    let commands = blocks(page)
+        .iter()
+        .flat_map(Block::commands)
+        .collect::<Vec<_>>();
+    for command in commands
+        .iter()
+        .filter(|command| command.starts_with("mkdir -p /"))
+    {
+        machine.run(command);
+    }
 }
 
 /// Checks a block, as a whole file or as part of one.

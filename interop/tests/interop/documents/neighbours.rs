@@ -102,7 +102,7 @@ pub(super) fn settle(machine: &Machine, page: &str, text: &str) -> Vec<Process> 
         running.push(start("python3 -m http.server 8080 --bind 127.0.0.1"));
         until_listening(8080);
     }
-    if text.contains("pidof -s nginx") || text.contains("www.example.com:443") {
+    if text.contains("pgrep -o -x nginx") || text.contains("www.example.com:443") {
         running.push(start("exec python3 echo.py"));
         running.push(start("exec nginx -e stderr -p . -c nginx.conf"));
         until_listening(7000);
