@@ -1,11 +1,11 @@
-//! Errors, and which side caused each.
+//! Errors.
 
 use core::fmt;
 
 use crate::alert::{Alert, AlertDescription};
 use crate::limits::{
-    CIPHERTEXT_MAX_TLS12, CONTENT_MAX, EMPTY_RECORDS_MAX, HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX,
-    WARNINGS_MAX,
+    CIPHERTEXT_MAX_TLS12, CIPHERTEXT_MAX_TLS13, CONTENT_MAX, EMPTY_RECORDS_MAX,
+    HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX, WARNINGS_MAX,
 };
 
 /// A refused record. The connection has failed; `alert` tells the peer why.
@@ -39,17 +39,6 @@ impl fmt::Display for Refusal {
 }
 
 impl core::error::Error for Refusal {}
-
-/// The side that caused an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Blame {
-    /// The peer violated the protocol, or its bytes were changed in transit.
-    Peer,
-    /// The peer followed the protocol but reached one of our limits.
-    Limit,
-    /// The caller used this crate incorrectly.
-    Misuse,
-}
 
 /// Why a record was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,21 +129,6 @@ impl Reason {
             | Self::Cipher => AlertDescription::InternalError,
         }
     }
-
-    /// Returns the side that caused the error.
-    pub const fn blame(&self) -> Blame {
-        match self {
-            Self::HandshakeTooLong(..)
-            | Self::TooManyEmptyRecords
-            | Self::TooManyKeyUpdates
-            | Self::TooManyWarnings
-            | Self::SequenceExhausted => Blame::Limit,
-            Self::NotEstablished | Self::WrongKey | Self::AlreadyFailed | Self::Cipher => {
-                Blame::Misuse
-            }
-            _ => Blame::Peer,
-        }
-    }
 }
 
 impl fmt::Display for Reason {
@@ -169,7 +143,7 @@ impl fmt::Display for Reason {
             }
             Self::CiphertextTooLong(len) => write!(
                 f,
-                "peer announced a record of {len} bytes; the limit is 16640 ({CIPHERTEXT_MAX_TLS12} in TLS 1.2) (RFC 8446 §5.2, RFC 5246 §6.2.3)"
+                "peer announced a record of {len} bytes; the limit is {CIPHERTEXT_MAX_TLS13} ({CIPHERTEXT_MAX_TLS12} in TLS 1.2) (RFC 8446 §5.2, RFC 5246 §6.2.3)"
             ),
             Self::CiphertextTooShort(len) => write!(
                 f,

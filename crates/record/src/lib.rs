@@ -120,7 +120,7 @@ mod suite;
 mod test_hex;
 
 pub use alert::{Alert, AlertDescription, AlertLevel};
-pub use error::{Blame, Corrupt, Misuse, Reason, Refusal, SealError};
+pub use error::{Corrupt, Misuse, Reason, Refusal, SealError};
 pub use kept_keys::KeptKeys;
 pub use key::{BothKeys, OpenKey, SealKey};
 pub use limits::{
