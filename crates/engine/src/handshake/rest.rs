@@ -67,13 +67,13 @@ fn write_connection(
         RustlsConnection::Server(server) => {
             let (secrets, kernel) = server.dangerous_into_kernel_connection().map_err(refused)?;
             let version = kernel.protocol_version();
-            let direction = Direction {
+            let captured = TrafficSecrets {
                 role: record::Role::Server,
                 read: scope.client_secret.bytes(),
                 write: scope.server_secret.bytes(),
                 write_seq,
             };
-            let keys = direction.write_state(version, &secrets, state)?;
+            let keys = captured.write_state(version, &secrets, state)?;
             if let Some(session) = &scope.stored_session {
                 state.set_session_mark(session.mark);
             }
@@ -82,13 +82,13 @@ fn write_connection(
         RustlsConnection::Client(client) => {
             let (secrets, kernel) = client.dangerous_into_kernel_connection().map_err(refused)?;
             let version = kernel.protocol_version();
-            let direction = Direction {
+            let captured = TrafficSecrets {
                 role: record::Role::Client,
                 read: scope.server_secret.bytes(),
                 write: scope.client_secret.bytes(),
                 write_seq,
             };
-            let keys = direction.write_state(version, &secrets, state)?;
+            let keys = captured.write_state(version, &secrets, state)?;
             let takes_tickets = version == rustls::ProtocolVersion::TLSv1_3;
             Ok((takes_tickets.then(|| Box::new(kernel)), keys))
         }
@@ -102,8 +102,8 @@ fn write_connection(
     }
 }
 
-/// Which of the captured secrets is for reading and which for writing.
-struct Direction<'a> {
+/// The traffic secrets that were captured (RFC 8446 §7.1), for reading and for writing.
+struct TrafficSecrets<'a> {
     role: record::Role,
     read: &'a [u8],
     write: &'a [u8],
@@ -111,7 +111,7 @@ struct Direction<'a> {
     write_seq: u64,
 }
 
-impl Direction<'_> {
+impl TrafficSecrets<'_> {
     /// Writes the state, and verifies that it continues with the keys that rustls used: secret and key come from
     /// different sources, and after a key update inside rustls they would be of different generations.
     fn write_state(

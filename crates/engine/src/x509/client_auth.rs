@@ -224,8 +224,8 @@ impl ClientAuth {
         match chain.split_first() {
             None if self.required => Err(ResumptionRefused::ClientCertificate),
             None => Ok(()),
-            Some((own, intermediates)) => self
-                .judge(own, intermediates, now)
+            Some((end_entity, intermediates)) => self
+                .judge(end_entity, intermediates, now)
                 .map(|_| ())
                 .map_err(|_| ResumptionRefused::ClientCertificate),
         }
@@ -233,14 +233,15 @@ impl ClientAuth {
 
     fn judge(
         &self,
-        own: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let inner = self.inner.as_ref();
-        let of_roots = inner.map(|inner| inner.0.verify_client_cert(own, intermediates, now));
+        let of_roots =
+            inner.map(|inner| inner.0.verify_client_cert(end_entity, intermediates, now));
         let shown = Shown {
-            end_entity: own,
+            end_entity,
             intermediates,
             server_name: None,
             ocsp_response: &[],
@@ -250,7 +251,7 @@ impl ClientAuth {
         let (mut judgement, mut found) =
             shown.judge(of_roots, judge, ClientCertVerified::assertion());
         if judgement.is_ok()
-            && let Err(claims) = client_rules::allow(&self.allow, own)
+            && let Err(claims) = client_rules::allow(&self.allow, end_entity)
         {
             // The alert is access_denied (RFC 8446 §6.2): the certificate is valid but not allowed.
             let refused = CertificateError::ApplicationVerificationFailure;
@@ -258,7 +259,7 @@ impl ClientAuth {
             found = Some(CertificateProblem::NotAllowed { claims });
         }
         in_scope(|scope| {
-            (scope.client, scope.client_name) = names(own);
+            (scope.client, scope.client_name) = names(end_entity);
             scope.certificate_problem = found;
             scope.resumption.client_judged = judgement.is_ok();
         });

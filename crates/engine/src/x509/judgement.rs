@@ -56,8 +56,8 @@ impl Shown<'_> {
     }
 
     fn ask(&self, judge: &dyn JudgeCertificate, finding: Finding<'_>) -> Result<(), String> {
-        let own = std::iter::once(self.end_entity);
-        let chain: Vec<&[u8]> = own.chain(self.intermediates).map(AsRef::as_ref).collect();
+        let chain = std::iter::once(self.end_entity).chain(self.intermediates);
+        let chain: Vec<&[u8]> = chain.map(AsRef::as_ref).collect();
         judge.judge(&ShownCertificates {
             chain: &chain,
             server_name: self.server_name,
