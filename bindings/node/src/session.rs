@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_embed::at_rest::Received;
 use dormouse_embed::{
-    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Session,
+    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Session,
     SessionError, UnixTime, openssl_reason,
 };
 use napi::Env;
@@ -465,10 +465,7 @@ pub fn is_resumed(number: u32) -> Result<bool> {
 pub fn protocol(number: u32) -> Result<Option<&'static str>> {
     table::with(number, |connection| {
         let state = connection.session.state();
-        Ok((!state.is_empty()).then(|| match state.protocol() {
-            Protocol::Tls12 => "TLSv1.2",
-            Protocol::Tls13 => "TLSv1.3",
-        }))
+        Ok((!state.is_empty()).then(|| state.version().name()))
     })
 }
 

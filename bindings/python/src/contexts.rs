@@ -137,12 +137,10 @@ impl Common {
     }
 
     fn protocols(&self) -> PyResult<Protocols> {
-        let version = |number| match number {
-            0x0303 => Ok(Version::Tls12),
-            0x0304 => Ok(Version::Tls13),
-            _ => Err(PyValueError::new_err(format!(
-                "{number:#06x} is not TLS 1.2 or 1.3"
-            ))),
+        let version = |number| {
+            Version::from_number(number).ok_or_else(|| {
+                PyValueError::new_err(format!("{number:#06x} is not TLS 1.2 or 1.3"))
+            })
         };
         Ok(Protocols {
             min: version(self.oldest)?,
@@ -164,13 +162,11 @@ pub(crate) fn check_groups(names: Vec<String>) -> PyResult<()> {
 /// All suites: OpenSSL's name, oldest protocol, bits of the key.
 #[pyfunction]
 pub(crate) fn suites() -> Vec<(&'static str, &'static str, u16)> {
-    let protocol = |suite: &NamedSuite| match suite.suite.version() {
-        Version::Tls12 => "TLSv1.2",
-        Version::Tls13 => "TLSv1.3",
+    let facts = |suite: &NamedSuite| {
+        let version = suite.suite.version().name();
+        (suite.openssl, version, suite.key_bits())
     };
-    let all = NAMED_SUITES.iter();
-    all.map(|suite| (suite.openssl, protocol(suite), suite.key_bits()))
-        .collect()
+    NAMED_SUITES.iter().map(facts).collect()
 }
 
 /// The shared context of a server's connections.

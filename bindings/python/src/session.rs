@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use dormouse_embed::{
-    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Protocol, Role,
-    SessionError, UnixTime,
+    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Role, SessionError,
+    UnixTime,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -408,11 +408,5 @@ type EndFacts = (&'static str, String, Option<u8>, i32);
 
 fn version(session: &dormouse_embed::Session) -> Option<&'static str> {
     let state = session.state();
-    if state.is_empty() {
-        return None;
-    }
-    Some(match state.protocol() {
-        Protocol::Tls12 => "TLSv1.2",
-        Protocol::Tls13 => "TLSv1.3",
-    })
+    (!state.is_empty()).then(|| state.version().name())
 }

@@ -9,7 +9,7 @@ use handshakes::{Resumes, Side};
 use records::Keys;
 
 use dormouse_engine::{Group, Protocols};
-use dormouse_record::{CONTENT_MAX, Protocol, Suite};
+use dormouse_record::{CONTENT_MAX, Suite, Version};
 
 /// An operation that is counted.
 pub struct Case {
@@ -51,31 +51,31 @@ const HANDSHAKES: u32 = 20;
 /// and one is sealed. *kept-keys*: the same with keys that are expanded already, as for the second record of an event.
 pub const ALL: &[Case] = &[
     case("wake.aes-128-gcm", SMALL, || {
-        records::echo(Protocol::Tls13, Suite::Aes128GcmSha256, Keys::Expanded, 64)
+        records::echo(Version::Tls13, Suite::Aes128GcmSha256, Keys::Expanded, 64)
     }),
     case("wake.aes-256-gcm", SMALL, || {
-        records::echo(Protocol::Tls13, Suite::Aes256GcmSha384, Keys::Expanded, 64)
+        records::echo(Version::Tls13, Suite::Aes256GcmSha384, Keys::Expanded, 64)
     }),
     case("wake.chacha20-poly1305", SMALL, || {
         let suite = Suite::Chacha20Poly1305Sha256;
-        records::echo(Protocol::Tls13, suite, Keys::Expanded, 64)
+        records::echo(Version::Tls13, suite, Keys::Expanded, 64)
     }),
     case("wake.tls12-aes-128-gcm", SMALL, || {
-        records::echo(Protocol::Tls12, Suite::Aes128GcmSha256, Keys::Expanded, 64)
+        records::echo(Version::Tls12, Suite::Aes128GcmSha256, Keys::Expanded, 64)
     }),
     case("kept-keys.aes-128-gcm", SMALL, || {
-        records::echo(Protocol::Tls13, Suite::Aes128GcmSha256, Keys::Kept, 64)
+        records::echo(Version::Tls13, Suite::Aes128GcmSha256, Keys::Kept, 64)
     }),
     case("kept-keys.aes-256-gcm", SMALL, || {
-        records::echo(Protocol::Tls13, Suite::Aes256GcmSha384, Keys::Kept, 64)
+        records::echo(Version::Tls13, Suite::Aes256GcmSha384, Keys::Kept, 64)
     }),
     case("kept-keys.chacha20-poly1305", SMALL, || {
         let suite = Suite::Chacha20Poly1305Sha256;
-        records::echo(Protocol::Tls13, suite, Keys::Kept, 64)
+        records::echo(Version::Tls13, suite, Keys::Kept, 64)
     }),
     case("kept-keys.aes-128-gcm-16-kib", LARGE, || {
         let suite = Suite::Aes128GcmSha256;
-        records::echo(Protocol::Tls13, suite, Keys::Kept, CONTENT_MAX)
+        records::echo(Version::Tls13, suite, Keys::Kept, CONTENT_MAX)
     }),
     case("server.tls13.full", HANDSHAKES, || {
         handshakes::of(Side::Server, Protocols::TLS13, Group::X25519, Resumes::No)

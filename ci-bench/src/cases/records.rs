@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use dormouse_record::{
-    KeyIv, OpenKey, Opened, Protocol, RecordRoom, Role, SealKey, State, Suite, open, record_room,
+    KeyIv, OpenKey, Opened, RecordRoom, Role, SealKey, State, Suite, Version, open, record_room,
     seal_in_place,
 };
 
@@ -19,8 +19,8 @@ pub(super) enum Keys {
 }
 
 /// Opens the client's record of `len` bytes and seals a record of the same length.
-pub(super) fn echo(protocol: Protocol, suite: Suite, keys: Keys, len: usize) -> Once {
-    let (mut server, mut client) = ends(protocol, suite);
+pub(super) fn echo(version: Version, suite: Suite, keys: Keys, len: usize) -> Once {
+    let (mut server, mut client) = ends(version, suite);
     let mut client_key = SealKey::new(&client);
     let mut kept = (OpenKey::new(&server), SealKey::new(&server));
     let RecordRoom { header, trailer } = record_room(&client);
@@ -43,17 +43,17 @@ fn answer(server: &mut State, keys: &mut (OpenKey, SealKey), record: &mut [u8], 
     black_box(seal_in_place(server, &mut keys.1, record, len).expect("room in the buffer"));
 }
 
-fn ends(protocol: Protocol, suite: Suite) -> (State, State) {
+fn ends(version: Version, suite: Suite) -> (State, State) {
     let (up, down) = ([1; 48], [2; 48]);
     let (mut server, mut client) = (State::empty(), State::empty());
-    let established = match protocol {
-        Protocol::Tls13 => {
+    let established = match version {
+        Version::Tls13 => {
             let [up, down] = [&up, &down].map(|secret| &secret[..suite.secret_len()]);
             server
                 .establish_tls13(Role::Server, suite, up, 0, down, 0)
                 .and(client.establish_tls13(Role::Client, suite, down, 0, up, 0))
         }
-        Protocol::Tls12 => {
+        Version::Tls12 => {
             let [up, down] = [&up, &down].map(|secret| KeyIv {
                 key: &secret[..suite.key_len()],
                 iv: &secret[..12],

@@ -1,6 +1,6 @@
 //! Connections at rest.
 
-use dormouse_embed::{AlertDescription, End, Role, TicketWatch, UnixTime, Version, at_rest};
+use dormouse_embed::{AlertDescription, End, Role, TicketWatch, UnixTime, at_rest};
 
 use crate::boundary::{
     bytes, bytes_mut, disjoint, dormouse_connection, guard, look_at_connection, state,
@@ -359,10 +359,7 @@ pub unsafe extern "C" fn dormouse_describe(
     let described = unsafe {
         look_at_connection(connection, |state| dormouse_description {
             status: DORMOUSE_OK,
-            version: match state.protocol() {
-                dormouse_embed::Protocol::Tls12 => 0x0303,
-                dormouse_embed::Protocol::Tls13 => 0x0304,
-            },
+            version: state.version().number(),
             is_client: u8::from(state.role() == Role::Client),
             is_closed: u8::from(state.closed()),
             is_peer_closed: u8::from(state.peer_closed()),
@@ -386,13 +383,5 @@ pub unsafe extern "C" fn dormouse_connection_wipe(connection: *mut dormouse_conn
     // SAFETY: guaranteed by the caller.
     if let Ok(state) = unsafe { state(connection) } {
         let _ = guard(|| state.wipe());
-    }
-}
-
-/// Returns the number of a version in the protocol.
-pub(crate) fn version_number(version: Version) -> u16 {
-    match version {
-        Version::Tls12 => 0x0303,
-        Version::Tls13 => 0x0304,
     }
 }

@@ -11,7 +11,6 @@ use zerocopy::IntoBytes as _;
 
 use crate::boundary::{bytes, bytes_mut, disjoint, dormouse_connection, guard, state};
 use crate::client::{CLIENTS, dormouse_client};
-use crate::connection::version_number;
 use crate::registry::{Registry, free, make};
 use crate::server::{SERVERS, dormouse_server};
 use crate::status::*;
@@ -353,7 +352,7 @@ pub extern "C" fn dormouse_handshake_facts(handshake: dormouse_handshake) -> dor
         let text = |text: Option<&[u8]>| dormouse_text::new(text.unwrap_or_default());
         Ok(dormouse_facts {
             status: DORMOUSE_OK,
-            version: version_number(info.protocol),
+            version: info.protocol.number(),
             is_resumed: u8::from(info.resumed),
             is_verified: u8::from(info.verified),
             certificates: info.peer_certificates.len(),

@@ -132,11 +132,7 @@ pub extern "C" fn dormouse_server_set_versions(
 }
 
 pub(crate) fn protocols(min: u16, max: u16) -> Result<Protocols, dormouse_status> {
-    let version = |number| match number {
-        0x0303 => Ok(Version::Tls12),
-        0x0304 => Ok(Version::Tls13),
-        _ => Err(DORMOUSE_BAD_ARGUMENT),
-    };
+    let version = |number| Version::from_number(number).ok_or(DORMOUSE_BAD_ARGUMENT);
     Ok(Protocols {
         min: version(min)?,
         max: version(max)?,

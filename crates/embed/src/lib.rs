@@ -72,9 +72,9 @@ pub use dormouse_engine::{
     ResumptionSettings, Reuse, Roots, SecretLog, ServerContext, ServerSettings,
     Session as ResumableSession, SessionStore, SettingsError, ShownCertificates, Sign,
     SigningScheme, Suite, TicketKeyFileError, TicketKeys, TicketSettings, TicketWatch, TrustStore,
-    UnixTime, UnknownName, Version, alert_name, pem_chain, read_pem_file, secret_log_line,
+    UnixTime, UnknownName, alert_name, pem_chain, read_pem_file, secret_log_line,
 };
-pub use dormouse_record::{AlertDescription, Corrupt, Protocol, Role, SealError, State};
+pub use dormouse_record::{AlertDescription, Corrupt, Role, SealError, State, Version};
 pub use error::{ImportError, SessionError};
 pub use exported::{EXPORT_MAX, STATE_LEN};
 pub use groups::{UnknownGroup, groups_by_name};

@@ -333,8 +333,8 @@ pub enum Corrupt {
     Empty,
     /// A layout version other than ours.
     Layout(u8),
-    /// No such protocol version.
-    Protocol(u8),
+    /// No such TLS version.
+    Version(u8),
     /// No such suite.
     Suite(u8),
     /// No such role.
@@ -362,8 +362,8 @@ impl fmt::Display for Corrupt {
                 "the state has layout version {found}; this program supports {}",
                 crate::LAYOUT_VERSION
             ),
-            Self::Protocol(code) => {
-                write!(f, "the state has an unknown protocol, {code}")
+            Self::Version(code) => {
+                write!(f, "the state has an unknown TLS version, {code}")
             }
             Self::Suite(code) => write!(f, "the state has an unknown suite, {code}"),
             Self::Role(code) => write!(f, "the state has an unknown role, {code}"),

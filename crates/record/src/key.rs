@@ -5,7 +5,7 @@ use zeroize::Zeroize;
 
 use crate::derive::{IV_LEN, SECRET_MAX, traffic_key};
 use crate::state::{Direction, State};
-use crate::suite::{Protocol, Suite};
+use crate::suite::{Suite, Version};
 
 /// An expanded read key. Expanding it from a [`State`] takes about a microsecond; keep it only for one event or
 /// in a small cache.
@@ -138,13 +138,13 @@ impl Expanded {
     #[inline(never)]
     pub(crate) fn expand(&mut self, state: &State, direction: Direction) {
         self.aead = None;
-        let Some((protocol, suite)) = state.kind() else {
+        let Some((version, suite)) = state.kind() else {
             return;
         };
         let secret = state.secret(direction);
-        match protocol {
-            Protocol::Tls13 => self.expand_secret(suite, &secret[..suite.secret_len()]),
-            Protocol::Tls12 => {
+        match version {
+            Version::Tls13 => self.expand_secret(suite, &secret[..suite.secret_len()]),
+            Version::Tls12 => {
                 let (key, iv) = State::split_key_iv(suite, secret);
                 self.iv.copy_from_slice(iv);
                 self.aead = aead(suite, key);

@@ -130,4 +130,4 @@ pub use limits::{
 pub use open::{Opened, open};
 pub use seal::{RecordRoom, record_room, seal_alert, seal_in_place, seal_key_update, seal_record};
 pub use state::{KeyIv, LAYOUT_VERSION, State};
-pub use suite::{Protocol, Role, Suite};
+pub use suite::{Role, Suite, Version};

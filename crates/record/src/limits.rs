@@ -1,6 +1,6 @@
 //! All limits of this crate, with their reasons.
 
-use crate::suite::{Protocol, Suite};
+use crate::suite::{Suite, Version};
 
 /// Longest content of one record: 2^14 bytes (RFC 8446 §5.1, RFC 5246 §6.2.1).
 pub const CONTENT_MAX: usize = 16_384;
@@ -75,12 +75,12 @@ impl Budget {
 
 /// First sequence number that no record may use. For ChaCha20-Poly1305 "the record sequence number would wrap
 /// before the safety limit is reached" (RFC 8446 §5.5).
-pub(crate) const fn record_limit(protocol: Protocol, suite: Suite) -> u64 {
-    match protocol {
+pub(crate) const fn record_limit(version: Version, suite: Suite) -> u64 {
+    match version {
         _ if !suite.is_gcm() => u64::MAX,
-        Protocol::Tls13 => GCM_RECORDS_MAX,
+        Version::Tls13 => GCM_RECORDS_MAX,
         // Every record uses at least one unit.
-        Protocol::Tls12 => GCM_UNITS_MAX as u64,
+        Version::Tls12 => GCM_UNITS_MAX as u64,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::key::OpenKey;
 use crate::limits::{HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX};
 use crate::peer_alert::warn;
 use crate::state::{Direction, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
-use crate::suite::{Protocol, Role};
+use crate::suite::{Role, Version};
 
 const HELLO_REQUEST: u8 = 0;
 const CLIENT_HELLO: u8 = 1;
@@ -68,7 +68,7 @@ fn take_header_byte(state: &mut State, byte: u8) -> Result<usize, Reason> {
     state.message_header[have] = byte;
     state.message_have += 1;
     if have == 0 {
-        expect(state.protocol(), state.role(), byte)?;
+        expect(state.version(), state.role(), byte)?;
     }
     if state.message_have == HEADER_LEN {
         let [kind, high, middle, low] = state.message_header;
@@ -90,12 +90,12 @@ fn take_body(state: &mut State, rest: &[u8]) -> usize {
 /// In TLS 1.3 a ClientHello after the handshake: "it MUST terminate the connection with an "unexpected_message"
 /// alert" (§4.1.2). A CertificateRequest, since we never offer post_handshake_auth: "MUST send an
 /// "unexpected_message" fatal alert" (§4.6.2). All other messages are unexpected too (§6.2).
-fn expect(protocol: Protocol, role: Role, kind: u8) -> Result<(), Reason> {
-    match (protocol, role, kind) {
-        (Protocol::Tls13, _, KEY_UPDATE)
-        | (Protocol::Tls13, Role::Client, NEW_SESSION_TICKET)
-        | (Protocol::Tls12, Role::Server, CLIENT_HELLO)
-        | (Protocol::Tls12, Role::Client, HELLO_REQUEST) => Ok(()),
+fn expect(version: Version, role: Role, kind: u8) -> Result<(), Reason> {
+    match (version, role, kind) {
+        (Version::Tls13, _, KEY_UPDATE)
+        | (Version::Tls13, Role::Client, NEW_SESSION_TICKET)
+        | (Version::Tls12, Role::Server, CLIENT_HELLO)
+        | (Version::Tls12, Role::Client, HELLO_REQUEST) => Ok(()),
         _ => Err(Reason::HandshakeType(kind)),
     }
 }

@@ -13,7 +13,7 @@ use crate::limits::{
 use crate::message;
 use crate::peer_alert;
 use crate::state::{Direction, FAILED, PEER_CLOSED, State};
-use crate::suite::{Protocol, Suite};
+use crate::suite::{Suite, Version};
 
 pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(crate) const ALERT: u8 = 21;
@@ -83,7 +83,7 @@ pub fn open(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Result<Open
 }
 
 fn open_record(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Result<Opened, Reason> {
-    let Some((protocol, suite)) = state.kind() else {
+    let Some((version, suite)) = state.kind() else {
         return Err(Reason::NotEstablished);
     };
     // "Any data received after a closure alert has been received MUST be ignored" (RFC 8446 §6.1).
@@ -98,14 +98,14 @@ fn open_record(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Result<O
     let Some(header) = buf.first_chunk::<HEADER_LEN>() else {
         return Ok(Opened::Partial { need: HEADER_LEN });
     };
-    let ciphertext_len = check_header(protocol, suite, header)?;
+    let ciphertext_len = check_header(version, suite, header)?;
     let consumed = HEADER_LEN + ciphertext_len;
     let Some(record) = buf.get_mut(..consumed) else {
         return Ok(Opened::Partial { need: consumed });
     };
-    let (content_type, plaintext) = match protocol {
-        Protocol::Tls13 => unprotect_tls13(state, key, record)?,
-        Protocol::Tls12 => unprotect_tls12(state, key, suite, record)?,
+    let (content_type, plaintext) = match version {
+        Version::Tls13 => unprotect_tls13(state, key, record)?,
+        Version::Tls12 => unprotect_tls12(state, key, suite, record)?,
     };
     let content = &record[plaintext.clone()];
     dispatch(state, key, content_type, content, consumed, plaintext)
@@ -116,20 +116,20 @@ fn open_record(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Result<O
 /// The version bytes are ignored: they "MUST be ignored for all purposes" (RFC 8446 §5.1). They are part of the
 /// authenticated data, so a change in transit makes the record fail authentication.
 fn check_header(
-    protocol: Protocol,
+    version: Version,
     suite: Suite,
     header: &[u8; HEADER_LEN],
 ) -> Result<usize, Reason> {
     let &[content_type, _, _, high, low] = header;
     let len = usize::from(u16::from_be_bytes([high, low]));
-    let (expected, max, min) = match protocol {
+    let (expected, max, min) = match version {
         // "The outer opaque_type field of a TLSCiphertext record is always set to the value 23" (§5.2).
-        Protocol::Tls13 => (
+        Version::Tls13 => (
             content_type == APPLICATION_DATA,
             CIPHERTEXT_MAX_TLS13,
             TAG_LEN,
         ),
-        Protocol::Tls12 => (
+        Version::Tls12 => (
             matches!(content_type, ALERT | HANDSHAKE | APPLICATION_DATA),
             CIPHERTEXT_MAX_TLS12,
             explicit_nonce_len(suite) + TAG_LEN,
@@ -293,7 +293,7 @@ fn dispatch(
 fn receive_alert(state: &mut State, content: &[u8], consumed: usize) -> Result<Opened, Reason> {
     // An error alert ends the connection at once (RFC 8446 §6.2), even between two fragments; other alerts are
     // not allowed there.
-    if !peer_alert::is_error(state.protocol(), content) {
+    if !peer_alert::is_error(state.version(), content) {
         check_interleaving(state, ALERT)?;
     }
     Ok(match peer_alert::receive(state, content)? {
@@ -310,7 +310,7 @@ fn receive_alert(state: &mut State, content: &[u8], consumed: usize) -> Result<O
 /// (RFC 8446 §5.1). TLS 1.2 differs: "Recipients MUST receive and process interleaved application layer traffic
 /// during handshakes subsequent to the first one on a connection" (RFC 5246 §6.2.1).
 fn check_interleaving(state: &State, content_type: u8) -> Result<(), Reason> {
-    if state.message_have > 0 && state.protocol() == Protocol::Tls13 {
+    if state.message_have > 0 && state.version() == Version::Tls13 {
         return Err(Reason::Interleaved(content_type));
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::alert::AlertDescription;
 use crate::error::Reason;
 use crate::limits::WARNINGS_MAX;
 use crate::state::{CLOSED, FAILED, HALF_FATAL, HALF_WARNING, PEER_CLOSED, State};
-use crate::suite::Protocol;
+use crate::suite::Version;
 
 /// Effect of the alerts in one record.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub(crate) enum Received {
 
 /// Processes the content of an alert record, which is not empty.
 pub(crate) fn receive(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
-    match state.protocol() {
-        Protocol::Tls13 => receive_tls13(state, content),
-        Protocol::Tls12 => receive_tls12(state, content),
+    match state.version() {
+        Version::Tls13 => receive_tls13(state, content),
+        Version::Tls12 => receive_tls12(state, content),
     }
 }
 
@@ -43,8 +43,8 @@ const CLOSE_NOTIFY: u8 = AlertDescription::CloseNotify.code();
 const USER_CANCELED: u8 = AlertDescription::UserCanceled.code();
 
 /// Whether this is a well-formed TLS 1.3 error alert.
-pub(crate) fn is_error(protocol: Protocol, content: &[u8]) -> bool {
-    protocol == Protocol::Tls13
+pub(crate) fn is_error(version: Version, content: &[u8]) -> bool {
+    version == Version::Tls13
         && matches!(content, &[_, description] if ![CLOSE_NOTIFY, USER_CANCELED].contains(&description))
 }
 

@@ -8,7 +8,7 @@ use crate::key::{SealKey, unique};
 use crate::limits::{Budget, CONTENT_MAX, EXPLICIT_NONCE_LEN, HEADER_LEN, TAG_LEN};
 use crate::open::{ALERT, APPLICATION_DATA, HANDSHAKE, aad_tls12};
 use crate::state::{CLOSED, Direction, FAILED, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
-use crate::suite::Protocol;
+use crate::suite::Version;
 
 /// The room that a record needs before and after its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ pub struct RecordRoom {
 }
 
 impl RecordRoom {
-    /// The longest header and trailer of any protocol and suite.
+    /// The longest header and trailer of any version and suite.
     pub const MAX: Self = Self {
         header: HEADER_LEN + EXPLICIT_NONCE_LEN,
         trailer: 1 + TAG_LEN,
@@ -29,16 +29,16 @@ impl RecordRoom {
 
 /// Returns the room that this connection's records need.
 pub fn record_room(state: &State) -> RecordRoom {
-    match state.protocol() {
-        Protocol::Tls13 => RecordRoom {
+    match state.version() {
+        Version::Tls13 => RecordRoom {
             header: HEADER_LEN,
             trailer: 1 + TAG_LEN,
         },
-        Protocol::Tls12 if state.suite().is_gcm() => RecordRoom {
+        Version::Tls12 if state.suite().is_gcm() => RecordRoom {
             header: HEADER_LEN + EXPLICIT_NONCE_LEN,
             trailer: TAG_LEN,
         },
-        Protocol::Tls12 => RecordRoom {
+        Version::Tls12 => RecordRoom {
             header: HEADER_LEN,
             trailer: TAG_LEN,
         },
@@ -123,7 +123,7 @@ pub fn seal_key_update(
     out: &mut [u8],
 ) -> Result<usize, SealError> {
     check_open(state)?;
-    if state.protocol() != Protocol::Tls13 {
+    if state.version() != Version::Tls13 {
         return Err(SealError::Misuse(Misuse::NotTls13));
     }
     let room = prepare(state, key, out, KEY_UPDATE_LEN)?;
@@ -218,13 +218,13 @@ fn protect(
     // The sequence number is used from here on, even if sealing fails.
     let len = room.header + inner_len + room.trailer;
     let record = &mut buf[..len];
-    let sealed = match state.protocol() {
-        Protocol::Tls13 => {
+    let sealed = match state.version() {
+        Version::Tls13 => {
             record[HEADER_LEN + content_len] = content_type;
             record[HEADER_LEN + content_len + 1..len - TAG_LEN].fill(0);
             encrypt_tls13(state, key, record, sequence)
         }
-        Protocol::Tls12 => encrypt_tls12(state, key, record, room, content_type, sequence),
+        Version::Tls12 => encrypt_tls12(state, key, record, room, content_type, sequence),
     };
     if sealed.is_none() {
         // Impossible with the lengths checked above; if it does happen, no plaintext may be sent as a record.

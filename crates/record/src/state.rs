@@ -7,7 +7,7 @@
 //! | offset | size | field | |
 //! |---|---|---|---|
 //! | 0 | 1 | `layout` | [`LAYOUT_VERSION`]; written last by `establish` |
-//! | 1 | 1 | `protocol` | 1 TLS 1.2, 2 TLS 1.3 |
+//! | 1 | 1 | `version` | 1 TLS 1.2, 2 TLS 1.3 |
 //! | 2 | 1 | `suite` | 1 AES-128-GCM SHA-256, 2 AES-256-GCM SHA-384, 3 ChaCha20-Poly1305 SHA-256 |
 //! | 3 | 1 | `role` | 1 server, 2 client |
 //! | 4 | 1 | `flags` | see below |
@@ -51,7 +51,7 @@ use crate::limits::{
     Budget, EMPTY_RECORDS_MAX, GCM_UNITS_MAX, KEY_UPDATES_MAX, UNITS_OF_FULL_RECORD, WARNINGS_MAX,
     record_limit, rekey_at, units,
 };
-use crate::suite::{Protocol, Role, Suite};
+use crate::suite::{Role, Suite, Version};
 
 pub use layout::LAYOUT_VERSION;
 use layout::REPLACING;
@@ -67,7 +67,7 @@ pub(crate) use layout::{
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
     layout: u8,
-    protocol: u8,
+    version: u8,
     suite: u8,
     role: u8,
     flags: u8,
@@ -90,7 +90,7 @@ const _: () = {
     assert!(AFTER_IV.end - AFTER_IV.start == size_of::<u32>());
     assert!(align_of::<State>() == 8);
     assert!(offset_of!(State, layout) == 0);
-    assert!(offset_of!(State, protocol) == 1);
+    assert!(offset_of!(State, version) == 1);
     assert!(offset_of!(State, suite) == 2);
     assert!(offset_of!(State, role) == 3);
     assert!(offset_of!(State, flags) == 4);
@@ -137,7 +137,7 @@ impl State {
     pub const fn empty() -> Self {
         Self {
             layout: 0,
-            protocol: 0,
+            version: 0,
             suite: 0,
             role: 0,
             flags: 0,
@@ -178,7 +178,7 @@ impl State {
         }
         self.read_secret[..secret_len].copy_from_slice(read_secret);
         self.write_secret[..secret_len].copy_from_slice(write_secret);
-        self.establish(Protocol::Tls13, role, suite, read_seq, write_seq)
+        self.establish(Version::Tls13, role, suite, read_seq, write_seq)
     }
 
     /// Writes a finished TLS 1.2 handshake into this state, in place: keys, IVs and the current sequence number
@@ -214,18 +214,18 @@ impl State {
             room[..key.len()].copy_from_slice(key);
             room[TLS12_IV_AT..TLS12_IV_AT + IV_LEN].copy_from_slice(iv);
         }
-        self.establish(Protocol::Tls12, role, suite, read_seq, write_seq)
+        self.establish(Version::Tls12, role, suite, read_seq, write_seq)
     }
 
     fn establish(
         &mut self,
-        protocol: Protocol,
+        version: Version,
         role: Role,
         suite: Suite,
         read_seq: u64,
         write_seq: u64,
     ) -> Result<(), Misuse> {
-        self.protocol = protocol.code();
+        self.version = version.code();
         self.suite = suite.code();
         self.role = role.code();
         self.read_sequence = read_seq;
@@ -246,8 +246,8 @@ impl State {
     }
 
     /// Returns the negotiated version; TLS 1.3 for an empty state.
-    pub fn protocol(&self) -> Protocol {
-        Protocol::from_code(self.protocol).unwrap_or(Protocol::Tls13)
+    pub fn version(&self) -> Version {
+        Version::from_code(self.version).unwrap_or(Version::Tls13)
     }
 
     /// Returns the negotiated suite; AES-128-GCM for an empty state.
@@ -284,7 +284,7 @@ impl State {
     /// Whether a KeyUpdate must be sent before the next application data: the peer requested one (then
     /// [`crate::seal_in_place`] refuses to seal without it), or one of the two keys nears its AEAD limit.
     pub fn owes_key_update(&self) -> bool {
-        self.protocol() == Protocol::Tls13
+        self.version() == Version::Tls13
             && !self.is_empty()
             && !self.has(CLOSED | FAILED)
             && (self.has(KEY_UPDATE_REQUESTED)
@@ -304,26 +304,26 @@ impl State {
 
     /// Returns how many full data records the current key can still seal. Only TLS 1.2 ever reaches zero.
     pub fn records_left(&self) -> u64 {
-        let (protocol, suite) = (self.protocol(), self.suite());
+        let (version, suite) = (self.version(), self.suite());
         let reserve = Budget::Data.reserve();
         if self.counts_units() {
             let left = (GCM_UNITS_MAX - reserve).saturating_sub(self.units_used());
             return u64::from(left / UNITS_OF_FULL_RECORD);
         }
-        (record_limit(protocol, suite) - u64::from(reserve)).saturating_sub(self.write_sequence)
+        (record_limit(version, suite) - u64::from(reserve)).saturating_sub(self.write_sequence)
     }
 
     /// TLS 1.2: sets the mark by which the caller finds the session that this connection uses.
     pub fn set_session_mark(&mut self, mark: u32) {
-        if self.protocol() == Protocol::Tls12 {
+        if self.version() == Version::Tls12 {
             self.read_secret[AFTER_IV].copy_from_slice(&mark.to_ne_bytes());
         }
     }
 
     /// Returns the mark of the session that this connection uses; 0: none was set.
     pub fn session_mark(&self) -> u32 {
-        match (self.protocol(), self.read_secret.last_chunk()) {
-            (Protocol::Tls12, Some(mark)) => u32::from_ne_bytes(*mark),
+        match (self.version(), self.read_secret.last_chunk()) {
+            (Version::Tls12, Some(mark)) => u32::from_ne_bytes(*mark),
             _ => 0,
         }
     }
@@ -342,11 +342,11 @@ const AFTER_IV: core::ops::Range<usize> = TLS12_IV_AT + IV_LEN..SECRET_MAX;
 /// Used by the rest of this crate.
 impl State {
     /// Returns version and suite, if the state holds a usable connection.
-    pub(crate) fn kind(&self) -> Option<(Protocol, Suite)> {
+    pub(crate) fn kind(&self) -> Option<(Version, Suite)> {
         if self.layout != LAYOUT_VERSION || self.has(REPLACING) {
             return None;
         }
-        Protocol::from_code(self.protocol).zip(Suite::from_code(self.suite))
+        Version::from_code(self.version).zip(Suite::from_code(self.suite))
     }
 
     pub(crate) fn has(&self, any: u8) -> bool {
@@ -414,13 +414,13 @@ impl State {
             let left = (GCM_UNITS_MAX - reserve).saturating_sub(self.units_used());
             return units(content_len) <= left;
         }
-        let limit = record_limit(self.protocol(), self.suite()) - u64::from(reserve);
+        let limit = record_limit(self.version(), self.suite()) - u64::from(reserve);
         self.write_sequence < limit
     }
 
     /// Whether the use of the write key is counted in units: it is AES-GCM's, and cannot be replaced.
     fn counts_units(&self) -> bool {
-        self.protocol() == Protocol::Tls12 && self.suite().is_gcm()
+        self.version() == Version::Tls12 && self.suite().is_gcm()
     }
 
     /// Returns the use of the write key in units. All records count as full until the first is counted.
@@ -515,7 +515,7 @@ impl fmt::Debug for State {
             return f.write_str("State(empty)");
         }
         f.debug_struct("State")
-            .field("protocol", &self.protocol())
+            .field("version", &self.version())
             .field("suite", &self.suite())
             .field("role", &self.role())
             .field("flags", &format_args!("{:#010b}", self.flags))

@@ -1,10 +1,12 @@
-//! Protocol version, role and suite: the results of a handshake that the state keeps.
+//! Version, role and suite: the results of a handshake that the state keeps.
+
+use core::fmt;
 
 use aws_lc_rs::{aead, hmac};
 
-/// The version that was negotiated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
+/// A version of TLS.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Version {
     /// RFC 5246, with AEAD suites only (RFC 5288, RFC 7905).
     Tls12,
     /// RFC 8446.
@@ -31,7 +33,33 @@ pub enum Suite {
     Chacha20Poly1305Sha256,
 }
 
-impl Protocol {
+impl Version {
+    /// Returns the name as OpenSSL writes it: `TLSv1.3`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls12 => "TLSv1.2",
+            Self::Tls13 => "TLSv1.3",
+        }
+    }
+
+    /// Returns the number in the protocol (RFC 8446 §4.2.1): 0x0304 for TLS 1.3.
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::Tls12 => 0x0303,
+            Self::Tls13 => 0x0304,
+        }
+    }
+
+    /// Returns the version with this number.
+    pub const fn from_number(number: u16) -> Option<Self> {
+        match number {
+            0x0303 => Some(Self::Tls12),
+            0x0304 => Some(Self::Tls13),
+            _ => None,
+        }
+    }
+
+    /// The number in the state.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Tls12 => 1,
@@ -45,6 +73,16 @@ impl Protocol {
             2 => Some(Self::Tls13),
             _ => None,
         }
+    }
+}
+
+/// `TLS 1.3`.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tls12 => "TLS 1.2",
+            Self::Tls13 => "TLS 1.3",
+        })
     }
 }
 

@@ -123,7 +123,7 @@ impl Codec {
     /// Encodes a KeyUpdate into `wire`, in TLS 1.3.
     pub(crate) fn update_key(&mut self, wire: &mut Vec<u8>) {
         if let Codec::Tls(tls) = self
-            && tls.state.protocol() == record::Protocol::Tls13
+            && tls.state.version() == record::Version::Tls13
         {
             let mut key = record::SealKey::new(&tls.state);
             let mut out = [0; record::SMALL_RECORD_MAX];

@@ -1,8 +1,8 @@
 //! Simulations of two record states that exchange records: TLS 1.2 and 1.3, every suite, both roles.
 
 use dormouse_record::{
-    Alert, AlertDescription, CONTENT_MAX, KeyIv, OpenKey, Opened, Protocol, Role, SMALL_RECORD_MAX,
-    SealKey, State, Suite, open, record_room, seal_alert, seal_in_place, seal_key_update,
+    Alert, AlertDescription, CONTENT_MAX, KeyIv, OpenKey, Opened, Role, SMALL_RECORD_MAX, SealKey,
+    State, Suite, Version, open, record_room, seal_alert, seal_in_place, seal_key_update,
     seal_record,
 };
 use dormouse_sim::{Random, seeds};
@@ -146,9 +146,9 @@ impl End {
 
     /// A message in two records.
     fn in_two(&mut self, message: &[u8], random: &mut Random) -> Vec<u8> {
-        let padding = match self.state.protocol() {
-            Protocol::Tls12 => 0,
-            Protocol::Tls13 => random.below(20),
+        let padding = match self.state.version() {
+            Version::Tls12 => 0,
+            Version::Tls13 => random.below(20),
         };
         let (one, two) = message.split_at(random.below(message.len() - 1) + 1);
         let mut records = self.record(HANDSHAKE, one, padding);
@@ -189,21 +189,21 @@ impl End {
             wire.extend(self.key_update());
         }
         let is_server = self.state.role() == Role::Server;
-        wire.extend(match (self.state.protocol(), random.below(8)) {
+        wire.extend(match (self.state.version(), random.below(8)) {
             (_, 0) => self.data(b""),
-            (Protocol::Tls13, 1) => self.key_update(),
-            (Protocol::Tls13, 2) => self.odd_key_update(random),
-            (Protocol::Tls13, 3) if is_server => self.ticket(random, messages),
-            (Protocol::Tls13, 4) => self.alert(Alert::warning(AlertDescription::UserCanceled)),
-            (Protocol::Tls13, 5) => {
+            (Version::Tls13, 1) => self.key_update(),
+            (Version::Tls13, 2) => self.odd_key_update(random),
+            (Version::Tls13, 3) if is_server => self.ticket(random, messages),
+            (Version::Tls13, 4) => self.alert(Alert::warning(AlertDescription::UserCanceled)),
+            (Version::Tls13, 5) => {
                 let content_len = random_len(random, len_max);
                 let content = random.bytes(content_len);
                 let padding = random.below(CONTENT_MAX - content_len + 1).min(len_max);
                 messages.data.extend_from_slice(&content);
                 self.record(DATA, &content, padding)
             }
-            (Protocol::Tls12, 1 | 2) => self.renegotiation(random, messages),
-            (Protocol::Tls12, 3) => self.alert(Alert::NO_RENEGOTIATION),
+            (Version::Tls12, 1 | 2) => self.renegotiation(random, messages),
+            (Version::Tls12, 3) => self.alert(Alert::NO_RENEGOTIATION),
             _ => Vec::new(),
         });
         // Data resets the limits of consecutive records without data.
@@ -236,18 +236,18 @@ fn random_len(random: &mut Random, len_max: usize) -> usize {
 }
 
 /// The two ends of a connection: server, client.
-fn pair(protocol: Protocol, suite: Suite, random: &mut Random) -> [End; 2] {
+fn pair(version: Version, suite: Suite, random: &mut Random) -> [End; 2] {
     let (up, down) = (random.bytes(48), random.bytes(48));
     let (up_seq, down_seq) = (random.below(5) as u64, random.below(5) as u64);
     let (mut server, mut client) = (State::empty(), State::empty());
-    let established = match protocol {
-        Protocol::Tls13 => {
+    let established = match version {
+        Version::Tls13 => {
             let [up, down] = [&up, &down].map(|secret| &secret[..suite.secret_len()]);
             server
                 .establish_tls13(Role::Server, suite, up, up_seq, down, down_seq)
                 .and(client.establish_tls13(Role::Client, suite, down, down_seq, up, up_seq))
         }
-        Protocol::Tls12 => {
+        Version::Tls12 => {
             let [up, down] = [&up, &down].map(|bytes| KeyIv {
                 key: &bytes[..suite.key_len()],
                 iv: &bytes[32..44],
@@ -261,15 +261,15 @@ fn pair(protocol: Protocol, suite: Suite, random: &mut Random) -> [End; 2] {
     [End::new(server), End::new(client)]
 }
 
-/// Runs a simulation for every protocol, suite and sender. Prints the seed, which cargo shows on failure.
+/// Runs a simulation for every version, suite and sender. Prints the seed, which cargo shows on failure.
 fn for_every_kind(count: u64, simulate: impl Fn(&mut Random, [End; 2])) {
     for seed in seeds(count) {
-        for protocol in [Protocol::Tls12, Protocol::Tls13] {
+        for version in [Version::Tls12, Version::Tls13] {
             for suite in Suite::ALL {
                 for sender in [Role::Server, Role::Client] {
-                    println!("SEED={seed} {protocol:?} {suite:?} sent by the {sender:?}");
+                    println!("SEED={seed} {version:?} {suite:?} sent by the {sender:?}");
                     let mut random = Random::new(seed);
-                    let [server, client] = pair(protocol, suite, &mut random);
+                    let [server, client] = pair(version, suite, &mut random);
                     let ends = match sender {
                         Role::Server => [server, client],
                         Role::Client => [client, server],
@@ -410,7 +410,7 @@ fn record_starts(wire: &[u8]) -> Vec<usize> {
 /// The alert that the RFCs demand for a record whose byte `at` was changed. None: its length was increased, and the
 /// receiver waits for the rest.
 fn expected_alert(state: &State, record: &[u8], at: usize) -> Option<AlertDescription> {
-    let tls13 = state.protocol() == Protocol::Tls13;
+    let tls13 = state.version() == Version::Tls13;
     let len = usize::from(u16::from_be_bytes([record[3], record[4]]));
     let len_max = CONTENT_MAX + if tls13 { 256 } else { 2048 };
     match at {

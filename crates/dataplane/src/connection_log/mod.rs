@@ -19,7 +19,7 @@ use dormouse_handover::share::LogRules;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
-use dormouse_record::{Protocol, Role};
+use dormouse_record::Role;
 use dormouse_routes::route::{Direction, Route};
 use dormouse_tables::counters::{Count, Counters};
 use line::{Line, Timestamp};
@@ -336,10 +336,7 @@ impl ConnectionLog {
                 false => name.to_owned(),
             }),
             alpn: entry.alpn().map(|name| name.escape_ascii().to_string()),
-            version: has_tls.then(|| match slot.tls.protocol() {
-                Protocol::Tls13 => "TLSv1.3",
-                Protocol::Tls12 => "TLSv1.2",
-            }),
+            version: has_tls.then(|| slot.tls.version().name()),
             suite: suite.and_then(|at| SUITES.get(at)).copied(),
             resumed: has_tls.then(|| entry.resumed()),
             bytes_in: entry.received,

@@ -4,7 +4,7 @@
 use crate::io::Io;
 use crate::proxy_protocol::{self, ClientCertificate, Endpoints, Tls};
 use dormouse_config::{Network, ProxyProtocol};
-use dormouse_engine::{HandshakeInfo, Version};
+use dormouse_engine::HandshakeInfo;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Addr, Peer};
@@ -72,10 +72,7 @@ impl Client {
                 let algorithms = info.algorithms.as_deref();
                 let id = id.to_string();
                 let tls = Tls {
-                    version: match info.protocol {
-                        Version::Tls12 => "TLSv1.2",
-                        Version::Tls13 => "TLSv1.3",
-                    },
+                    version: info.protocol.name(),
                     suite: info.suite,
                     group: info.group,
                     signature_scheme: info.signature,

@@ -102,7 +102,7 @@ fn invalid_exports_are_refused() {
         Session::import(&bytes).unwrap_err()
     };
     assert_eq!(with(0, 2), ImportError::State(Corrupt::Layout(2)));
-    assert_eq!(with(1, 9), ImportError::State(Corrupt::Protocol(9)));
+    assert_eq!(with(1, 9), ImportError::State(Corrupt::Version(9)));
     assert_eq!(with(2, 9), ImportError::State(Corrupt::Suite(9)));
     assert_eq!(with(3, 0), ImportError::State(Corrupt::Role(0)));
     assert_eq!(with(15, 1), ImportError::State(Corrupt::Counters));

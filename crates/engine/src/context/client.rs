@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_record::Version;
 use rustls::ClientConfig;
 use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -11,7 +12,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::ServerName;
 
-use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
+use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::context::suites::{self, Suite};
 use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};

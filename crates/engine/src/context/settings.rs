@@ -3,20 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_record::Version;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, SupportedProtocolVersion, version};
 
 use crate::handshake::scoped_suites::scoped;
-
-/// A version of TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
-    /// TLS 1.2 (RFC 5246), with AEAD suites only.
-    Tls12,
-    /// TLS 1.3 (RFC 8446).
-    Tls13,
-}
 
 /// The enabled range of TLS versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +49,6 @@ impl Protocols {
 impl Default for Protocols {
     fn default() -> Self {
         Protocols::ALL
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Version::Tls12 => "TLS 1.2",
-            Version::Tls13 => "TLS 1.3",
-        })
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use dormouse_record::Version;
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 
-use crate::context::settings::{SettingsError, Version};
+use crate::context::settings::SettingsError;
 
 /// A cipher suite. All of them are AEAD with forward secrecy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

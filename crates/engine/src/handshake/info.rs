@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use dormouse_record::Version;
 use rustls::{CipherSuite, CommonState, HandshakeKind, NamedGroup};
 
 use super::call_scope::CallScope;
-use crate::context::settings::Version;
 use crate::failure::HandshakeFailure;
 use crate::hooks::exporter::Exporter;
 use crate::sessions::refusal::ResumptionRefused;

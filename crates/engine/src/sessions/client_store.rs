@@ -12,11 +12,11 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use dormouse_record::Version;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::{CipherSuite, NamedGroup};
 use rustls_pki_types::ServerName;
 
-use crate::context::settings::Version;
 use crate::handshake::ClientSessions;
 use crate::handshake::call_scope::{CallScope, in_scope};
 use crate::handshake::info::HandshakeInfo;

@@ -104,8 +104,8 @@ fn validation_refuses_impossible_states() {
     };
     assert_eq!(with(40, 77), Ok(()));
     assert_eq!(with(0, 2), Err(Corrupt::Layout(2)));
-    assert_eq!(with(1, 0), Err(Corrupt::Protocol(0)));
-    assert_eq!(with(1, 3), Err(Corrupt::Protocol(3)));
+    assert_eq!(with(1, 0), Err(Corrupt::Version(0)));
+    assert_eq!(with(1, 3), Err(Corrupt::Version(3)));
     assert_eq!(with(2, 4), Err(Corrupt::Suite(4)));
     assert_eq!(with(3, 3), Err(Corrupt::Role(3)));
     assert_eq!(with(4, REPLACING), Err(Corrupt::Replacing));

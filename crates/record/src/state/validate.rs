@@ -11,30 +11,24 @@ impl State {
         if self.layout != LAYOUT_VERSION {
             return Err(Corrupt::Layout(self.layout));
         }
-        let protocol =
-            Protocol::from_code(self.protocol).ok_or(Corrupt::Protocol(self.protocol))?;
+        let version = Version::from_code(self.version).ok_or(Corrupt::Version(self.version))?;
         let suite = Suite::from_code(self.suite).ok_or(Corrupt::Suite(self.suite))?;
         Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
-        self.validate_flags(protocol)?;
-        self.validate_ranges(protocol, suite)?;
-        validate_secret(
-            protocol,
-            suite,
-            &self.read_secret,
-            protocol == Protocol::Tls12,
-        )?;
-        validate_secret(protocol, suite, &self.write_secret, self.counts_units())
+        self.validate_flags(version)?;
+        self.validate_ranges(version, suite)?;
+        validate_secret(version, suite, &self.read_secret, version == Version::Tls12)?;
+        validate_secret(version, suite, &self.write_secret, self.counts_units())
     }
 
-    fn validate_flags(&self, protocol: Protocol) -> Result<(), Corrupt> {
+    fn validate_flags(&self, version: Version) -> Result<(), Corrupt> {
         if self.has(REPLACING) {
             return Err(Corrupt::Replacing);
         }
         let only_tls13 = KEY_UPDATE_REQUESTED | KEY_UPDATE_ASKED;
         let only_tls12 = HALF_WARNING | HALF_FATAL;
-        let foreign = match protocol {
-            Protocol::Tls12 => only_tls13,
-            Protocol::Tls13 => only_tls12,
+        let foreign = match version {
+            Version::Tls12 => only_tls13,
+            Version::Tls13 => only_tls12,
         };
         if self.flags & foreign != 0 || self.flags & only_tls12 == only_tls12 {
             return Err(Corrupt::Flags(self.flags));
@@ -42,8 +36,8 @@ impl State {
         Ok(())
     }
 
-    fn validate_ranges(&self, protocol: Protocol, suite: Suite) -> Result<(), Corrupt> {
-        if self.write_sequence > record_limit(protocol, suite) {
+    fn validate_ranges(&self, version: Version, suite: Suite) -> Result<(), Corrupt> {
+        if self.write_sequence > record_limit(version, suite) {
             return Err(Corrupt::Sequence);
         }
         let counters_fit = self.empty_records <= EMPTY_RECORDS_MAX
@@ -68,17 +62,15 @@ impl State {
 }
 
 fn validate_secret(
-    protocol: Protocol,
+    version: Version,
     suite: Suite,
     secret: &[u8; SECRET_MAX],
     uses_the_rest: bool,
 ) -> Result<(), Corrupt> {
-    let used = |at: usize| match protocol {
+    let used = |at: usize| match version {
         _ if AFTER_IV.contains(&at) && uses_the_rest => true,
-        Protocol::Tls13 => at < suite.secret_len(),
-        Protocol::Tls12 => {
-            at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at)
-        }
+        Version::Tls13 => at < suite.secret_len(),
+        Version::Tls12 => at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at),
     };
     let beside = secret
         .iter()

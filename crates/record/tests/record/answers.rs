@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use dormouse_record::{
-    Alert, AlertDescription as Description, CONTENT_MAX, EMPTY_RECORDS_MAX, Opened, Protocol,
-    Reason, SMALL_RECORD_MAX, SealError, Suite, WARNINGS_MAX, record_room, seal_alert,
+    Alert, AlertDescription as Description, CONTENT_MAX, EMPTY_RECORDS_MAX, Opened, Reason,
+    SMALL_RECORD_MAX, SealError, Suite, Version, WARNINGS_MAX, record_room, seal_alert,
     seal_in_place,
 };
 
@@ -134,9 +134,9 @@ fn change_cipher_spec() {
 #[test]
 fn ciphertext_too_long() {
     for (mut to, _) in every_kind() {
-        let max: usize = match to.state.protocol() {
-            Protocol::Tls12 => CONTENT_MAX + 2048,
-            Protocol::Tls13 => CONTENT_MAX + 256,
+        let max: usize = match to.state.version() {
+            Version::Tls12 => CONTENT_MAX + 2048,
+            Version::Tls13 => CONTENT_MAX + 256,
         };
         let header = |len: usize| vec![DATA, 3, 3, (len >> 8) as u8, len as u8];
         let (opened, _) = to.open(header(max)).unwrap();
@@ -152,9 +152,9 @@ fn ciphertext_too_short() {
     for (mut to, mut from) in every_kind() {
         // The shortest valid length. For TLS 1.3 such a record has no type byte and is refused later.
         let room = record_room(&from.state);
-        let min = match to.state.protocol() {
-            Protocol::Tls12 => from.data(b"").len() - 5,
-            Protocol::Tls13 => room.trailer - 1,
+        let min = match to.state.version() {
+            Version::Tls12 => from.data(b"").len() - 5,
+            Version::Tls13 => room.trailer - 1,
         };
         let (opened, _) = to.open(vec![DATA, 3, 3, 0, min as u8]).unwrap();
         assert_eq!(opened, Opened::Partial { need: 5 + min });
@@ -197,9 +197,9 @@ fn plaintext_too_long() {
     for (mut to, mut from) in every_kind() {
         let record = from.record(DATA, &vec![1; CONTENT_MAX + 1]);
         let refusal = to.refused(record);
-        let inner_len = match to.state.protocol() {
-            Protocol::Tls12 => CONTENT_MAX + 1,
-            Protocol::Tls13 => CONTENT_MAX + 2,
+        let inner_len = match to.state.version() {
+            Version::Tls12 => CONTENT_MAX + 1,
+            Version::Tls13 => CONTENT_MAX + 2,
         };
         assert_eq!(refusal.reason, Reason::PlaintextTooLong(inner_len));
         assert_eq!(refusal.alert, Description::RecordOverflow);
@@ -296,8 +296,8 @@ fn too_many_warnings() {
 #[test]
 fn sequence_exhausted() {
     let suite = Suite::Chacha20Poly1305Sha256;
-    for protocol in [Protocol::Tls12, Protocol::Tls13] {
-        let (server, client) = pair_at(protocol, suite, 1, u64::MAX - 3, 0);
+    for version in [Version::Tls12, Version::Tls13] {
+        let (server, client) = pair_at(version, suite, 1, u64::MAX - 3, 0);
         let (mut to, mut from) = (End::new(server), End::new(client));
         to.opened(from.data(b"the last record that data may use"));
         let mut buf = [0; 64];

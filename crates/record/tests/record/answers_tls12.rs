@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use dormouse_record::{
-    Alert, AlertDescription as Description, Opened, Protocol, Reason, Role, SMALL_RECORD_MAX,
+    Alert, AlertDescription as Description, Opened, Reason, Role, SMALL_RECORD_MAX, Version,
     WARNINGS_MAX, seal_alert,
 };
 
@@ -10,7 +10,7 @@ use dormouse_record::{
 fn renegotiation() {
     let hello = [&[1, 0, 0, 200][..], &[0xcc; 200]].concat();
     for cut in 1..hello.len() {
-        for (mut to, mut from) in every_suite(Protocol::Tls12, Role::Server) {
+        for (mut to, mut from) in every_suite(Version::Tls12, Role::Server) {
             let opened = to.opened(from.record(HANDSHAKE, &hello[..cut]));
             assert!(matches!(opened, Opened::Handled { .. }));
             // Unlike in TLS 1.3, data may come between.
@@ -27,7 +27,7 @@ fn renegotiation() {
         }
     }
     // Repeated requests count as warnings in a row.
-    let (mut to, mut from) = every_suite(Protocol::Tls12, Role::Server).next().unwrap();
+    let (mut to, mut from) = every_suite(Version::Tls12, Role::Server).next().unwrap();
     for _ in 0..WARNINGS_MAX {
         to.opened(from.record(HANDSHAKE, &hello));
     }
@@ -39,7 +39,7 @@ fn renegotiation() {
 
 #[test]
 fn hello_request() {
-    for (mut to, mut from) in every_suite(Protocol::Tls12, Role::Client) {
+    for (mut to, mut from) in every_suite(Version::Tls12, Role::Client) {
         let opened = to.opened(from.record(HANDSHAKE, &[0, 0, 0, 0]));
         assert!(matches!(opened, Opened::NoRenegotiation { .. }));
         assert_eq!(to.opened_data(from.data(b"goes on")), b"goes on");
@@ -48,7 +48,7 @@ fn hello_request() {
 
 #[test]
 fn hello_request_of_wrong_length() {
-    for (mut to, mut from) in every_suite(Protocol::Tls12, Role::Client) {
+    for (mut to, mut from) in every_suite(Version::Tls12, Role::Client) {
         let refusal = to.refused(from.record(HANDSHAKE, &[0, 0, 0, 1, 0]));
         assert_eq!(refusal.reason, Reason::HandshakeLength(0, 1));
         assert_eq!(refusal.alert, Description::DecodeError);
@@ -59,7 +59,7 @@ fn hello_request_of_wrong_length() {
 fn unexpected_message_tls12() {
     for (role, expected) in [(Role::Server, 1), (Role::Client, 0)] {
         for kind in (0..=255).filter(|&kind| kind != expected) {
-            for (mut to, mut from) in every_suite(Protocol::Tls12, role) {
+            for (mut to, mut from) in every_suite(Version::Tls12, role) {
                 let refusal = to.refused(from.record(HANDSHAKE, &[kind]));
                 assert_eq!(refusal.reason, Reason::HandshakeType(kind));
                 assert_eq!(refusal.alert, Description::UnexpectedMessage);
@@ -71,7 +71,7 @@ fn unexpected_message_tls12() {
 #[test]
 fn warnings() {
     for description in [41, 90, 100, 112, 201] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls12) {
+        for (mut to, mut from) in every_kind_of(Version::Tls12) {
             let opened = to.opened(from.record(ALERT, &[1, description]));
             assert!(matches!(opened, Opened::Handled { .. }));
             assert_eq!(to.opened_data(from.data(b"goes on")), b"goes on");
@@ -83,7 +83,7 @@ fn warnings() {
 fn split_and_coalesced_alerts() {
     let alerts = [1, 100, 1, 90, 1, 0];
     for cut in 1..alerts.len() {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls12) {
+        for (mut to, mut from) in every_kind_of(Version::Tls12) {
             let opened = to.opened(from.record(ALERT, &alerts[..cut]));
             assert!(matches!(opened, Opened::Handled { .. }));
             assert_eq!(to.state.awaits_rest_of_message(), cut % 2 == 1);
@@ -92,7 +92,7 @@ fn split_and_coalesced_alerts() {
             assert!(matches!(opened, Opened::PeerClosed { .. }));
         }
     }
-    for (mut to, mut from) in every_kind_of(Protocol::Tls12) {
+    for (mut to, mut from) in every_kind_of(Version::Tls12) {
         to.opened(from.record(ALERT, &[1, 100, 2]));
         let opened = to.opened(from.record(ALERT, &[40]));
         assert!(matches!(
@@ -108,7 +108,7 @@ fn split_and_coalesced_alerts() {
 #[test]
 fn unknown_alert_level() {
     for level in [0, 3, 255] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls12) {
+        for (mut to, mut from) in every_kind_of(Version::Tls12) {
             let refusal = to.refused(from.record(ALERT, &[level, 40]));
             assert_eq!(refusal.reason, Reason::AlertLevel(level));
             assert_eq!(refusal.alert, Description::DecodeError);

@@ -3,14 +3,14 @@
 use crate::common::*;
 use dormouse_record::{
     Alert, AlertDescription as Description, CONTENT_MAX, HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX,
-    Opened, Protocol, Reason, Role, SMALL_RECORD_MAX, SealError, seal_alert, seal_in_place,
+    Opened, Reason, Role, SMALL_RECORD_MAX, SealError, Version, seal_alert, seal_in_place,
 };
 
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
 #[test]
 fn padding() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         for (content, padding) in [
             (b"".as_slice(), 0),
             (b"", 1),
@@ -26,7 +26,7 @@ fn padding() {
 
 #[test]
 fn padding_too_long() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         // 255 excess bytes of inner plaintext still fit within the ciphertext's own limit.
         let record = from.padded_record(DATA, b"x", CONTENT_MAX);
         let refusal = to.refused(record);
@@ -38,7 +38,7 @@ fn padding_too_long() {
 #[test]
 fn nothing_but_zeros() {
     for len in [0, 1, 300] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let refusal = to.refused(from.padded_record(0, b"", len));
             assert_eq!(refusal.reason, Reason::NoContentType);
             assert_eq!(refusal.alert, Description::UnexpectedMessage);
@@ -49,7 +49,7 @@ fn nothing_but_zeros() {
 #[test]
 fn unprotected_record() {
     for (kind, content) in [(ALERT, &CLOSE_NOTIFY[..]), (HANDSHAKE, &KEY_UPDATE)] {
-        for (mut to, _) in every_kind_of(Protocol::Tls13) {
+        for (mut to, _) in every_kind_of(Version::Tls13) {
             let mut record = vec![kind, 3, 3, 0, content.len() as u8];
             record.extend(content);
             let refusal = to.refused(record);
@@ -62,7 +62,7 @@ fn unprotected_record() {
 #[test]
 fn unknown_inner_type() {
     for kind in (1..20).chain(24..=255) {
-        let (mut to, mut from) = every_kind_of(Protocol::Tls13).next().unwrap();
+        let (mut to, mut from) = every_kind_of(Version::Tls13).next().unwrap();
         let refusal = to.refused(from.record(kind, b"what is this"));
         assert_eq!(refusal.reason, Reason::RecordType(kind));
         assert_eq!(refusal.alert, Description::UnexpectedMessage);
@@ -71,7 +71,7 @@ fn unknown_inner_type() {
 
 #[test]
 fn user_canceled() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         let opened = to.opened(from.record(ALERT, &[1, 90]));
         assert!(matches!(opened, Opened::Handled { .. }));
         let opened = to.opened(from.record(ALERT, &CLOSE_NOTIFY));
@@ -82,7 +82,7 @@ fn user_canceled() {
 #[test]
 fn alert_level_is_ignored() {
     for level in [0, 1, 2, 3, 255] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let opened = to.opened(from.record(ALERT, &[level, 40]));
             assert!(matches!(
                 opened,
@@ -97,7 +97,7 @@ fn alert_level_is_ignored() {
 
 #[test]
 fn unknown_alert() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         let opened = to.opened(from.record(ALERT, &[1, 201]));
         assert!(matches!(
             opened,
@@ -112,7 +112,7 @@ fn unknown_alert() {
 #[test]
 fn alert_of_wrong_length() {
     for content in [&[1][..], &[1, 0, 1], &[1, 0, 1, 0]] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let refusal = to.refused(from.record(ALERT, content));
             assert_eq!(refusal.reason, Reason::AlertLength(content.len()));
             assert_eq!(refusal.alert, Description::DecodeError);
@@ -122,7 +122,7 @@ fn alert_of_wrong_length() {
 
 #[test]
 fn key_update() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         for round in 0..3 {
             assert_eq!(to.opened_data(from.data(b"old key")), b"old key");
             let opened = to.opened(from.key_update());
@@ -140,7 +140,7 @@ fn key_update() {
 
 #[test]
 fn key_update_requested() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         // Several requests require only one reply.
         for _ in 0..3 {
             to.opened(rule_breaking_key_update(&mut from));
@@ -156,7 +156,7 @@ fn key_update_requested() {
         assert_eq!(to.opened_data(from.data(b"new key")), b"new key");
     }
     // A side that has closed its direction owes no KeyUpdate.
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         let mut out = [0; SMALL_RECORD_MAX];
         seal_alert(
             &mut to.state,
@@ -173,7 +173,7 @@ fn key_update_requested() {
 #[test]
 fn key_update_in_fragments() {
     for cut in 1..5 {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let first = from.record(HANDSHAKE, &KEY_UPDATE[..cut]);
             let opened = to.opened(first);
             assert!(matches!(opened, Opened::Handled { .. }));
@@ -191,7 +191,7 @@ fn key_update_in_fragments() {
 #[test]
 fn key_update_not_at_boundary() {
     for behind in [&KEY_UPDATE[..], &KEY_UPDATE[..1], &[4, 0, 0, 0]] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let refusal = to.refused(from.record(HANDSHAKE, &[&KEY_UPDATE, behind].concat()));
             assert_eq!(refusal.reason, Reason::KeyUpdateNotAtBoundary);
             assert_eq!(refusal.alert, Description::UnexpectedMessage);
@@ -202,7 +202,7 @@ fn key_update_not_at_boundary() {
 #[test]
 fn key_update_of_unknown_value() {
     for value in [2, 3, 255] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let refusal = to.refused(from.record(HANDSHAKE, &[24, 0, 0, 1, value]));
             assert_eq!(refusal.reason, Reason::KeyUpdateValue(value));
             assert_eq!(refusal.alert, Description::IllegalParameter);
@@ -213,7 +213,7 @@ fn key_update_of_unknown_value() {
 #[test]
 fn key_update_of_wrong_length() {
     for message in [&[24, 0, 0, 0][..], &[24, 0, 0, 2, 0, 0], &[24, 1, 0, 1]] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let refusal = to.refused(from.record(HANDSHAKE, message));
             assert!(matches!(refusal.reason, Reason::HandshakeLength(24, _)));
             assert_eq!(refusal.alert, Description::DecodeError);
@@ -223,7 +223,7 @@ fn key_update_of_wrong_length() {
 
 #[test]
 fn too_many_key_updates() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         for _ in 0..KEY_UPDATES_MAX {
             to.opened(from.key_update());
         }
@@ -240,7 +240,7 @@ fn too_many_key_updates() {
 #[test]
 fn interleaved_records() {
     for (kind, content) in [(DATA, &b"data"[..]), (DATA, b""), (ALERT, &CLOSE_NOTIFY)] {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             to.opened(from.record(HANDSHAKE, &KEY_UPDATE[..2]));
             let refusal = to.refused(from.record(kind, content));
             assert_eq!(refusal.reason, Reason::Interleaved(kind));
@@ -254,7 +254,7 @@ fn interleaved_records() {
 
 #[test]
 fn fatal_alert_between_fragments() {
-    for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+    for (mut to, mut from) in every_kind_of(Version::Tls13) {
         to.opened(from.record(HANDSHAKE, &KEY_UPDATE[..2]));
         let opened = to.opened(from.record(ALERT, &[2, 80]));
         assert!(matches!(
@@ -274,7 +274,7 @@ fn tickets() {
     let both = [&one[..], &two].concat();
     let all = [&both[..], &KEY_UPDATE].concat();
     for cut in 1..all.len() {
-        for (mut to, mut from) in every_suite(Protocol::Tls13, Role::Client) {
+        for (mut to, mut from) in every_suite(Version::Tls13, Role::Client) {
             let records = [&all[..cut], &all[cut..]].map(|part| from.record(HANDSHAKE, part));
             let mut received: Vec<u8> = Vec::new();
             for record in records {
@@ -294,7 +294,7 @@ fn tickets() {
 
 #[test]
 fn ticket_to_a_server() {
-    for (mut to, mut from) in every_suite(Protocol::Tls13, Role::Server) {
+    for (mut to, mut from) in every_suite(Version::Tls13, Role::Server) {
         let refusal = to.refused(from.record(HANDSHAKE, &[4, 0, 0, 1, 0]));
         assert_eq!(refusal.reason, Reason::HandshakeType(4));
         assert_eq!(refusal.alert, Description::UnexpectedMessage);
@@ -304,7 +304,7 @@ fn ticket_to_a_server() {
 #[test]
 fn unexpected_message_tls13() {
     for kind in (0..=255).filter(|kind| ![4, 24].contains(kind)) {
-        for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
+        for (mut to, mut from) in every_kind_of(Version::Tls13) {
             let refusal = to.refused(from.record(HANDSHAKE, &[kind]));
             assert_eq!(refusal.reason, Reason::HandshakeType(kind));
             assert_eq!(refusal.alert, Description::UnexpectedMessage);
@@ -314,12 +314,12 @@ fn unexpected_message_tls13() {
 
 #[test]
 fn message_too_long() {
-    let (mut to, mut from) = every_suite(Protocol::Tls13, Role::Client).next().unwrap();
+    let (mut to, mut from) = every_suite(Version::Tls13, Role::Client).next().unwrap();
     let opened = to.opened(from.record(HANDSHAKE, &[4, 0, 0xff, 0xff]));
     assert!(matches!(opened, Opened::Ticket { .. }));
-    for (mut to, mut from) in every_suite(Protocol::Tls13, Role::Client)
+    for (mut to, mut from) in every_suite(Version::Tls13, Role::Client)
         .map(|ends| (ends, 4))
-        .chain(every_suite(Protocol::Tls12, Role::Server).map(|ends| (ends, 1)))
+        .chain(every_suite(Version::Tls12, Role::Server).map(|ends| (ends, 1)))
         .map(|((to, mut from), kind)| (to, from.record(HANDSHAKE, &[kind, 1, 0, 0])))
     {
         let refusal = to.refused(std::mem::take(&mut from));

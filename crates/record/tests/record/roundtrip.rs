@@ -1,7 +1,7 @@
-//! Round trips: every protocol, suite and role, data cut anywhere, with key updates.
+//! Round trips: every version, suite and role, data cut anywhere, with key updates.
 
 use crate::common::{End, pair};
-use dormouse_record::{CONTENT_MAX, OpenKey, Opened, Protocol, State, Suite, open};
+use dormouse_record::{CONTENT_MAX, OpenKey, Opened, State, Suite, Version, open};
 use proptest::prelude::*;
 
 /// Opens all complete records of a stream that arrives in pieces ending at `cuts`.
@@ -52,8 +52,8 @@ proptest! {
         updates in any::<u16>(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
     ) {
-        let protocol = if tls13 { Protocol::Tls13 } else { Protocol::Tls12 };
-        let (server, client) = pair(protocol, Suite::ALL[suite], seed);
+        let version = if tls13 { Version::Tls13 } else { Version::Tls12 };
+        let (server, client) = pair(version, Suite::ALL[suite], seed);
         let (sender, mut receiver) = if from_server { (server, client) } else { (client, server) };
         let mut sender = End::new(sender);
         let (mut stream, mut sent) = (Vec::new(), Vec::new());

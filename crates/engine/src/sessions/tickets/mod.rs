@@ -28,6 +28,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use dormouse_record::Version;
 use rustls::server::ProducesTickets;
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
@@ -48,7 +49,7 @@ const TAG_LEN: usize = 16;
 const TIME_LEN: usize = 8;
 const BEFORE_SESSION_LEN: usize = TIME_LEN + POLICY_LEN + NAMES_LEN;
 /// The code point of TLS 1.2 in a session.
-const TLS12: u16 = 0x0303;
+const TLS12: u16 = Version::Tls12.number();
 /// Seven days (RFC 8446 §4.6.1).
 const LIFETIME_MAX_S: u32 = 604_800;
 const PER_HANDSHAKE_MAX: usize = 16;
@@ -478,7 +479,7 @@ mod tests {
         ticketer.check_age(&session, begun_at_s, now_s).is_ok()
     }
 
-    const TLS13: u16 = 0x0304;
+    const TLS13: u16 = Version::Tls13.number();
 
     #[test]
     fn a_ticket_expires_after_its_lifetime() {

@@ -2,8 +2,8 @@
 #![allow(dead_code)] // not every test file uses every function
 
 use dormouse_record::{
-    KeyIv, OpenKey, Opened, Protocol, Reason, Refusal, Role, SMALL_RECORD_MAX, SealKey, State,
-    Suite, open, record_room, seal_in_place, seal_key_update, seal_record,
+    KeyIv, OpenKey, Opened, Reason, Refusal, Role, SMALL_RECORD_MAX, SealKey, State, Suite,
+    Version, open, record_room, seal_in_place, seal_key_update, seal_record,
 };
 
 pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -15,13 +15,13 @@ pub(crate) const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 pub(crate) const KEY_UPDATE_REQUESTED: [u8; 5] = [24, 0, 0, 1, 1];
 
 /// Returns the two ends of a connection (server, client), with secrets made from `seed`.
-pub(crate) fn pair(protocol: Protocol, suite: Suite, seed: u8) -> (State, State) {
-    pair_at(protocol, suite, seed, 0, 0)
+pub(crate) fn pair(version: Version, suite: Suite, seed: u8) -> (State, State) {
+    pair_at(version, suite, seed, 0, 0)
 }
 
 /// Like [`pair`], with given sequence numbers for client and server.
 pub(crate) fn pair_at(
-    protocol: Protocol,
+    version: Version,
     suite: Suite,
     seed: u8,
     client_sent: u64,
@@ -30,8 +30,8 @@ pub(crate) fn pair_at(
     let up: Vec<u8> = (0..48).map(|at| seed ^ at ^ 0x5a).collect();
     let down: Vec<u8> = (0..48).map(|at| seed ^ at ^ 0xa5).collect();
     let (mut server, mut client) = (State::empty(), State::empty());
-    match protocol {
-        Protocol::Tls13 => {
+    match version {
+        Version::Tls13 => {
             let len = suite.secret_len();
             let (up, down) = (&up[..len], &down[..len]);
             server
@@ -41,7 +41,7 @@ pub(crate) fn pair_at(
                 .establish_tls13(Role::Client, suite, down, server_sent, up, client_sent)
                 .unwrap();
         }
-        Protocol::Tls12 => {
+        Version::Tls12 => {
             let len = suite.key_len();
             let up = KeyIv {
                 key: &up[..len],
@@ -169,24 +169,24 @@ impl End {
     }
 }
 
-/// Returns receiver and sender for every protocol, suite and role.
+/// Returns receiver and sender for every version, suite and role.
 pub(crate) fn every_kind() -> impl Iterator<Item = (End, End)> {
-    [Protocol::Tls12, Protocol::Tls13]
+    [Version::Tls12, Version::Tls13]
         .into_iter()
         .flat_map(every_kind_of)
 }
 
 /// Returns receiver and sender for every suite and role.
-pub(crate) fn every_kind_of(protocol: Protocol) -> impl Iterator<Item = (End, End)> {
+pub(crate) fn every_kind_of(version: Version) -> impl Iterator<Item = (End, End)> {
     [Role::Server, Role::Client]
         .into_iter()
-        .flat_map(move |receiver| every_suite(protocol, receiver))
+        .flat_map(move |receiver| every_suite(version, receiver))
 }
 
 /// Returns receiver and sender for every suite.
-pub(crate) fn every_suite(protocol: Protocol, receiver: Role) -> impl Iterator<Item = (End, End)> {
+pub(crate) fn every_suite(version: Version, receiver: Role) -> impl Iterator<Item = (End, End)> {
     Suite::ALL.into_iter().map(move |suite| {
-        let (server, client) = pair(protocol, suite, 7);
+        let (server, client) = pair(version, suite, 7);
         let (server, client) = (End::new(server), End::new(client));
         match receiver {
             Role::Server => (server, client),
