@@ -9,9 +9,6 @@ use dormouse_record::{self as record, SealKey, State};
 
 /// Size of the receive buffer: one complete record.
 pub(super) const RECEIVE: usize = 17_000;
-/// Content types (RFC 5246 §6.2.1).
-pub(super) const ALERT: u8 = 21;
-pub(super) const HANDSHAKE: u8 = 22;
 
 /// All bytes of a handshake.
 #[derive(Default)]

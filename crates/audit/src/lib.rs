@@ -21,7 +21,6 @@ pub mod report;
 pub mod server;
 pub mod shell;
 pub mod software;
-mod wire;
 
 use std::collections::BTreeMap;
 

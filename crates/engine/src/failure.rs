@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use dormouse_record as record;
 use rustls::{
     AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible, PeerMisbehaved,
 };
 
 use crate::alert_name::alert_name;
+use crate::messages::content_type;
 use crate::x509::words::of_certificate;
 
 /// A failed handshake. [`Handshake::output`](crate::Handshake::output) still holds what should be sent to the
@@ -176,17 +178,17 @@ impl HandshakeFailure {
             Some(name) => {
                 let shown = dormouse_printable::line(name);
                 (
-                    112,
+                    record::AlertDescription::UnrecognizedName,
                     format!("the client requested the unknown server name {shown}"),
                 )
             }
             None => (
-                109,
+                record::AlertDescription::MissingExtension,
                 "the client sent no server name (SNI), and there is no default".to_owned(),
             ),
         };
         let failure = HandshakeFailure::new(Blame::Peer, FailureKind::UnknownName, reason);
-        failure.with_cleartext_alert(alert)
+        failure.with_cleartext_alert(alert.code())
     }
 
     /// The failure for a client that the caller refuses because of its ClientHello, and the alert to send.
@@ -209,13 +211,13 @@ impl HandshakeFailure {
                     "the client requested {shown}, whose certificate has not been issued yet"
                 );
                 HandshakeFailure::new(Blame::Configuration, FailureKind::UnknownName, reason)
-                    .with_cleartext_alert(112)
+                    .with_cleartext_alert(record::AlertDescription::UnrecognizedName.code())
             }
             // no_application_protocol (RFC 7301 §3.2).
             NoCertificate::Challenge => {
                 let reason = "the client offers only acme-tls/1, and no challenge is pending";
                 HandshakeFailure::new(Blame::Peer, FailureKind::NoCommonAlpn, reason)
-                    .with_cleartext_alert(120)
+                    .with_cleartext_alert(record::AlertDescription::NoApplicationProtocol.code())
             }
         }
     }
@@ -230,12 +232,16 @@ impl HandshakeFailure {
 
     /// The same for a client whose ClientHello waits for a decision, and the alert to send: illegal_parameter.
     pub fn too_large_undecided(max: usize) -> (HandshakeFailure, [u8; 7]) {
-        HandshakeFailure::too_large(max).with_cleartext_alert(47)
+        let alert = record::AlertDescription::IllegalParameter;
+        HandshakeFailure::too_large(max).with_cleartext_alert(alert.code())
     }
 
     fn with_cleartext_alert(self, alert: u8) -> (HandshakeFailure, [u8; 7]) {
-        const FATAL: u8 = 2;
-        (self.with_alert(Some(alert)), [21, 3, 3, 0, 2, FATAL, alert])
+        let level = record::AlertLevel::Fatal as u8;
+        (
+            self.with_alert(Some(alert)),
+            [content_type::ALERT, 3, 3, 0, 2, level, alert],
+        )
     }
 
     pub(crate) fn internal(reason: impl Into<String>) -> Self {

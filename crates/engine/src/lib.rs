@@ -37,7 +37,8 @@ mod failure;
 pub mod fuzzed;
 mod handshake;
 mod hooks;
-mod reader;
+#[doc(hidden)]
+pub mod messages;
 mod sessions;
 mod signature_name;
 pub mod stream;

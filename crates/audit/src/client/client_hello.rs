@@ -2,8 +2,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use dormouse_engine::messages::content_type::HANDSHAKE;
+use dormouse_engine::messages::handshake_type::CLIENT_HELLO;
+use dormouse_engine::messages::{Reader, extension};
+
 use crate::server::probe_hello::{GROUPS, name_of as name_in};
-use crate::wire::{MessageReader, hello_extension as extension};
 
 /// Groups that clients offer in addition to those in the probes of servers.
 const MORE_GROUPS: [(u16, &str); 12] = [
@@ -61,65 +64,67 @@ pub(super) enum HelloBytes {
 /// Parses the records of a first flight.
 pub(super) fn read(bytes: &[u8]) -> HelloBytes {
     let mut message = Vec::new();
-    let mut records = MessageReader::new(bytes);
+    let mut records = Reader::new(bytes);
     loop {
-        match (records.u8(), records.u16(), records.vec_16()) {
-            (Some(22), Some(_), Some(content)) => message.extend_from_slice(content),
-            (Some(22) | None, _, None) => return HelloBytes::More,
+        match (records.u8(), records.u16(), records.vector16()) {
+            (Some(HANDSHAKE), Some(_), Some(content)) => message.extend_from_slice(content),
+            (Some(HANDSHAKE) | None, _, None) => return HelloBytes::More,
             _ => return HelloBytes::Not,
         }
-        let mut reading = MessageReader::new(&message);
-        match (reading.u8(), reading.vec_24()) {
-            (Some(1), Some(body)) => {
+        let mut reading = Reader::new(&message);
+        match (reading.u8(), reading.vector24()) {
+            (Some(CLIENT_HELLO), Some(body)) => {
                 let bytes = body.len() as u64 + 4;
                 return parse(body).map_or(HelloBytes::Not, |hello| {
                     HelloBytes::Whole(Box::new(ClientHello { bytes, ..hello }))
                 });
             }
-            (Some(1), None) => {}
+            (Some(CLIENT_HELLO), None) => {}
             _ => return HelloBytes::Not,
         }
     }
 }
 
 fn parse(body: &[u8]) -> Option<ClientHello> {
-    let mut reading = MessageReader::new(body);
+    let mut reading = Reader::new(body);
     let mut hello = ClientHello {
         legacy_version: reading.u16()?,
         ..ClientHello::default()
     };
     reading.take(32)?;
-    let session_id = reading.vec_8()?;
-    reading.vec_16()?;
-    hello.compression = reading.vec_8()?.contains(&1);
+    let session_id = reading.vector8()?;
+    reading.vector16()?;
+    hello.compression = reading.vector8()?.contains(&1);
     let mut ticket = None;
-    let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
-    while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
-        let mut content = MessageReader::new(content);
+    let mut extensions = Reader::new(reading.vector16().unwrap_or_default());
+    while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vector16()) {
+        let mut content = Reader::new(content);
         match kind {
-            extension::SUPPORTED_VERSIONS => hello.supported_versions = numbers(content.vec_8()?),
-            extension::SUPPORTED_GROUPS => hello.groups = numbers(content.vec_16()?),
+            extension::SUPPORTED_VERSIONS => hello.supported_versions = numbers(content.vector8()?),
+            extension::SUPPORTED_GROUPS => hello.groups = numbers(content.vector16()?),
             extension::KEY_SHARE => {
-                let mut shares = MessageReader::new(content.vec_16()?);
-                while let (Some(group), Some(_)) = (shares.u16(), shares.vec_16()) {
+                let mut shares = Reader::new(content.vector16()?);
+                while let (Some(group), Some(_)) = (shares.u16(), shares.vector16()) {
                     hello.key_shares.push(group);
                 }
             }
             extension::SERVER_NAME => {
-                let mut names = MessageReader::new(content.vec_16()?);
-                if let (Some(0), Some(name)) = (names.u8(), names.vec_16()) {
+                let mut names = Reader::new(content.vector16()?);
+                if let (Some(0), Some(name)) = (names.u8(), names.vector16()) {
                     hello.server_name = Some(printable(name));
                 }
             }
-            extension::ALPN => {
-                let mut names = MessageReader::new(content.vec_16()?);
-                while let Some(name) = names.vec_8() {
+            extension::APPLICATION_LAYER_PROTOCOL_NEGOTIATION => {
+                let mut names = Reader::new(content.vector16()?);
+                while let Some(name) = names.vector8() {
                     hello.alpn.push(printable(name));
                 }
             }
             extension::PRE_SHARED_KEY => {
-                let mut identities = MessageReader::new(content.vec_16()?);
-                hello.session = identities.vec_16().map(|identity| name_of("psk", identity));
+                let mut identities = Reader::new(content.vector16()?);
+                hello.session = identities
+                    .vector16()
+                    .map(|identity| name_of("psk", identity));
             }
             extension::SESSION_TICKET => {
                 let rest = content.rest();

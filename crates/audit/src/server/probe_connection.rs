@@ -5,13 +5,15 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use dormouse_engine::messages::content_type::HANDSHAKE;
+use dormouse_engine::messages::handshake_type::NEW_SESSION_TICKET;
+use dormouse_engine::messages::{Reader, extension};
 use dormouse_engine::{ClientContext, Handshake, HandshakeInfo, HandshakeLimits, alert_name};
 use dormouse_reactor::socket::{Addr, connect_unix};
 
 use super::dialer::Dialer;
 use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
 use crate::connection::{Incoming, RECEIVE, TlsConnection, complete_handshake, is_timeout};
-use crate::wire::{MessageReader, hello_extension};
 use dormouse_bench::load::Dialogue;
 use dormouse_measure::Interrupts;
 
@@ -313,23 +315,23 @@ impl ProbeConnection {
 
 /// Parses the NewSessionTicket messages (RFC 8446 §4.6.1) in a record fragment.
 fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
-    let mut messages = MessageReader::new(fragment);
+    let mut messages = Reader::new(fragment);
     let mut tickets = Vec::new();
-    while let (Some(4), Some(body)) = (messages.u8(), messages.vec_24()) {
-        let mut reading = MessageReader::new(body);
+    while let (Some(NEW_SESSION_TICKET), Some(body)) = (messages.u8(), messages.vector24()) {
+        let mut reading = Reader::new(body);
         let (Some(lifetime_s), Some(_), Some(_), Some(_)) = (
             reading.u32(),
             reading.u32(),
-            reading.vec_8(),
-            reading.vec_16(),
+            reading.vector8(),
+            reading.vector16(),
         ) else {
             break;
         };
         let mut early_data_max_bytes = 0;
-        let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
-        while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
-            if kind == hello_extension::EARLY_DATA {
-                early_data_max_bytes = MessageReader::new(content).u32().unwrap_or(0);
+        let mut extensions = Reader::new(reading.vector16().unwrap_or_default());
+        while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vector16()) {
+            if kind == extension::EARLY_DATA {
+                early_data_max_bytes = Reader::new(content).u32().unwrap_or(0);
             }
         }
         tickets.push(Ticket {
@@ -343,14 +345,16 @@ fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
 /// Finds the TLS 1.2 ticket (RFC 5077 §3.3), which the server sends before ChangeCipherSpec.
 fn ticket_in_the_clear(received: &[u8]) -> Option<Ticket> {
     let mut messages = Vec::new();
-    let mut records = MessageReader::new(received);
-    while let (Some(22), Some(_), Some(content)) = (records.u8(), records.u16(), records.vec_16()) {
+    let mut records = Reader::new(received);
+    while let (Some(HANDSHAKE), Some(_), Some(content)) =
+        (records.u8(), records.u16(), records.vector16())
+    {
         messages.extend_from_slice(content);
     }
-    let mut reading = MessageReader::new(&messages);
-    while let (Some(kind), Some(body)) = (reading.u8(), reading.vec_24()) {
-        if kind == 4 {
-            let lifetime_s = MessageReader::new(body).u32()?;
+    let mut reading = Reader::new(&messages);
+    while let (Some(kind), Some(body)) = (reading.u8(), reading.vector24()) {
+        if kind == NEW_SESSION_TICKET {
+            let lifetime_s = Reader::new(body).u32()?;
             return Some(Ticket {
                 lifetime_s,
                 early_data_max_bytes: 0,
@@ -366,7 +370,6 @@ pub(super) mod tests {
     use dormouse_record::{Role, State, Suite};
 
     use super::*;
-    use crate::connection::HANDSHAKE;
 
     #[test]
     fn a_ticket_with_early_data() {

@@ -4,7 +4,8 @@
 //! the audit writes the hello itself (RFC 8446 §4.1.2, RFC 5246 §7.4.1.2), reads the unencrypted part of the answer
 //! and closes the connection.
 
-use crate::wire::{MessageReader, hello_extension};
+use dormouse_engine::Version;
+use dormouse_engine::messages::{Reader, content_type, extension, handshake_type};
 
 /// A handmade ClientHello.
 #[derive(Clone, Debug)]
@@ -23,8 +24,8 @@ pub(super) struct ProbeHello {
 }
 
 pub(super) const TLS10: u16 = 0x0301;
-pub(super) const TLS12: u16 = 0x0303;
-pub(super) const TLS13: u16 = 0x0304;
+pub(super) const TLS12: u16 = Version::Tls12.number();
+pub(super) const TLS13: u16 = Version::Tls13.number();
 
 pub(super) const SUITES_13: [(u16, &str); 5] = [
     (0x1301, "TLS_AES_128_GCM_SHA256"),
@@ -106,7 +107,7 @@ impl ProbeHello {
 
     /// Returns the record that contains the hello.
     pub(super) fn record(&self) -> Vec<u8> {
-        let mut record = vec![22, 3, 1];
+        let mut record = vec![content_type::HANDSHAKE, 3, 1];
         push_16(&mut record, &self.message());
         record
     }
@@ -137,7 +138,7 @@ impl ProbeHello {
         push_16(&mut body, &suites);
         body.extend_from_slice(if self.deflate { &[2, 1, 0] } else { &[1, 0] });
         push_16(&mut body, &self.extensions());
-        let mut message = vec![1, 0];
+        let mut message = vec![handshake_type::CLIENT_HELLO, 0];
         push_16(&mut message, &body);
         message
     }
@@ -153,7 +154,7 @@ impl ProbeHello {
             push_16(&mut entry, name.as_bytes());
             let mut list = Vec::new();
             push_16(&mut list, &entry);
-            add(hello_extension::SERVER_NAME, &list);
+            add(extension::SERVER_NAME, &list);
         }
         let verify_data = self.renegotiating.as_deref().unwrap_or_default();
         if self
@@ -163,13 +164,13 @@ impl ProbeHello {
         {
             let mut info = vec![verify_data.len() as u8];
             info.extend_from_slice(verify_data);
-            add(hello_extension::RENEGOTIATION_INFO, &info);
+            add(extension::RENEGOTIATION_INFO, &info);
         }
         if self.renegotiating.is_some() {
-            add(hello_extension::EXTENDED_MASTER_SECRET, &[]);
+            add(extension::EXTENDED_MASTER_SECRET, &[]);
         }
         if self.tickets {
-            add(hello_extension::SESSION_TICKET, &[]);
+            add(extension::SESSION_TICKET, &[]);
         }
         let mut groups = Vec::new();
         let ids: Vec<u8> = self
@@ -178,8 +179,8 @@ impl ProbeHello {
             .flat_map(|group| group.to_be_bytes())
             .collect();
         push_16(&mut groups, &ids);
-        add(hello_extension::SUPPORTED_GROUPS, &groups);
-        add(hello_extension::POINT_FORMATS, &[1, 0]);
+        add(extension::SUPPORTED_GROUPS, &groups);
+        add(extension::EC_POINT_FORMATS, &[1, 0]);
         // ECDSA, RSA-PSS, RSA PKCS #1 (also with SHA-1, for old TLS 1.2 servers), Ed25519.
         let schemes = [
             0x0403_u16, 0x0503, 0x0603, 0x0804, 0x0805, 0x0806, 0x0809, 0x0401, 0x0501, 0x0601,
@@ -192,13 +193,13 @@ impl ProbeHello {
             .collect();
         push_16(&mut list, &ids);
         if self.version >= TLS12 {
-            add(hello_extension::SIGNATURE_ALGORITHMS, &list);
+            add(extension::SIGNATURE_ALGORITHMS, &list);
         }
         if self.version >= TLS13 {
-            add(hello_extension::SUPPORTED_VERSIONS, &[2, 3, 4]);
-            add(hello_extension::PSK_MODES, &[1, 1]);
+            add(extension::SUPPORTED_VERSIONS, &[2, 3, 4]);
+            add(extension::PSK_KEY_EXCHANGE_MODES, &[1, 1]);
             // Without a key share the server requests its preferred group (RFC 8446 §4.2.8).
-            add(hello_extension::KEY_SHARE, &[0, 0]);
+            add(extension::KEY_SHARE, &[0, 0]);
         }
         all
     }
@@ -246,20 +247,21 @@ pub(super) struct ServerHello {
 /// Parses the records received so far; `None` if more bytes are needed.
 pub(super) fn read_answer(bytes: &[u8]) -> Option<HelloAnswer> {
     let mut messages = Vec::new();
-    let mut records = MessageReader::new(bytes);
+    let mut records = Reader::new(bytes);
     while let (Some(kind), Some(major), Some(_), Some(content)) =
-        (records.u8(), records.u8(), records.u8(), records.vec_16())
+        (records.u8(), records.u8(), records.u8(), records.vector16())
     {
         match (kind, major) {
-            (22, 3) => messages.extend_from_slice(content),
-            (21, 3) if messages.is_empty() => {
+            (content_type::HANDSHAKE, 3) => messages.extend_from_slice(content),
+            (content_type::ALERT, 3) if messages.is_empty() => {
                 return Some(HelloAnswer::Refused(content.get(1).copied().unwrap_or(0)));
             }
-            (20 | 21 | 23, 3) => break,
+            (content_type::CHANGE_CIPHER_SPEC..=content_type::APPLICATION_DATA, 3) => break,
             _ => return Some(HelloAnswer::NotTls),
         }
     }
-    if bytes.first().is_some_and(|kind| !(20..=23).contains(kind)) {
+    let known = content_type::CHANGE_CIPHER_SPEC..=content_type::APPLICATION_DATA;
+    if bytes.first().is_some_and(|kind| !known.contains(kind)) {
         return Some(HelloAnswer::NotTls);
     }
     let hello = read_messages(&messages)?;
@@ -271,13 +273,15 @@ pub(super) fn read_answer(bytes: &[u8]) -> Option<HelloAnswer> {
 /// Parses the handshake messages received so far; also used for TLS 1.2 flights that the engine received.
 pub(super) fn read_messages(messages: &[u8]) -> Option<ServerHello> {
     let mut hello = None;
-    let mut reading = MessageReader::new(messages);
-    while let (Some(kind), Some(body)) = (reading.u8(), reading.vec_24()) {
+    let mut reading = Reader::new(messages);
+    while let (Some(kind), Some(body)) = (reading.u8(), reading.vector24()) {
         match (kind, &mut hello) {
-            (2, None) => hello = Some(server_hello(body)?),
-            (11, Some(hello)) => hello.certificates = certificates(body),
-            (13, Some(hello)) => hello.certificate_request = true,
-            (14, Some(hello)) => hello.done = true,
+            (handshake_type::SERVER_HELLO, None) => hello = Some(server_hello(body)?),
+            (handshake_type::CERTIFICATE, Some(hello)) => hello.certificates = certificates(body),
+            (handshake_type::CERTIFICATE_REQUEST, Some(hello)) => {
+                hello.certificate_request = true;
+            }
+            (handshake_type::SERVER_HELLO_DONE, Some(hello)) => hello.done = true,
             _ => {}
         }
     }
@@ -285,25 +289,25 @@ pub(super) fn read_messages(messages: &[u8]) -> Option<ServerHello> {
 }
 
 fn server_hello(body: &[u8]) -> Option<ServerHello> {
-    let mut reading = MessageReader::new(body);
+    let mut reading = Reader::new(body);
     let mut hello = ServerHello {
         version: reading.u16()?,
         ..ServerHello::default()
     };
     reading.take(32)?;
-    hello.session_id = !reading.vec_8()?.is_empty();
+    hello.session_id = !reading.vector8()?.is_empty();
     hello.suite = reading.u16()?;
     hello.compression = reading.u8()?;
-    let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
-    while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
+    let mut extensions = Reader::new(reading.vector16().unwrap_or_default());
+    while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vector16()) {
         let first = content
             .first_chunk()
             .map(|bytes| u16::from_be_bytes(*bytes));
         match kind {
-            hello_extension::SUPPORTED_VERSIONS => hello.version = first.unwrap_or(hello.version),
-            hello_extension::KEY_SHARE => hello.group = first,
-            hello_extension::SESSION_TICKET => hello.ticket = true,
-            hello_extension::RENEGOTIATION_INFO => hello.renegotiation_info = true,
+            extension::SUPPORTED_VERSIONS => hello.version = first.unwrap_or(hello.version),
+            extension::KEY_SHARE => hello.group = first,
+            extension::SESSION_TICKET => hello.ticket = true,
+            extension::RENEGOTIATION_INFO => hello.renegotiation_info = true,
             _ => {}
         }
     }
@@ -311,8 +315,8 @@ fn server_hello(body: &[u8]) -> Option<ServerHello> {
 }
 
 fn certificates(body: &[u8]) -> Vec<Vec<u8>> {
-    let mut list = MessageReader::new(MessageReader::new(body).vec_24().unwrap_or_default());
-    std::iter::from_fn(|| list.vec_24().map(<[u8]>::to_vec)).collect()
+    let mut list = Reader::new(Reader::new(body).vector24().unwrap_or_default());
+    std::iter::from_fn(|| list.vector24().map(<[u8]>::to_vec)).collect()
 }
 
 #[cfg(test)]

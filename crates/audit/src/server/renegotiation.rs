@@ -12,27 +12,25 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce};
 use aws_lc_rs::aead::{Algorithm, UnboundKey};
+use dormouse_engine::messages::Reader;
+use dormouse_engine::messages::content_type::{ALERT, CHANGE_CIPHER_SPEC, HANDSHAKE};
+use dormouse_engine::messages::handshake_type::{FINISHED, HELLO_REQUEST, SERVER_HELLO};
 use dormouse_engine::{Protocols, alert_name};
-use dormouse_record::{State, Suite};
+use dormouse_record::{AlertLevel, State, Suite};
 use zerocopy::IntoBytes;
 
 use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
 use super::probe_hello::{ProbeHello, TLS12};
-use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};
-use crate::wire::MessageReader;
+use crate::connection::{RECEIVE, is_timeout};
 
 /// Maximum wait for an answer. A server that reads the ClientHello answers at once.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Maximum wait for the end of the flight after the server has accepted.
 const END_WAIT: Duration = Duration::from_millis(500);
 const BEGUN_AND_ENDED: &str = "a ServerHello, then it closed the connection";
-const SERVER_HELLO: u8 = 2;
-const HELLO_REQUEST: u8 = 0;
-const FINISHED: u8 = 20;
 /// Length of verify_data in TLS 1.2 (RFC 5246 §7.4.9).
 const VERIFY_DATA: usize = 12;
-const FATAL: u8 = 2;
 
 /// Answer of a server to a client that renegotiates.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,7 +70,7 @@ fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAn
     let mut bytes = visit.connection.take_unopened();
     let mut room = vec![0; RECEIVE];
     loop {
-        let mut records = MessageReader::new(&bytes);
+        let mut records = Reader::new(&bytes);
         let mut opened = 0;
         while let Some(record) = whole_record(&mut records) {
             let content = opened_record(visit.connection.tls(), Direction::Read, sequence, record);
@@ -89,7 +87,7 @@ fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAn
                 (Some(&HANDSHAKE), [HELLO_REQUEST, ..]) => {}
                 (Some(&ALERT), _) if begun => return answer(false, BEGUN_AND_ENDED),
                 (Some(&ALERT), [level, alert, ..]) => {
-                    let kind = if *level == FATAL {
+                    let kind = if *level == AlertLevel::Fatal as u8 {
                         "a fatal alert"
                     } else {
                         "a warning alert"
@@ -121,7 +119,7 @@ fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAn
 }
 
 /// Returns the next complete record, header included.
-fn whole_record<'a>(records: &mut MessageReader<'a>) -> Option<&'a [u8]> {
+fn whole_record<'a>(records: &mut Reader<'a>) -> Option<&'a [u8]> {
     let rest = records.rest();
     let length = u16::from_be_bytes([*rest.get(3)?, *rest.get(4)?]);
     records.take(5 + usize::from(length))
@@ -129,15 +127,15 @@ fn whole_record<'a>(records: &mut MessageReader<'a>) -> Option<&'a [u8]> {
 
 /// Returns the `verify_data` of our Finished message, the first handshake record after ChangeCipherSpec.
 fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
-    let mut records = MessageReader::new(sent);
+    let mut records = Reader::new(sent);
     let mut changed = false;
     while let Some(record) = whole_record(&mut records) {
         match record.first() {
-            Some(20) => changed = true,
+            Some(&CHANGE_CIPHER_SPEC) => changed = true,
             Some(&HANDSHAKE) if changed => {
                 let finished = opened_record(tls, Direction::Write, 0, record)?;
-                let mut reading = MessageReader::new(&finished);
-                return match (reading.u8(), reading.vec_24()) {
+                let mut reading = Reader::new(&finished);
+                return match (reading.u8(), reading.vector24()) {
                     (Some(FINISHED), Some(data)) if data.len() == VERIFY_DATA => {
                         Some(data.to_vec())
                     }

@@ -4,7 +4,12 @@
 //! once, those with a session go first, so this check must be very cheap and keep nothing. It only affects the
 //! order: rustls judges the message later, and a client whose session is not accepted makes a full handshake.
 
-use crate::reader::Reader;
+use dormouse_record::Version;
+
+use crate::messages::Reader;
+use crate::messages::content_type::HANDSHAKE;
+use crate::messages::extension::{PRE_SHARED_KEY, SESSION_TICKET, SUPPORTED_VERSIONS};
+use crate::messages::handshake_type::CLIENT_HELLO;
 
 /// The handshake that a client's first bytes indicate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,10 +23,7 @@ pub enum ExpectedHandshake {
     Incomplete,
 }
 
-const SUPPORTED_VERSIONS: u16 = 43;
-const SESSION_TICKET: u16 = 35;
-const PRE_SHARED_KEY: u16 = 41;
-const TLS13: [u8; 2] = [3, 4];
+const TLS13: [u8; 2] = Version::Tls13.number().to_be_bytes();
 
 impl ExpectedHandshake {
     /// Classifies the bytes that a client has sent so far.
@@ -30,7 +32,7 @@ impl ExpectedHandshake {
         let Some([content_type, _, _]) = record.array() else {
             return ExpectedHandshake::Incomplete;
         };
-        if content_type != 22 {
+        if content_type != HANDSHAKE {
             return ExpectedHandshake::Full;
         }
         let Some(record_len) = record.u16() else {
@@ -51,7 +53,7 @@ impl ExpectedHandshake {
 /// Returns `None` if the message is no ClientHello, or incomplete.
 fn offers_session(message: &[u8]) -> Option<bool> {
     let mut hello = Reader::new(message);
-    let [1, _, high, low] = hello.array()? else {
+    let [CLIENT_HELLO, _, high, low] = hello.array()? else {
         return None;
     };
     let mut hello = Reader::new(hello.take(u16::from_be_bytes([high, low]).into())?);

@@ -4,7 +4,10 @@
 //! The bytes are not consumed: rustls reads the message again from its first byte, or the backend receives it
 //! unchanged.
 
-use crate::reader::Reader;
+use crate::messages::Reader;
+use crate::messages::content_type::HANDSHAKE;
+use crate::messages::extension::{APPLICATION_LAYER_PROTOCOL_NEGOTIATION, SERVER_NAME};
+use crate::messages::handshake_type::CLIENT_HELLO;
 
 /// The first message of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,10 +29,6 @@ pub struct ClientHello {
     pub alpn: Vec<Vec<u8>>,
 }
 
-const HANDSHAKE: u8 = 22;
-const CLIENT_HELLO: u8 = 1;
-const SERVER_NAME: u16 = 0;
-const ALPN: u16 = 16;
 /// Maximum length of a host name (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 
@@ -89,7 +88,7 @@ fn client_hello(body: &[u8]) -> Option<ClientHello> {
         let content = extensions.vector16()?;
         match extension {
             SERVER_NAME => requested.server_name = server_name(content),
-            ALPN => requested.alpn = protocols(content)?,
+            APPLICATION_LAYER_PROTOCOL_NEGOTIATION => requested.alpn = protocols(content)?,
             _ => {}
         }
     }

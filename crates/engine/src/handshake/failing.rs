@@ -8,10 +8,8 @@ use super::first_bytes::HTTP_ANSWER;
 use super::record_rules::RecordRefusal;
 use super::{Cause, Handshake, Phase};
 use crate::failure::{FailureKind, HandshakeFailure, alert_owed};
-use crate::reader::Reader;
-
-const ALERT: u8 = 21;
-const FATAL: u8 = 2;
+use crate::messages::Reader;
+use crate::messages::content_type::ALERT;
 
 impl Handshake {
     /// Ends the handshake. `written` is the length of the output before the failed step.
@@ -67,7 +65,7 @@ impl Handshake {
         let rustls = self.take_alert();
         let alert = alert_owed(error, rustls, self.is_tls13());
         if let Some(description) = alert {
-            self.write_alert([FATAL, description]);
+            self.write_alert([AlertLevel::Fatal as u8, description]);
         }
         self.describe(error).with_alert(alert)
     }

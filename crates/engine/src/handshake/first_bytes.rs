@@ -1,6 +1,7 @@
 //! Distinguishes TLS from other protocols that are sent to a TLS port by mistake.
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
+use crate::messages::content_type::{ALERT, HANDSHAKE};
 
 /// Number of bytes that distinguish TLS from HTTP.
 pub(crate) const DECISIVE_LEN: usize = 5;
@@ -49,7 +50,7 @@ pub(crate) fn refuse_server(first: &[u8]) -> Option<HandshakeFailure> {
 /// Only a handshake record or an alert can be first (RFC 8446 §5.1).
 fn refuse_foreign(first: &[u8]) -> Option<HandshakeFailure> {
     match first {
-        [21 | 22, 3, ..] | [21 | 22] | [] => None,
+        [ALERT | HANDSHAKE, 3, ..] | [ALERT | HANDSHAKE] | [] => None,
         other => Some(not_tls(&format!(
             "\"{}\"",
             other

@@ -47,14 +47,12 @@ use dormouse_record::{Alert, AlertDescription, CONTENT_MAX};
 
 use super::{first_bytes, server_extensions};
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
+use crate::messages::content_type::{ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE};
+use crate::messages::handshake_type::{CLIENT_HELLO, SERVER_HELLO};
 
 pub(crate) const HEADER_LEN: usize = 5;
 
-const CHANGE_CIPHER_SPEC: u8 = 20;
-const ALERT: u8 = 21;
-const HANDSHAKE: u8 = 22;
-const APPLICATION_DATA: u8 = 23;
-const CLOSE_NOTIFY: u8 = 0;
+const CLOSE_NOTIFY: u8 = AlertDescription::CloseNotify.code();
 
 /// Maximum expansion of a ciphertext over its content: RFC 8446 §5.2, RFC 5246 §6.2.3.
 const TLS13_EXPANSION_MAX: usize = 256;
@@ -242,14 +240,16 @@ impl FirstMessage {
     /// Refuses a hello of SSL 3 or older, whatever else it offers (RFC 8446 §D.5).
     pub(crate) fn judge(&self) -> Result<(), RecordRefusal> {
         match (self.len, self.start) {
-            (FirstMessage::LEN, [1 | 2, _, _, _, 3, 0]) => Err(RecordRefusal {
-                failure: HandshakeFailure::new(
-                    Blame::Peer,
-                    FailureKind::NoCommonVersion,
-                    "no common protocol version: the hello's version is SSL 3",
-                ),
-                alert: Some(Alert::fatal(AlertDescription::ProtocolVersion)),
-            }),
+            (FirstMessage::LEN, [CLIENT_HELLO | SERVER_HELLO, _, _, _, 3, 0]) => {
+                Err(RecordRefusal {
+                    failure: HandshakeFailure::new(
+                        Blame::Peer,
+                        FailureKind::NoCommonVersion,
+                        "no common protocol version: the hello's version is SSL 3",
+                    ),
+                    alert: Some(Alert::fatal(AlertDescription::ProtocolVersion)),
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -257,7 +257,7 @@ impl FirstMessage {
     /// Whether this is a ClientHello of TLS 1.0 or 1.1. TLS 1.3 clients set its legacy version to 1.2 (RFC 8446
     /// §4.1.2).
     pub(crate) fn is_old_client(&self) -> bool {
-        self.len == FirstMessage::LEN && matches!(self.start, [1, _, _, _, 3, 0..=2])
+        self.len == FirstMessage::LEN && matches!(self.start, [CLIENT_HELLO, _, _, _, 3, 0..=2])
     }
 }
 

@@ -1,10 +1,8 @@
 //! Extensions that a server must not send, in messages where rustls does not check for them.
 
-use crate::reader::Reader;
-
-const SERVER_HELLO: u8 = 2;
-const ENCRYPTED_EXTENSIONS: u8 = 8;
-const PSK_KEY_EXCHANGE_MODES: u16 = 45;
+use crate::messages::Reader;
+use crate::messages::extension::PSK_KEY_EXCHANGE_MODES;
+use crate::messages::handshake_type::{ENCRYPTED_EXTENSIONS, SERVER_HELLO};
 
 /// Whether a ServerHello or EncryptedExtensions contains psk_key_exchange_modes. "A server MUST NOT send" it
 /// (RFC 8446 §4.2.9), and an extension in the wrong message is refused (§4.2).
@@ -12,7 +10,7 @@ const PSK_KEY_EXCHANGE_MODES: u16 = 45;
 /// `content` is a record of the server. A message split over several records is not checked.
 pub(super) fn has_psk_modes(content: &[u8]) -> bool {
     let mut reader = Reader::new(content);
-    let message = reader.array().map(|[kind]| kind).zip(reader.vector24());
+    let message = reader.u8().zip(reader.vector24());
     let extensions = match message {
         Some((SERVER_HELLO, body)) => server_hello_extensions(body),
         Some((ENCRYPTED_EXTENSIONS, body)) => Reader::new(body).vector16(),

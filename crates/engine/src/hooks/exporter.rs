@@ -8,6 +8,8 @@ use rustls::{SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite};
 use zeroize::Zeroizing;
 
 use crate::handshake::secrets::Secret;
+use crate::messages::content_type::HANDSHAKE;
+use crate::messages::handshake_type::SERVER_HELLO;
 
 const RANDOM_LEN: usize = 32;
 /// Labels that TLS 1.2 uses itself (RFC 5705 §4).
@@ -58,8 +60,6 @@ impl ExporterSource {
     /// Stores the server random, if the record starts with a ServerHello. Only TLS 1.2 needs it, where it is in
     /// the server's first record.
     pub(crate) fn note_first_record(&mut self, record: &[u8]) {
-        const HANDSHAKE: u8 = 22;
-        const SERVER_HELLO: u8 = 2;
         // Record header (5), message header (4), version (2).
         const RANDOM_AT: usize = 11;
         if let (None, [HANDSHAKE, 3, _, _, _, SERVER_HELLO, ..]) = (self.server_random, record) {

@@ -5,11 +5,12 @@
 //! anywhere and share records (RFC 5246 §6.2.1). rustls refuses a malformed message; here it only means that
 //! there is no id and no ticket.
 
+use crate::messages::Reader;
+use crate::messages::content_type::HANDSHAKE;
+use crate::messages::handshake_type::{NEW_SESSION_TICKET, SERVER_HELLO};
+
 const HEADER_LEN: usize = 4;
 const RECORD_HEADER_LEN: usize = 5;
-const HANDSHAKE: u8 = 22;
-const SERVER_HELLO: u8 = 2;
-const NEW_SESSION_TICKET: u8 = 4;
 /// Maximum length of a collected message; certificates are skipped.
 const MESSAGE_MAX: usize = 16_384;
 /// RFC 5246 §7.4.1.3.
@@ -87,16 +88,17 @@ impl ServerFlight {
 
 /// version 2 | random 32 | length 1 | id
 fn id(hello: &[u8]) -> Option<&[u8]> {
-    let (&len, rest) = hello.get(34..)?.split_first()?;
-    rest.get(..usize::from(len)).filter(|id| id.len() <= ID_MAX)
+    let mut hello = Reader::new(hello);
+    hello.take(2 + 32)?;
+    hello.vector8().filter(|id| id.len() <= ID_MAX)
 }
 
 /// lifetime 4 | length 2 | ticket; an empty ticket counts as none.
 fn ticket(body: &[u8]) -> Option<(u32, Vec<u8>)> {
-    let (lifetime_s, rest) = body.split_first_chunk::<4>()?;
-    let (len, rest) = rest.split_first_chunk::<2>()?;
-    let ticket = rest.get(..usize::from(u16::from_be_bytes(*len)))?;
-    (!ticket.is_empty()).then(|| (u32::from_be_bytes(*lifetime_s), ticket.to_vec()))
+    let mut body = Reader::new(body);
+    let lifetime_s = body.u32()?;
+    let ticket = body.vector16()?;
+    (!ticket.is_empty()).then(|| (lifetime_s, ticket.to_vec()))
 }
 
 #[cfg(test)]

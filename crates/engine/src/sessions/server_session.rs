@@ -5,7 +5,7 @@
 //! encoding. The encoding is rustls' own (`ServerSessionValue`); a test compares this parser with the version
 //! in use, and a session that does not parse exactly is not resumed.
 
-use crate::reader::Reader;
+use crate::messages::Reader;
 
 /// The fields of a session; all of them point into its encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,10 +16,10 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::handshake::call_scope::{CallScope, enter};
 use crate::handshake::secrets::{Derivation, Secret};
+use crate::messages::handshake_type::NEW_SESSION_TICKET;
 use crate::sessions::client_session::{Session, SessionStore};
 
 const HEADER_LEN: usize = 4;
-const NEW_SESSION_TICKET: u8 = 4;
 /// Maximum length of a ticket message; tickets can hold a client certificate chain.
 const MESSAGE_MAX: usize = 16_384;
 /// Maximum number of tickets from one server; further tickets are ignored.

@@ -6,9 +6,9 @@
 //! (`handshake::scoped_suites`). When rustls then asks for the ticket, it gets none, and this module writes the
 //! message.
 
+use crate::messages::handshake_type::NEW_SESSION_TICKET;
 use crate::sessions::server_session::Session;
 
-const NEW_SESSION_TICKET: u8 = 4;
 /// Tickets after a resumed handshake: one in place of the one that the client has used.
 const AFTER_RESUMPTION: u8 = 1;
 
