@@ -86,7 +86,8 @@ Examples:
   dormouse check dormouse.toml && dormouse reload
 
 It reads certificates, keys and all other files that the configuration names, and starts
-nothing. Each mistake is shown with its line and the remedy; the exit status is then 2.";
+nothing. Each mistake is shown with its line and the remedy; the exit status is then 2, or 3
+if only the operating system refuses something, such as an address that is in use.";
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
@@ -193,7 +194,7 @@ pub(crate) enum Command {
     /// Change a running `serve`: backends, certificates, log level, ticket keys
     #[command(after_help = CTL_EXAMPLES)]
     Ctl(CtlArgs),
-    /// Replace the binary of a running `serve`; no connection is touched
+    /// Replace the binary of a running `serve`; established connections continue
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency

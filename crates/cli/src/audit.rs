@@ -25,8 +25,8 @@ use options::{ClientArgs, DiffArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "\
-An audit reads what the operating system shows to the owner of a process, and makes connections; it \
-changes nothing.\n\
+An audit reads what the operating system shows to the owner of a process, and makes connections. It \
+changes nothing in the process, but may make its runtime collect garbage.\n\
 Exit status: 0 clean, 1 a threshold was exceeded or a finding reached --fail-on, 2 wrong usage, \
 3 the target or the operating system failed."
 )]
@@ -40,7 +40,7 @@ enum AuditCommand {
     /// Audit a server: what it offers, whether it resumes sessions, what its connections cost
     #[command(after_help = "\
 Examples:\n  \
-dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
+dormouse audit server 127.0.0.1:443 --pid $(pgrep -o -x nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
 dormouse audit server example.org:443          a handful of connections, no load\n\n\
 With an address alone, the audit shows what the server offers; to measure costs, add --pid, --unit, --container or --cmd. \

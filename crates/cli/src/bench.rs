@@ -37,7 +37,7 @@ enum Mode {
     /// Open many connections and hold them: what does a quiet connection cost?
     #[command(after_help = "\
 Examples:\n  \
-dormouse bench hold 127.0.0.1:8443 -n 10000 --pid $(pidof -s nginx) --insecure\n  \
+dormouse bench hold 127.0.0.1:8443 -n 10000 --pid $(pgrep -o -x nginx) --insecure\n  \
 dormouse bench hold 127.0.0.1:8443 -n 200 --every 5s --greeting --for 60s --ca ca.pem\n  \
 dormouse bench hold 127.0.0.1:8443 -n 10000 --insecure \\\n    \
 --cmd 'dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost'")]
