@@ -34,7 +34,7 @@ use crate::shell;
 use crate::software::{self, Software};
 use dormouse_bench::Console;
 use dormouse_bench::load::{Expect, Launcher, TlsVersion, Traffic, Trust};
-use dormouse_measure::{Error, Interrupts, ProcessInfo, Server, ServerSource};
+use dormouse_measure::{Error, Interrupts, ProcessInfo, Server, ServerSource, parent_of_same_name};
 
 /// Why the parts that need load are missing: the server is on another machine.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
@@ -86,7 +86,10 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
         put("named", named.clone().into());
     }
     match &spec.source {
-        ServerSource::Pid(pid) => put("pid", (*pid).into()),
+        ServerSource::Pid(pid) => {
+            put("pid", (*pid).into());
+            audit.notes.extend(parent_of_same_name(*pid));
+        }
         ServerSource::Command(command) => put("cmd", command.clone().into()),
         ServerSource::Unknown | ServerSource::Tree(_) => {}
     }
