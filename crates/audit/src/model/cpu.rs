@@ -30,7 +30,7 @@ pub struct CpuFigures {
     /// Threads that used CPU time and never slept while the connections were idle.
     #[serde(default)]
     pub polling_threads: Measured<u64>,
-    /// CPU microseconds per idle connection and second.
+    /// CPU microseconds per idle connection and second; of a JVM without its compilers and collectors.
     pub idle_us_per_connection_s: Measured<f64>,
 }
 

@@ -370,12 +370,14 @@ impl LoadSteps {
         let (began, before) = (Instant::now(), session.server_cpu());
         let activity = Activity::of(&pids(session));
         session.pause("quiet", length, alive);
-        log.polling = Some(activity.polling_since());
+        let activity = activity.since();
+        log.polling = Some(activity.polling);
         let spent = session.server_cpu() - before;
+        let spent_ns = activity.of_program_ns.unwrap_or(spent.total_ns);
         let seconds = began.elapsed().as_secs_f64() * alive as f64;
         let left = self.still_open(session, log);
         // Closing connections takes CPU time, so it is no longer that of idle ones.
-        log.idle_us = (left == alive).then(|| spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
+        log.idle_us = (left == alive).then(|| spent_ns as f64 / 1e3 / seconds.max(1e-9));
         let quiet = ("after_quiet", "after being quiet");
         self.read_open(session, log, quiet, true);
     }
