@@ -267,7 +267,7 @@ impl<I: Io> Worker<I> {
             let client = LocalClient {
                 fd,
                 is_unix: peer == Peer::Unix,
-                is_joined: false,
+                joined_s: None,
             };
             return self.outbound.accept(client, listener.route, &mut self.cx);
         }

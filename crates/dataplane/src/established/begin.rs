@@ -98,6 +98,9 @@ pub(crate) fn originated<I: Io>(
     took_ms: u64,
 ) -> Flow {
     slot.set_phase(Phase::Warm);
+    // Both halves of a connection reach `total_timeout` together.
+    let joined_s = client.and_then(|client| client.joined_s);
+    slot.opened_s = joined_s.unwrap_or(slot.opened_s);
     let Rested {
         unsent,
         leftover,
@@ -107,7 +110,7 @@ pub(crate) fn originated<I: Io>(
     } = rested;
     cx.work.keys.keep(slot, keys);
     log::count_originated(&info, &cx.work.count);
-    if !client.is_some_and(|client| client.is_joined) {
+    if joined_s.is_none() {
         traffic::count_handshake(slot, info.resumed, &cx.work.traffic);
     }
     let done = DoneFields {
@@ -128,7 +131,7 @@ pub(crate) fn originated<I: Io>(
     }
     if let Some(client) = client {
         attach_plain(slot, &cx.work.io, client);
-        if client.is_joined {
+        if client.is_joined() {
             signal_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
         }
     }
@@ -167,7 +170,7 @@ fn attach_plain(slot: &mut Slot, io: &impl Io, client: LocalClient) {
     if client.is_unix {
         slot.set(Flag::PlainIsUnix);
     }
-    if client.is_joined {
+    if client.is_joined() {
         slot.set(Flag::Joined);
     }
     slot.set_phase(Phase::Established);

@@ -133,7 +133,7 @@ pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     begin_close(slot, work);
 }
 
-/// Closes the connection for a stop or a drain, as [`begin_farewell`]. A connection with TLS to its backend is two slots, of
+/// Closes the connection for a stop, a drain or a timeout, as [`begin_farewell`]. A connection with TLS to its backend is two slots, of
 /// which neither sees what the other one has still to pass on. So each passes on an end when it has nothing left: the
 /// backend's half that of the answer, then the client's half that of the request.
 pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) {
@@ -148,7 +148,15 @@ pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     begin_farewell(slot, work);
 }
 
-/// Whether a stop or a drain leaves this slot alone for now, because the other half of its connection passes on an end first.
+/// Closes the connection for a timeout, as [`begin_stop`]. A half that must wait for the other one is left alone: the other
+/// half has the same timeouts. If this half cannot read the end that it waits for, both are reset.
+pub(crate) fn begin_time_out(slot: &mut Slot, work: &mut Workspace<impl Io>) {
+    if !awaits_other_half(slot) || is_stuck(slot, &work.io) {
+        begin_stop(slot, work);
+    }
+}
+
+/// Whether a stop, a drain or a timeout leaves this slot alone for now, because the other half of its connection passes on an end first.
 pub(crate) fn awaits_other_half(slot: &Slot) -> bool {
     is_half_without_end(slot) && (slot.tls.role() == Role::Server || has_tls_ended(slot))
 }
@@ -156,6 +164,32 @@ pub(crate) fn awaits_other_half(slot: &Slot) -> bool {
 /// Whether this is a half of a connection with TLS to its backend that has not got the other half's end.
 fn is_half_without_end(slot: &Slot) -> bool {
     slot.phase() == Phase::Established && slot.has(Flag::Joined) && !slot.has(Flag::PlainEnded)
+}
+
+/// Whether this is the half of a connection with TLS to its backend that has the backend.
+pub(crate) fn is_backend_half(slot: &Slot) -> bool {
+    slot.has(Flag::Joined) && slot.tls.role() == Role::Client
+}
+
+/// Whether the other half has not yet taken all bytes that this half has passed on: then the connection is idle when the
+/// other half is. But if this half is stuck as well, neither would be.
+pub(crate) fn is_ahead(slot: &Slot, io: &impl Io) -> bool {
+    slot.phase() == Phase::Established
+        && slot.has(Flag::Joined)
+        && io.unsent(slot.plain_fd()).is_ok_and(|unsent| unsent > 0)
+        && !is_stuck(slot, io)
+}
+
+/// Whether the TLS peer of this half does not take the bytes that the other half has passed on.
+fn is_stuck(slot: &Slot, io: &impl Io) -> bool {
+    slot.sealing_pending.is_some() || has_unread(slot, io)
+}
+
+/// Whether the plain side has sent bytes that are not read yet. A joint's mark of a proper end is a byte, too.
+fn has_unread(slot: &Slot, io: &impl Io) -> bool {
+    let of_mark = usize::from(slot.has(Flag::Joined));
+    io.received_unread(slot.plain_fd())
+        .is_ok_and(|unread| unread > of_mark)
 }
 
 fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {
@@ -169,15 +203,12 @@ fn lacks_bytes(slot: &Slot, io: &impl Io) -> bool {
     if slot.phase() == Phase::Warm {
         return false;
     }
-    // A joint's mark of a proper end is a byte, too.
-    let of_mark = usize::from(slot.has(Flag::Joined));
-    let has_more = |fd, known| io.received_unread(fd).is_ok_and(|unread| unread > known);
     let lacks_answer = slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
         && slot.plain_fd() != Fd::NONE
-        && has_more(slot.plain_fd(), of_mark);
-    let lacks_request =
-        !has_tls_ended(slot) && (slot.partial_len > 0 || has_more(slot.tls_fd(), 0));
+        && has_unread(slot, io);
+    let has_more = |fd| io.received_unread(fd).is_ok_and(|unread| unread > 0);
+    let lacks_request = !has_tls_ended(slot) && (slot.partial_len > 0 || has_more(slot.tls_fd()));
     lacks_answer || lacks_request
 }
 

@@ -195,6 +195,7 @@ fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
     };
     cx.work.effects.push(Effect::ConnectBackend(BackendRequest {
         end,
+        opened_s: slot.opened_s,
         route: slot.route,
         address: target.address.clone(),
         server_name,

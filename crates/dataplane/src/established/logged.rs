@@ -83,7 +83,7 @@ fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
         Event::Originated {
             client: Some(client),
             ..
-        } if client.is_joined => None,
+        } if client.is_joined() => None,
         Event::Originated {
             rested,
             client: Some(client),

@@ -31,6 +31,10 @@ use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
 use std::io;
 
+/// Time by which the backend's half of a connection with TLS to its backend is idle later than the client's. So the
+/// client's half is idle, too, when the backend's passes on an end: both halves move a byte within less.
+const LATER_IDLE_MS: u64 = 2_000;
+
 /// Event on a connection.
 pub(crate) enum Event {
     /// A side is ready.
@@ -103,6 +107,7 @@ fn on_ready<I: Io>(
     cx: &mut Context<'_, I>,
 ) -> Flow {
     match (slot.phase(), side) {
+        (Phase::Established, Side::Plain) if slot.has(Flag::Joined) => joint_ready(slot, ready, cx),
         (Phase::Established, _) => {
             slot.active_s = cx.now_s();
             match side {
@@ -170,6 +175,26 @@ fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_
         return sealing::read_plain(slot, cx.work);
     }
     unwatch_if_broken(slot, Side::Plain, ready, cx)
+}
+
+/// As [`plain_ready`]. If the other half passes on an end when this half has outlived a timeout, that end comes from the
+/// timeout, so this half ends, too.
+fn joint_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
+    let (former_s, now_s) = (slot.active_s, cx.now_s());
+    let had_ended = slot.has(Flag::PlainEnded);
+    slot.active_s = now_s;
+    plain_ready(slot, ready, cx)?;
+    if had_ended || !slot.has(Flag::PlainEnded) {
+        return Ok(());
+    }
+    if cx.work.bytes.plain_in == 0 {
+        slot.active_s = former_s;
+    }
+    match overdue(slot, cx) {
+        Some(reason) => time_out(slot, cx, reason),
+        None => slot.active_s = now_s,
+    }
+    Ok(())
 }
 
 /// Connects to a backend if the client has sent something.
@@ -256,19 +281,36 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             cx.note_close(slot, CloseReason::PartialRecord);
             close::begin_reset(slot);
         }
-        TimerPurpose::Idle if is_idle(slot, cx) => {
-            cx.work.count.add(Count::IdleTimeouts, 1);
-            cx.note_close(slot, CloseReason::Idle);
-            close::begin_farewell(slot, cx.work);
+        TimerPurpose::Idle => {
+            if let Some(reason) = overdue(slot, cx) {
+                time_out(slot, cx, reason);
+            }
         }
-        TimerPurpose::Idle if is_too_old(slot, cx) => {
-            cx.work.count.add(Count::TotalTimeouts, 1);
-            cx.note_close(slot, CloseReason::TooOld);
-            close::begin_farewell(slot, cx.work);
-        }
-        TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
+        TimerPurpose::Drain | TimerPurpose::None => {}
     }
     Ok(())
+}
+
+/// Ends a connection that has outlived a timeout. A half of one may have to wait for the other half, and its timer looks
+/// again.
+fn time_out<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
+    close::begin_time_out(slot, cx.work);
+    if slot.phase() == Phase::Draining {
+        let count = match reason {
+            CloseReason::TooOld => Count::TotalTimeouts,
+            _ => Count::IdleTimeouts,
+        };
+        cx.work.count.add(count, 1);
+        cx.note_close(slot, reason);
+    }
+}
+
+/// The timeout that the connection has outlived.
+fn overdue<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> Option<CloseReason> {
+    if is_idle(slot, cx) {
+        return Some(CloseReason::Idle);
+    }
+    is_too_old(slot, cx).then_some(CloseReason::TooOld)
 }
 
 fn is_too_old<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
@@ -276,10 +318,15 @@ fn is_too_old<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
     total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= cx.work.now_ms)
 }
 
-fn is_idle<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
-    let idle_ms = cx.limits.idle_timeout_ms;
+fn is_idle<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> bool {
+    let later_ms = match close::is_backend_half(slot) {
+        true => LATER_IDLE_MS,
+        false => 0,
+    };
+    let until_ms = |idle_ms| slot.active_until_ms() + idle_ms + later_ms;
     !slot.has(Flag::Paced)
-        && idle_ms.is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= cx.work.now_ms)
+        && (cx.limits.idle_timeout_ms).is_some_and(|idle_ms| until_ms(idle_ms) <= cx.work.now_ms)
+        && !close::is_ahead(slot, &cx.work.io)
 }
 
 // ---- ends ----

@@ -3,6 +3,7 @@
 mod closing;
 #[cfg(debug_assertions)]
 mod dying;
+mod halves;
 mod short_memory;
 mod times;
 

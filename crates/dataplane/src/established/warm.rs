@@ -53,7 +53,7 @@ pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flo
 pub(crate) fn replace<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flow) -> bool {
     let client = LocalClient {
         fd: slot.plain_fd(),
-        is_joined: false,
+        joined_s: None,
         is_unix: slot.has(Flag::PlainIsUnix),
     };
     if interest::unwatch(slot, &cx.work.io, Side::Plain).is_ok() {

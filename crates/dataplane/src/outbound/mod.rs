@@ -140,7 +140,7 @@ impl Outbound {
         let client = LocalClient {
             fd: request.end,
             is_unix: true,
-            is_joined: true,
+            joined_s: Some(request.opened_s),
         };
         let timeout_ms = cx.settings.limits.backend_connect_timeout_ms;
         let route = request.route;
@@ -385,7 +385,7 @@ impl Outbound {
         attempt.disconnect(&work.io);
         match attempt.client {
             Some(client) => {
-                if !client.is_joined {
+                if !client.is_joined() {
                     work.count.add(Count::ConnectGivenUp, 1);
                 }
                 client.reset(&work.io);

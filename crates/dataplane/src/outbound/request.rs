@@ -9,11 +9,17 @@ use dormouse_reactor::socket::Addr;
 pub(crate) struct LocalClient {
     pub(crate) fd: Fd,
     pub(crate) is_unix: bool,
-    /// Whether the socket is one end of a joint, with a client's connection at the other end.
-    pub(crate) is_joined: bool,
+    /// The opening of the client's connection at the other end, in seconds of CLOCK_BOOTTIME, if the socket is one end of
+    /// a joint.
+    pub(crate) joined_s: Option<u32>,
 }
 
 impl LocalClient {
+    /// Whether the socket is one end of a joint, with a client's connection at the other end.
+    pub(crate) fn is_joined(self) -> bool {
+        self.joined_s.is_some()
+    }
+
     /// Closes the connection so that its peer sees a failure; a FIN would look like an empty answer.
     pub(crate) fn reset(self, io: &impl Io) {
         if self.is_unix {
@@ -28,6 +34,8 @@ impl LocalClient {
 pub(crate) struct BackendRequest {
     /// This end of the joint.
     pub(crate) end: Fd,
+    /// The opening of the client's connection.
+    pub(crate) opened_s: u32,
     pub(crate) route: u16,
     pub(crate) address: Addr,
     pub(crate) server_name: String,

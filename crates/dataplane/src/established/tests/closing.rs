@@ -27,7 +27,7 @@ fn heard(world: &mut World) -> Vec<Event> {
 }
 
 /// What the peer of this connection hears, or of this half of one.
-fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
+pub(super) fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
     let ends = world.ends.get_mut(&number);
     let ends = ends.expect("the connection's sockets");
     let mut received = [0; 4096];
@@ -237,7 +237,7 @@ fn a_reload_to_both_ends_at_once_breaks_no_end() {
 }
 
 /// A connection with TLS to its backend: slot 0 is the client's half, slot 1 the backend's.
-fn with_two_halves() -> World {
+pub(super) fn with_two_halves() -> World {
     let mut world = World::new();
     world.connect();
     world.connect();
