@@ -13,7 +13,7 @@ use dormouse_measure::{ProcessInfo, proc_files};
 const PROGRAM_MAX: u64 = 96 << 20;
 const BLOCK: usize = 1 << 20;
 /// Maximum time of reading all processes: a program may be on a file system that does not answer.
-const SEARCH_FOR: Duration = Duration::from_secs(30);
+const SEARCH_FOR: Duration = Duration::from_secs(10);
 
 /// Evidence that a Python program runs asyncio.
 pub(crate) const ASYNCIO: &str = "mapped _asyncio";
