@@ -146,14 +146,11 @@ impl Config {
         routes.chain(originations).collect()
     }
 
-    /// Returns the bytes of the session cache: as configured, or a small cache beside tickets. 0:
-    /// no cache.
+    /// Returns the bytes of the session cache: as configured, or a small cache beside tickets. It is there without tickets
+    /// or routes, too, because a reload may bring them, and uses no memory until then.
     pub fn session_cache_bytes(&self) -> usize {
-        match self.tickets.session_cache {
-            Some(bytes) => bytes.as_usize(),
-            None if self.tickets.tickets == 0 || self.routes.is_empty() => 0,
-            None => BESIDE_TICKETS_BYTES,
-        }
+        let configured = self.tickets.session_cache;
+        configured.map_or(BESIDE_TICKETS_BYTES, |bytes| bytes.as_usize())
     }
 }
 

@@ -16,6 +16,7 @@ use crate::input::{flags, reader, toml_file};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::mistake::{Mistakes, Severity};
 use crate::mistakes::problem::Problem;
+use crate::plan::kernel;
 use crate::plan::machine::Machine;
 use crate::plan::sizing::{self, Plan};
 use crate::section::Section;
@@ -322,6 +323,9 @@ impl Loader<'_> {
             .ok()?;
         if let Some(problem) = sizing::few_descriptors(config, &plan, self.machine) {
             mistakes.warning(&Location::Whole, problem);
+        }
+        for problem in kernel::low_limits(config, &plan, self.machine) {
+            mistakes.warning(&locations.option("max_connections"), problem);
         }
         if let Some((index, problem)) = sizing::only_warm(config, &plan) {
             let location = locations.location_in(Section::Originate, index, "warm", None);

@@ -19,12 +19,16 @@ pub struct Machine {
     /// Bytes that all TCP sockets of the machine may use before the kernel is under memory
     /// pressure.
     pub tcp_bytes: u64,
+    /// Sockets that all processes of a user may watch with epoll (fs.epoll.max_user_watches).
+    pub watches_max: u64,
+    /// Files that all processes may have open (fs.file-max).
+    pub files_max: u64,
 }
 
 impl Machine {
     /// Reads the machine's limits. A limit that can't be read is taken to be the usual one.
     pub fn read() -> Self {
-        let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+        let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
         let file = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         Self {
@@ -32,13 +36,17 @@ impl Machine {
                 .map_or(1, |n| n.get().try_into().unwrap_or(1)),
             descriptors_max: hard_limit(&limits).unwrap_or(1024),
             ipv6: Path::new("/proc/net/if_inet6").exists(),
-            backlog_max: number("/proc/sys/net/core/somaxconn").unwrap_or(4096),
+            backlog_max: number("/proc/sys/net/core/somaxconn")
+                .and_then(|number| number.try_into().ok())
+                .unwrap_or(4096),
             local_ports: file("ipv4/ip_local_port_range")
                 .and_then(|text| local_ports(&text))
                 .unwrap_or(28_232),
             tcp_bytes: file("ipv4/tcp_mem")
                 .and_then(|text| tcp_bytes(&text))
                 .unwrap_or(1 << 30),
+            watches_max: number("/proc/sys/fs/epoll/max_user_watches").unwrap_or(u64::MAX),
+            files_max: number("/proc/sys/fs/file-max").unwrap_or(u64::MAX),
         }
     }
 }

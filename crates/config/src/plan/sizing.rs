@@ -9,6 +9,7 @@ use crate::values::choices::{ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
 use crate::values::quantities::{ByteSize, Count};
 use crate::values::source_address::SourceAddress;
+use dormouse_reactor::slab;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,8 +17,11 @@ use std::net::SocketAddr;
 /// Descriptors of a worker that are neither connections nor listeners: epoll, mappings, pipes,
 /// standard streams.
 const DESCRIPTORS_RESERVED: u64 = 64;
-/// Maximum number of connections per worker that `auto` chooses, whatever the descriptor limit.
+/// Maximum number of connections per worker without `max_connections`, whatever the descriptor limit.
 const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
+/// Maximum number of connections per worker. More than `max_connections` can be, so descriptors are what is missing if a
+/// worker has no room.
+const PER_WORKER_MAX: u64 = slab::MAX_CAPACITY as u64;
 /// Maximum number of workers.
 const WORKERS_MAX: u64 = 1024;
 /// Percentage of an address's local ports that are counted on: some are in use, and closed
@@ -70,7 +74,14 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     // While a worker reloads, it has the old listeners and the new ones.
     let reserved = DESCRIPTORS_RESERVED + 2 * listeners as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
-    let room = room.min(AUTO_PER_WORKER_MAX);
+    let requested = match config.limits.max_connections {
+        Count::Auto => None,
+        Count::Exactly(requested) => Some(u64::from(requested)),
+    };
+    let room = room.min(match requested {
+        None => AUTO_PER_WORKER_MAX,
+        Some(_) => PER_WORKER_MAX,
+    });
     if room == 0 {
         return Err((
             &[],
@@ -82,10 +93,6 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         ));
     }
     let cores = u64::from(machine.cores.max(1));
-    let requested = match config.limits.max_connections {
-        Count::Auto => None,
-        Count::Exactly(requested) => Some(u64::from(requested)),
-    };
     let workers = match config.process.workers {
         Count::Exactly(workers) => workers.into(),
         Count::Auto => {
@@ -226,7 +233,7 @@ fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), M
 }
 
 /// Returns the descriptors of a connection: a proxied one has two sockets, an echoed one has one.
-fn descriptors_per_connection(config: &Config) -> u64 {
+pub(crate) fn descriptors_per_connection(config: &Config) -> u64 {
     let echo_only =
         config.originate.is_empty() && config.routes.iter().all(|route| route.is_echo());
     if echo_only { 1 } else { 2 }

@@ -78,6 +78,66 @@ fn auto_is_bounded_on_a_machine_without_limits() {
     assert_eq!(plan.connections_per_worker, 1 << 20);
 }
 
+/// Only `auto` has a bound of its own; an explicit number needs descriptors and slots.
+#[test]
+fn a_worker_has_as_many_connections_as_the_configuration_says() {
+    let with = |descriptors_max| {
+        let wide = Machine {
+            descriptors_max,
+            ..machine()
+        };
+        plan("workers = 2\nmax_connections = 4_000_000", "echo:", &wide)
+    };
+    let plan = with(u64::MAX).expect("two million descriptors for each");
+    assert_eq!(plan.connections_per_worker, 2_000_000);
+    let refused = with(1_500_000).expect_err("too few descriptors");
+    assert!(
+        refused.contains("may have 1500000 descriptors here, which is 1499934 connections"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn low_limits_of_the_kernel_are_named_with_their_remedy() {
+    let warnings = |process: &str, machine: &Machine| {
+        let text = format!(
+            "{process}\n[[route]]\nlisten = ':8443'\nto = '127.0.0.1:80'\nself_signed = 'x'\n"
+        );
+        let loaded = load_with(&text, &[], machine).unwrap_or_else(|found| panic!("{found}"));
+        loaded.warnings.to_string()
+    };
+    let low = Machine {
+        watches_max: 150_000,
+        files_max: 199_999,
+        ..machine()
+    };
+    let warned = warnings("max_connections = 100_000", &low);
+    for part in [
+        "100,000 connections need 200,000 epoll watches, and all processes of a user together may have 150,000 here",
+        "sysctl fs.epoll.max_user_watches=250000",
+        "200,000 open files, and all processes of the machine together may have 199,999 here",
+        "sysctl fs.file-max=250000",
+    ] {
+        assert!(warned.contains(part), "{part}: {warned}");
+    }
+    let enough = Machine {
+        watches_max: 200_000,
+        files_max: 200_000,
+        ..machine()
+    };
+    assert_eq!(warnings("max_connections = 100_000", &enough), "");
+    assert_eq!(
+        warnings(
+            "",
+            &Machine {
+                files_max: 1,
+                ..machine()
+            }
+        ),
+        ""
+    );
+}
+
 /// There are at most 1,024 workers, and machines with more cores.
 #[test]
 fn workers_are_bounded_on_a_machine_with_many_cores() {

@@ -25,6 +25,8 @@ fn machine() -> Machine {
         backlog_max: 4096,
         local_ports: 28_232,
         tcp_bytes: 1 << 30,
+        watches_max: 5_000_000,
+        files_max: 2_000_000,
     }
 }
 

@@ -172,6 +172,8 @@ fn a_former_admin_address_becomes_metrics() {
     let address = "127.0.0.1:9901".parse().expect("an address");
     assert_eq!(process.metrics, Some(MetricsAddress(address)));
     assert_eq!(loaded.warnings.list.len(), 1);
+    let mapped = read(&format!("metrics = '[::ffff:127.0.0.1]:9901'\n{route}"));
+    assert_eq!(mapped.process.metrics, process.metrics);
     let all = read(&format!("metrics = ':9901'\n{route}")).process.metrics;
     assert_eq!(all.map(|one| one.to_string()).as_deref(), Some("[::]:9901"));
     assert_eq!(

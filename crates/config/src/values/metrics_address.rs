@@ -32,7 +32,11 @@ impl OptionType for MetricsAddress {
                     .help(help)
                     .into())
             }
-            Some(address) => Ok(MetricsAddress(address)),
+            // An IPv4 address that is written as an IPv6 one has a socket of IPv4, as in `listen`.
+            Some(address) => Ok(MetricsAddress(SocketAddr::new(
+                address.ip().to_canonical(),
+                address.port(),
+            ))),
             None => {
                 let shown = shortened(text);
                 let problem = Problem::new(format!("`{shown}` is not an IP address with a port"));
