@@ -22,6 +22,7 @@ mod recovered;
 mod relocation;
 pub(crate) mod sealing;
 pub(crate) mod step;
+pub(crate) mod tallies;
 pub(crate) mod tickets;
 pub(crate) mod timers;
 pub(crate) mod unverified;
@@ -47,6 +48,7 @@ use dormouse_reactor::{Fd, poller};
 use interest::Side;
 use std::io;
 use step::{Event, step};
+use tallies::Tallies;
 use unverified::Unverified;
 
 /// Connections of a predecessor whose send queues are measured per turn.
@@ -63,10 +65,7 @@ pub(crate) struct Connections {
     unverified: Unverified,
     starved: Starved,
     paced: Paced,
-    /// Number of connections at rest, updated by every step.
-    at_rest: u32,
-    /// Number of connections that only deliver their last bytes.
-    draining: u32,
+    tallies: Tallies,
     /// The next slot of a predecessor whose send queues are to be measured.
     survey_from: Option<u32>,
     /// The next slot whose timer follows new timeouts.
@@ -98,8 +97,7 @@ impl Connections {
             unverified,
             starved: Starved::default(),
             paced: Paced::default(),
-            at_rest: 0,
-            draining: 0,
+            tallies: Tallies::default(),
             survey_from: None,
             rearm_from: None,
             has_freed: false,
@@ -108,14 +106,11 @@ impl Connections {
         connections
     }
 
-    /// Counts the connections at rest and the draining ones. Steps keep these numbers up to date.
+    /// Counts all connections by state. Steps keep these numbers up to date.
     fn count_phases(&mut self) {
-        let (mut at_rest, mut draining) = (0, 0);
-        for slot in self.iter() {
-            at_rest += u32::from(slot.at_rest());
-            draining += u32::from(slot.phase() == Phase::Draining);
-        }
-        (self.at_rest, self.draining) = (at_rest, draining);
+        let mut tallies = Tallies::default();
+        self.iter().for_each(|slot| tallies.add(Tallies::of(slot)));
+        self.tallies = tallies;
     }
 
     /// The slots, for inspection.
@@ -138,11 +133,16 @@ impl Connections {
     }
 
     pub(crate) fn at_rest(&self) -> u32 {
-        self.at_rest
+        self.tallies.at_rest
     }
 
     pub(crate) fn draining(&self) -> u32 {
-        self.draining
+        self.tallies.draining
+    }
+
+    /// Number of slots of connections with TLS to their backend of which one half has ended.
+    pub(crate) fn half_ended(&self) -> u32 {
+        self.tallies.half_ended
     }
 
     /// Number of rate-limited connections that wait.
@@ -301,8 +301,7 @@ impl Connections {
             return true;
         };
         let limits = &settings.limits;
-        let was_at_rest = slot.at_rest();
-        let was_draining = slot.phase() == Phase::Draining;
+        let former = Tallies::of(slot);
         let was_starved = slot.is_starved();
         let mut cx = Context {
             work,
@@ -311,10 +310,8 @@ impl Connections {
         };
         let is_over = step(slot, event, &mut cx);
         traffic::count_step(slot, work);
-        self.at_rest += u32::from(slot.at_rest());
-        self.at_rest -= u32::from(was_at_rest);
-        self.draining += u32::from(slot.phase() == Phase::Draining);
-        self.draining -= u32::from(was_draining);
+        self.tallies.remove(former);
+        self.tallies.add(Tallies::of(slot));
         if slot.is_starved() && !was_starved {
             let wait_ms = work.starved_wait_ms;
             self.starved
@@ -394,9 +391,7 @@ impl Connections {
         work.clients.leave(slot.client());
         work.backends.leave(slot.backend);
         traffic::leave(slot, &work.traffic);
-        let was_draining = slot.phase() == Phase::Draining;
-        self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
-        self.draining = self.draining.saturating_sub(u32::from(was_draining));
+        self.tallies.remove(Tallies::of(slot));
         let remains = close::dismantle(slot, work);
         work.tickets.forget(slot.generation);
         self.paced.forget(index, slot.generation);

@@ -1,12 +1,12 @@
 //! Connections recovered from a predecessor: their interest, timers and counts, and the deferred check of their sockets.
 
 use crate::established::Connections;
+use crate::established::tallies::Tallies;
 use crate::established::unverified;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::traffic;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::Phase;
 
 /// Connections whose sockets are verified per turn in the background.
 const VERIFIED_PER_TURN: usize = 256;
@@ -63,9 +63,7 @@ impl Connections {
         if unverified::are_same_sockets(slot, &work.io) {
             return true;
         }
-        let (was_at_rest, was_draining) = (slot.at_rest(), slot.phase() == Phase::Draining);
-        self.at_rest -= u32::from(was_at_rest);
-        self.draining -= u32::from(was_draining);
+        self.tallies.remove(Tallies::of(slot));
         work.backends.leave(slot.backend);
         traffic::leave(slot, &work.traffic);
         self.wheel.cancel(&mut self.slots, index);

@@ -4,6 +4,9 @@
 //! Connections that close by themselves count, so the clients that reconnect elsewhere arrive at an
 //! even rate. The line is the drain's only state: after a crash, main orders the rest of it. To choose
 //! connections, the drain searches all slots for many at once, at most about once a second.
+//!
+//! A connection with TLS to its backend is two slots, and counts as two. The drain ends the backend's; then both count as
+//! closed. The client's follows when its client has had a second to close.
 
 use crate::established::Connections;
 use crate::established::close;
@@ -13,7 +16,7 @@ use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_handover::control::DrainOrder;
-use dormouse_handover::slot::Phase;
+use dormouse_handover::slot::{Flag, Phase, Slot};
 use std::collections::BinaryHeap;
 
 /// Interval of the drain's steps.
@@ -23,6 +26,8 @@ const CLOSED_PER_STEP_MAX: usize = 4096;
 /// Candidates that one search collects: at least this many, and at least this fraction of all.
 const CANDIDATES_MIN: usize = 1024;
 const CANDIDATES_PART: usize = 64;
+/// Interval of the search for clients' halves whose backend's half has ended.
+const LOOK_MS: u64 = 1_000;
 /// Time after the drain in which a half of a connection with TLS to its backend may wait for the other half.
 const LATE_MS: u64 = 5_000;
 
@@ -33,6 +38,8 @@ pub(crate) struct Drain {
     at_beginning: u32,
     order: DrainOrder,
     next_ms: u64,
+    /// Time of the next search for halves.
+    look_ms: u64,
     /// Connections to close next; the next one is the last element.
     candidates: Vec<Candidate>,
 }
@@ -55,6 +62,7 @@ impl Drain {
             at_beginning,
             order,
             next_ms: now_ms,
+            look_ms: now_ms,
             candidates: Vec::new(),
         }
     }
@@ -76,12 +84,45 @@ impl Drain {
         }
         self.next_ms = work.now_ms + STEP_MS;
         let may_be_left = self.may_be_left(work.now_ms);
-        let staying = connections.live().saturating_sub(connections.draining());
+        let leaving = connections.draining() + connections.half_ended();
+        let staying = connections.live().saturating_sub(leaving);
         let excess = staying.saturating_sub(may_be_left) as usize;
-        for _ in 0..excess.min(CLOSED_PER_STEP_MAX) {
+        let mut closed = 0;
+        while closed < excess.min(CLOSED_PER_STEP_MAX) {
             let Some(index) = self.next_to_close(connections, work.now_ms) else {
                 break;
             };
+            let slot = connections.slots().get(index);
+            closed += if slot.is_some_and(|slot| slot.has(Flag::Joined)) {
+                2
+            } else {
+                1
+            };
+            let close = Event::Close(CloseReason::Drained);
+            connections.step(index, close, settings, work);
+        }
+        if connections.half_ended() > 0 && self.look_ms <= work.now_ms {
+            self.look_ms = work.now_ms + LOOK_MS;
+            self.end_other_halves(connections, settings, work);
+        }
+    }
+
+    /// Closes the halves of connections whose other half has ended.
+    fn end_other_halves<I: Io>(
+        &self,
+        connections: &mut Connections,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let is_over = self.may_be_left(work.now_ms) == 0;
+        let is_late = self.is_late(work.now_ms);
+        let now_s = work.now_s();
+        let is_due = |slot: &Slot| {
+            let is_quiet = slot.at_rest() && slot.active_s < now_s;
+            let may_end = !close::awaits_other_half(slot) && (is_quiet || is_over);
+            close::is_half_ended(slot) && (may_end || is_late)
+        };
+        for index in connections.some(CLOSED_PER_STEP_MAX, is_due) {
             let close = Event::Close(CloseReason::Drained);
             connections.step(index, close, settings, work);
         }
@@ -126,7 +167,8 @@ impl Drain {
             // A connection that was active since the search has another rank now.
             let is_current = slot.generation == candidate.generation
                 && self.rank(slot.active_s) == candidate.rank;
-            let must_wait = close::awaits_other_half(slot) && !is_late;
+            let must_wait =
+                close::awaits_other_half(slot) && !is_late || close::is_half_ended(slot);
             if is_current && slot.phase() != Phase::Draining && !must_wait {
                 return Some(candidate.index);
             }
@@ -149,6 +191,7 @@ impl Drain {
             let may_be_closed = match slot.phase() {
                 // A PROXY header for the backend may wait with the client; it is not needed any more.
                 Phase::Connecting => slot.awaits_client() || is_over,
+                Phase::Established if close::is_half_ended(slot) => false,
                 Phase::Established if close::awaits_other_half(slot) => is_late,
                 Phase::Established => slot.at_rest() || is_over,
                 Phase::Warm => true,
@@ -181,6 +224,7 @@ mod tests {
             at_beginning: 6_000,
             order,
             next_ms: 0,
+            look_ms: 0,
             candidates: Vec::new(),
         }
     }

@@ -239,23 +239,31 @@ fn a_reload_to_both_ends_at_once_breaks_no_end() {
 /// A connection with TLS to its backend: slot 0 is the client's half, slot 1 the backend's.
 pub(super) fn with_two_halves() -> World {
     let mut world = World::new();
+    add_two_halves(&mut world);
+    world
+}
+
+/// Adds such a connection in the next two slots.
+pub(super) fn add_two_halves(world: &mut World) {
+    let first = world.ends.len() as u32;
     world.connect();
     world.connect();
     let (here, backend) = world.tls.connect_and_take_tickets();
-    world.ends.get_mut(&2).expect("sockets").client = backend;
+    let ends = world.ends.get_mut(&(first + 2));
+    ends.expect("sockets").client = backend;
     let parts = world.worker().parts();
     let (one, other) = parts.work.io.joint().expect("a pair of sockets");
-    for (index, end) in [(0, one), (1, other)] {
+    for (index, end) in [(first, one), (first + 1, other)] {
         let slot = parts.connections.slots.get_mut(index).expect("a slot");
         slot.detach_plain().close();
         slot.attach_plain(end, socket::cookie(end).expect("a cookie") as u32);
         slot.set(Flag::Joined);
     }
-    let slot = parts.connections.slots.get_mut(1).expect("a slot");
+    let slots = &mut parts.connections.slots;
+    let slot = slots.get_mut(first + 1).expect("a slot");
     slot.tls
         .as_mut_bytes()
         .copy_from_slice(here.state.as_bytes());
-    world
 }
 
 /// Makes a turn of a stop, `late_ms` after its beginning, and then lets both halves read what they have.
@@ -272,7 +280,7 @@ fn stop_turn(world: &mut World, late_ms: u64) {
     }
 }
 
-fn step_ready(world: &mut World, index: u32, side: Side) {
+pub(super) fn step_ready(world: &mut World, index: u32, side: Side) {
     let parts = world.worker().parts();
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
     if connections

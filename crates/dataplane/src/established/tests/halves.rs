@@ -1,9 +1,11 @@
-//! Tests of `idle_timeout` and `total_timeout` with TLS to the backend: one connection has two slots, each with timers.
+//! Tests of timeouts and drains with TLS to the backend: one connection has two slots, each with timers.
 
-use super::closing::{heard_by, readable, with_two_halves};
+use super::closing::{add_two_halves, heard_by, readable, step_ready, with_two_halves};
 use super::*;
+use crate::lifecycle::drain::Drain;
 use crate::outbound::request::LocalClient;
 use dormouse_engine::Handshake;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::slot::TimerPurpose;
 use dormouse_testkit::now;
 
@@ -208,6 +210,43 @@ fn an_end_of_the_backend_ends_its_direction_only() {
     halves.ready(BACKEND, Side::Plain);
     assert_eq!(halves.heard(BACKEND), [Event::Data(b"a request".to_vec())]);
     assert_eq!(halves.live(), 2);
+}
+
+/// Four connections in eight slots, for eight seconds. Their clients wait for the gateway to close.
+#[test]
+fn a_drain_counts_connections_not_halves() {
+    const OVER_MS: u64 = 8_000;
+    let mut world = World::new();
+    for _ in 0..4 {
+        add_two_halves(&mut world);
+    }
+    let parts = world.worker().parts();
+    let live = parts.connections.live();
+    let slot = parts.connections.slots.get(0).expect("a slot");
+    let began_ms = slot.opened_by_ms();
+    let mut drain = Drain::new(began_ms, OVER_MS, DrainOrder::Longest, live);
+    let mut ended = (0, 0);
+    for tenth in 0..=120 {
+        let parts = world.worker().parts();
+        let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+        work.now_ms = began_ms + tenth * 100;
+        drain.turn(connections, settings, work);
+        for index in (0..live).chain(0..live) {
+            step_ready(&mut world, index, Side::Plain);
+        }
+        let mut ends = |of| {
+            (0_u32..4)
+                .filter(|n| !heard_by(&mut world, 2 * n + of).is_empty())
+                .count()
+        };
+        ended = (ended.0 + ends(1), ended.1 + ends(2));
+        let of_line = (tenth as usize).div_ceil(10).min(8);
+        assert!(2 * ended.0 <= of_line + 1, "{ended:?} after {tenth}");
+        // The backend's half ends first, and the client's two searches later at the latest.
+        let of_line = (tenth as usize).saturating_sub(30) / 10;
+        assert!(2 * ended.1 + 1 >= of_line.min(8), "{ended:?} after {tenth}");
+    }
+    assert_eq!(ended, (4, 4));
 }
 
 /// The connect to the backend may take long. `total_timeout` counts from the client's handshake, for both halves.
