@@ -79,15 +79,43 @@ fn main() {
     {
         std::process::exit(processes::child(role, rest));
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
-    let wanted = |name: &str| filter.is_none_or(|filter| name.contains(filter.as_str()));
-    let mut run = 0;
-    for (name, test) in processes::TESTS.iter().filter(|(name, _)| wanted(name)) {
+    let chosen = chosen(&arguments);
+    for (name, test) in &chosen {
         // A failing test panics; its name is the last one printed.
-        print!("test processes::{name} ... ");
+        print!("test {name} ... ");
         test();
         println!("ok");
-        run += 1;
     }
-    println!("\ntest result: ok. {run} passed");
+    println!("\ntest result: ok. {} passed", chosen.len());
+}
+
+/// The tests that the arguments choose, with their full names. Arguments mean what they mean for libtest, because
+/// `cargo test` hands the same ones to every test program: words are parts of names, one of which a test must have;
+/// `--skip` takes a part that it must not have.
+fn chosen(arguments: &[String]) -> Vec<(String, fn())> {
+    let (mut filters, mut skipped) = (Vec::new(), Vec::new());
+    let mut arguments = arguments.iter().map(String::as_str);
+    while let Some(argument) = arguments.next() {
+        match argument.split_once('=').unwrap_or((argument, "")) {
+            ("--skip", "") => skipped.extend(arguments.next()),
+            ("--skip", part) => skipped.push(part),
+            ("--test-threads" | "--format" | "--color" | "--logfile" | "-Z", "") => {
+                arguments.next();
+            }
+            // None of these tests is ignored.
+            ("--ignored", _) => return Vec::new(),
+            _ if argument.starts_with('-') => {}
+            _ => filters.push(argument),
+        }
+    }
+    let has = |name: &str, parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let tests = processes::TESTS
+        .iter()
+        .map(|(name, test)| (format!("processes::{name}"), *test));
+    let chosen: Vec<_> = tests
+        .filter(|(name, _)| filters.is_empty() || has(name, &filters))
+        .filter(|(name, _)| !has(name, &skipped))
+        .collect();
+    assert!(!filters.is_empty() || !chosen.is_empty(), "no test is left");
+    chosen
 }
