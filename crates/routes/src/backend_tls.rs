@@ -4,11 +4,11 @@
 //! backend. Their plain sides are the two ends of a joint (`reactor/src/socket/joint.rs`). Each slot
 //! rests, survives and ends separately, and a worker works on one of them at a time.
 
+use crate::balance::Target;
 use crate::engine_values::alpn;
-use dormouse_config::{self as config, Backend, Truncation};
+use dormouse_config::{self as config, Truncation};
 use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots, TrustStore};
 use dormouse_handover::{OriginPem, Pem};
-use dormouse_reactor::socket::Addr;
 
 /// Number of tickets that a connection waits for: most servers send two after a full handshake.
 pub(crate) const TICKETS_EXPECTED: u32 = 2;
@@ -25,26 +25,15 @@ pub struct BackendTls {
     pub truncation: Truncation,
     /// The server name for all backends, if one is configured.
     name: Option<String>,
-    /// The configured host of each backend, which is its server name otherwise.
-    hosts: Vec<(String, Backend)>,
 }
 
 impl BackendTls {
     /// Creates the settings without a context, so that nothing is parsed.
     pub(crate) fn of(route: &config::Route) -> Option<BackendTls> {
-        let host = |upstream: &config::Upstream| {
-            let Backend::Tcp { given, .. } = &upstream.backend else {
-                return None;
-            };
-            let (host, _) = given.rsplit_once(':')?;
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            Some((host.to_owned(), upstream.backend.clone()))
-        };
         route.backend_tls.then(|| BackendTls {
             context: None,
             truncation: route.backend_truncation,
             name: route.backend_name.clone(),
-            hosts: route.to.iter().filter_map(host).collect(),
         })
     }
 
@@ -63,31 +52,9 @@ impl BackendTls {
         Ok(())
     }
 
-    /// The name that must be in the certificate of the backend at this address.
-    pub fn server_name(&self, address: &Addr) -> Option<String> {
-        if let Some(name) = &self.name {
-            return Some(name.clone());
-        }
-        let Addr::Tcp(address) = address else {
-            return None;
-        };
-        let has_address =
-            |(_, backend): &&(String, Backend)| backend.addresses().any(|a| a == *address);
-        let host = self
-            .hosts
-            .iter()
-            .find(has_address)
-            .map(|(host, _)| host.clone());
-        Some(host.unwrap_or_else(|| address.ip().to_string()))
-    }
-
-    /// Changes the addresses of the backend with this name.
-    pub(crate) fn set_addresses(&mut self, name: &str, addresses: &[std::net::SocketAddr]) {
-        for (_, backend) in &mut self.hosts {
-            if backend.name() == Some(name) {
-                backend.set_addresses(addresses);
-            }
-        }
+    /// The name that must be in the certificate of this backend.
+    pub fn server_name(&self, target: &Target) -> Option<String> {
+        self.name.clone().or_else(|| target.host.clone())
     }
 }
 

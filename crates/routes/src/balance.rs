@@ -20,6 +20,8 @@ pub struct Target {
     pub address: Addr,
     /// The address as text, for messages and the table of backends.
     pub name: String,
+    /// The host as configured: the server name for TLS, unless the route has one. `None`: a unix socket.
+    pub(crate) host: Option<String>,
     pub(crate) weight: u32,
     pub(crate) backup: bool,
     /// Maximum connections of all workers to this backend. `None`: no limit.
@@ -123,6 +125,7 @@ impl Target {
         let name = address.to_string();
         Target {
             address,
+            host: upstream.backend.host().map(str::to_owned),
             weight: upstream.weight,
             backup: upstream.backup,
             connections_max: upstream.max_connections,

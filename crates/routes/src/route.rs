@@ -131,9 +131,6 @@ impl Route {
         addresses: &[SocketAddr],
         known: &Backends,
     ) -> bool {
-        if let Some(tls) = &mut self.backend_tls {
-            tls.set_addresses(name, addresses);
-        }
         let targets = match &mut self.direction {
             Direction::Terminate { targets, .. } => targets.as_mut(),
             Direction::PassThrough(targets) => Some(targets),

@@ -108,10 +108,12 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
     same_protocol(route, at, mistakes);
 }
 
-/// Warns if two backends with different names have an address in common: a connection knows its backend by the address, so
-/// the first name is requested and verified for both.
+/// Warns if two backends with different names have an address in common that is checked over TLS: an address is checked
+/// once, with the first name.
 fn same_address(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
-    if !route.backend_tls || route.backend_name.is_some() || !at.sound(&["backend_name"]) {
+    let names_each = route.backend_tls && route.backend_name.is_none();
+    let is_checked = matches!(route.check, Probe::Tls | Probe::Get(_));
+    if !names_each || !is_checked || !at.sound(&["backend_name", "check"]) {
         return;
     }
     for (n, upstream) in route.to.iter().enumerate() {
@@ -127,9 +129,9 @@ fn same_address(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
             continue;
         };
         let what = format!(
-            "`{given}` has the address {address} as well, and its name is the server name of all connections to this address"
+            "`{given}` has the address {address} as well, and its name is the server name of the health checks of this address"
         );
-        let help = "remove one of the two, add `backend_name`, or make a route for each";
+        let help = "remove one of the two, add `backend_name`, or set check = \"connect\"";
         mistakes.warning(&at.location("to", Some(n)), Problem::new(what).help(help));
     }
 }

@@ -160,7 +160,7 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:443'\nself_signed = 'x'\nbackend_tls = true\nalpn = ['h2', 'http/1.1']\nbackend_alpn = ['h2', 'http/1.1']\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:443'\nself_signed = 'x'\nbackend_tls = true\nalpn = ['h2', 'http/1.1']\nbackend_alpn = 'h2'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:443'\nself_signed = 'x'\nbackend_tls = true\nalpn = ['h2', 'http/1.1']\n",
-    "[[route]]\nlisten = ':1024'\nto = ['localhost:443', 'www.example.com:443', '127.0.0.1:443']\nself_signed = 'x'\nbackend_tls = true\n",
+    "[[route]]\nlisten = ':1024'\nto = ['localhost:443', 'www.example.com:443', '127.0.0.1:443']\nself_signed = 'x'\nbackend_tls = true\ncheck = 'tls'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck_every = '5s'\ncheck_status = '200'\nbackend_truncation = 'close'\nbackend_name = 'x'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\ncheck = 'connect'\nbalance = 'client-hash'\nbackend_connect = 'first-data'\nhalf_close = false\ntruncation = 'close'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ngroups = 'X25519MLKEM768'\n",

@@ -98,6 +98,15 @@ impl Backend {
         }
     }
 
+    /// Returns the host as written, without the port.
+    pub fn host(&self) -> Option<&str> {
+        let Self::Tcp { given, .. } = self else {
+            return None;
+        };
+        let (host, _) = given.rsplit_once(':')?;
+        Some(host.trim_start_matches('[').trim_end_matches(']'))
+    }
+
     /// Sets the addresses of a name, at least one. Returns whether they have changed.
     pub fn set_addresses(&mut self, found: &[SocketAddr]) -> bool {
         let (Some(&first), false) = (found.first(), self.addresses().eq(found.iter().copied()))

@@ -33,10 +33,9 @@ use std::net::IpAddr;
 enum Connect {
     /// Connected.
     Done,
-    /// The kernel is connecting; the socket becomes writable when it is done.
+    /// The kernel is connecting; the socket becomes writable when it is done. Or another part of the worker makes the TLS
+    /// connection; the joint becomes readable then.
     InProgress,
-    /// The connect goes through a joint; its far end, given here, needs a TLS connection.
-    NeedsTls(Fd),
     /// Descriptors or local ports ran out; a retry may succeed when a connection has ended.
     TryAgain(io::Error),
     /// The backend refused the connection, or can't be reached.
@@ -113,10 +112,6 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
         let failure = match connect {
             Connect::Done => return connected(slot, cx),
             Connect::InProgress => return Ok(()),
-            Connect::NeedsTls(end) => {
-                request_tls(slot, cx, end);
-                return Ok(());
-            }
             Connect::TryAgain(e) if may_retry(slot, cx) => {
                 let pause = Shortage::of(&e).and_then(Pause::for_shortage);
                 cx.work.effects.extend(pause.map(Effect::PauseAccepting));
@@ -178,14 +173,9 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
 }
 
 /// Requests a TLS connection between the far end of a joint and the backend.
-fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
-    let targets = cx.route.targets();
-    let known = targets.and_then(|targets| current(slot, targets));
-    let named = known.and_then(|(_, target)| {
-        let tls = cx.route.backend_tls.as_ref()?;
-        Some((target, tls.server_name(&target.address)?))
-    });
-    let Some((target, server_name)) = named else {
+fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, target: &Target, end: Fd) {
+    let tls = cx.route.backend_tls.as_ref();
+    let Some(server_name) = tls.and_then(|tls| tls.server_name(target)) else {
         // Our end of the joint reports the close as a failed connect.
         return cx.work.io.close(end);
     };
@@ -368,7 +358,7 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
         slot.clear(Flag::PlainIsUnix);
     }
     if cx.route.backend_tls.is_some() {
-        return join(slot, cx);
+        return join(slot, cx, target);
     }
     slot.clear(Flag::Joined);
     let io = &cx.work.io;
@@ -393,14 +383,15 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
 }
 
 /// Connects to a backend with TLS: creates a joint, whose far end gets a TLS connection.
-fn join<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Connect {
+fn join<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> Connect {
     match cx.work.io.joint() {
         Ok((ours, theirs)) => {
             slot.set(Flag::PlainIsUnix);
             slot.set(Flag::Joined);
             let cookie = cx.work.io.cookie(ours).unwrap_or(0) as u32;
             slot.attach_plain(ours, cookie);
-            Connect::NeedsTls(theirs)
+            request_tls(slot, cx, target, theirs);
+            Connect::InProgress
         }
         Err(e) => failed(slot, cx, e),
     }

@@ -13,6 +13,7 @@ impl Scene {
             let name = format!("10.0.0.{n}:80");
             Target {
                 address: Addr::Tcp(name.parse().unwrap()),
+                host: None,
                 weight,
                 backup: false,
                 connections_max: None,

@@ -39,27 +39,61 @@ fn a_warm_connection_with_half_a_record_is_replaced() {
     assert!(matches!(work.effects[..], [Effect::WarmEnded { .. }]));
 }
 
-/// The first backend fails its handshake shortly before `backend_connect_timeout`.
-#[test]
-fn each_backend_has_the_whole_connect_timeout() {
+/// Settings with a route to these backends, over TLS.
+fn to_backends(backends: [&str; 2], known: &Backends) -> Settings {
     let flags = [
         ("listen", "127.0.0.1:8443"),
-        ("to", "127.0.0.1:1"),
-        ("to", "127.0.0.1:2"),
+        ("to", backends[0]),
+        ("to", backends[1]),
         ("self-signed", "x"),
         ("backend-tls", "true"),
     ];
     let flags = flags.map(|(name, value)| Given::new(name, value));
     let section = config::Section::Route;
     let loaded = config::load(None, section, &flags, &Machine::read()).expect("valid");
+    Settings {
+        limits: limits(),
+        routes: without_contexts(&loaded.config, known),
+    }
+}
+
+/// Two names have an address in common, as of a load balancer. Each connection is for the name that was chosen.
+#[test]
+fn a_backend_with_tls_gets_its_own_name() {
     let mut world = World::new();
     world.connect();
     let parts = world.worker().parts();
     let (connections, work) = (parts.connections, parts.work);
-    let settings = Settings {
-        limits: limits(),
-        routes: without_contexts(&loaded.config, &work.backends),
-    };
+    let settings = to_backends(["127.0.0.1:1", "localhost:1"], &work.backends);
+    for _ in 0..3 {
+        let slot = connections.slots.get_mut(0).expect("a slot");
+        slot.detach_plain().close();
+        slot.set_phase(Phase::Connecting);
+        slot.set_timer_purpose(TimerPurpose::RetryConnect);
+        connections.step(0, step::Event::Timer, &settings, work);
+    }
+    let names: Vec<&str> = (work.effects.iter())
+        .filter_map(|effect| match effect {
+            Effect::ConnectBackend(request) => Some(request),
+            _ => None,
+        })
+        .filter(|request| request.address.to_string() == "127.0.0.1:1")
+        .map(|request| request.server_name.as_str())
+        .collect();
+    assert!(
+        names.contains(&"127.0.0.1") && names.contains(&"localhost"),
+        "{names:?}"
+    );
+}
+
+/// The first backend fails its handshake shortly before `backend_connect_timeout`.
+#[test]
+fn each_backend_has_the_whole_connect_timeout() {
+    let mut world = World::new();
+    world.connect();
+    let parts = world.worker().parts();
+    let (connections, work) = (parts.connections, parts.work);
+    let settings = to_backends(["127.0.0.1:1", "127.0.0.1:2"], &work.backends);
     let (joint, far) = work.io.joint().expect("a pair of sockets");
     let slot = connections.slots.get_mut(0).expect("a slot");
     slot.detach_plain().close();
