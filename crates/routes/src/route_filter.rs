@@ -37,6 +37,14 @@ impl RouteFilter {
         !self.names.is_empty()
     }
 
+    /// Whether both have a name in common, and a protocol.
+    pub fn meets(&self, other: &RouteFilter) -> bool {
+        fn meet<T: PartialEq>(one: &[T], other: &[T]) -> bool {
+            (one.is_empty() && other.is_empty()) || one.iter().any(|word| other.contains(word))
+        }
+        meet(&self.names, &other.names) && meet(&self.alpn, &other.alpn)
+    }
+
     fn fit(&self, name: Option<&str>) -> Option<Fit> {
         if self.names.is_empty() {
             return Some(Fit::Any);
@@ -92,6 +100,21 @@ mod tests {
             server_name: (!name.is_empty()).then(|| name.to_owned()),
             alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
         }
+    }
+
+    #[test]
+    fn filters_with_a_common_name_and_protocol_meet() {
+        let old = filter(&["a.example", "b.example"], &["h2"]);
+        for (names, alpn, expected) in [
+            (&["b.example", "c.example"][..], &["mqtt", "h2"][..], true),
+            (&["c.example"], &["h2"], false),
+            (&["a.example"], &["mqtt"], false),
+            (&[], &["h2"], false),
+            (&["a.example"], &[], false),
+        ] {
+            assert_eq!(old.meets(&filter(names, alpn)), expected, "{names:?}");
+        }
+        assert!(filter(&[], &[]).meets(&filter(&[], &[])));
     }
 
     #[test]

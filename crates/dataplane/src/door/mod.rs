@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod listeners;
 pub(crate) mod pause;
 pub(crate) mod proxy_header;
+pub(crate) mod readmission;
 
 use crate::bursts::Subject;
 use crate::io::Io;

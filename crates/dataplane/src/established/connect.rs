@@ -113,6 +113,11 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
             Connect::Done => return connected(slot, cx),
             Connect::InProgress => return Ok(()),
             Connect::TryAgain(e) if may_retry(slot, cx) => {
+/// Refuses a client that waits for a backend.
+pub(crate) fn refuse<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) {
+    give_up(slot, cx, "a reload changed which clients the route admits");
+}
+
                 let pause = Shortage::of(&e).and_then(Pause::for_shortage);
                 cx.work.effects.extend(pause.map(Effect::PauseAccepting));
                 return Ok(());

@@ -29,7 +29,8 @@ pub(crate) mod unverified;
 pub(crate) mod warm;
 
 use crate::bursts::Subject;
-use crate::door::client::ConnectionId;
+use crate::door::client::{Client, ConnectionId};
+use crate::door::readmission::Readmission;
 use crate::io::{Io, PeerName, peer_address};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
@@ -43,6 +44,7 @@ use close_reason::CloseReason;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket::Peer;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
 use interest::Side;
@@ -286,6 +288,22 @@ impl Connections {
     /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
     fn run<I: Io>(
         &mut self,
+    /// Refuses the clients that wait for a backend and that a reload no longer admits.
+    pub(crate) fn refuse_waiting<I: Io>(
+        &mut self,
+        readmission: &Readmission<'_>,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let is_refused = |slot: &Slot| {
+            let peer = || Client::new(work.io.peer(slot.tls_fd()).unwrap_or(Peer::Unix));
+            slot.phase() == Phase::Connecting && !readmission.keeps_waiting(slot.route, peer)
+        };
+        for index in self.some(usize::MAX, is_refused) {
+            self.step(index, Event::Refuse, settings, work);
+        }
+    }
+
         index: u32,
         event: Event,
         settings: &Settings,

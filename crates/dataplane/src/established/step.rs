@@ -43,6 +43,8 @@ pub(crate) enum Event {
     Timer,
     /// The worker closes the connection.
     Close(CloseReason),
+    /// A reload no longer admits the client, which has no backend yet.
+    Refuse,
     /// The handshake with the client is done.
     Terminated {
         rested: Box<Rested>,
@@ -77,6 +79,10 @@ fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
         Event::Timer => on_timer(slot, cx),
         Event::Close(reason) => {
             close(slot, cx, reason);
+            Ok(())
+        }
+        Event::Refuse => {
+            connect::refuse(slot, cx);
             Ok(())
         }
         Event::Terminated {

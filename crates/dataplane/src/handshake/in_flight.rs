@@ -336,6 +336,16 @@ impl InFlight {
     pub(crate) fn has_answered(&self) -> bool {
         match &self.stage {
             Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
+    /// Whether it has begun with the TLS context of its route.
+    pub(crate) fn has_context(&self) -> bool {
+        matches!(self.stage, Stage::Shaking(_))
+    }
+
+    /// Whether a trusted proxy sends a header, which names the client.
+    pub(crate) fn expects_header(&self) -> bool {
+        matches!(self.stage, Stage::ProxyHeader(_))
+    }
+
                 false
             }
             Stage::Shaking(handshake) => handshake.has_answered(),

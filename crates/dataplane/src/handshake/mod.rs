@@ -14,6 +14,7 @@ use crate::bursts::Subject;
 use crate::context::WorkerContext;
 use crate::door::admission;
 use crate::door::client::Client;
+use crate::door::readmission::Readmission;
 use crate::established::NewSocket;
 use crate::established::step::Event;
 use crate::io::Io;
@@ -521,6 +522,33 @@ fn admit<I>(
     has_choice: bool,
     client: &Client,
     settings: &Settings,
+    /// Ends the handshakes that a reload no longer admits. Those that have not begun with their route follow the reload.
+    pub(crate) fn end_refused<I: Io>(
+        &mut self,
+        readmission: &Readmission<'_>,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        for id in self.table.ids() {
+            let Some(entry) = self.table.entry(id) else {
+                continue;
+            };
+            if is_kept(entry, readmission) {
+                continue;
+            }
+            let client = entry.client;
+            let handshake = ClientHandshake {
+                client: &client,
+                route: known_route(entry, settings),
+                took_ms: work.now_ms.saturating_sub(entry.accepted_ms),
+                log_each: settings.limits.log_handshakes,
+            };
+            let reason = "a reload changed which clients the route admits";
+            log::client_ended(false, reason, handshake, work);
+            self.drop_handshake(id, work);
+        }
+    }
+
     work: &mut Workspace<I>,
 ) -> bool {
     if has_choice {
@@ -529,6 +557,20 @@ fn admit<I>(
         admission::admit(route, client, settings, work)
     }
 }
+/// Whether a reload lets a handshake go on.
+fn is_kept(entry: &InFlight, readmission: &Readmission<'_>) -> bool {
+    let (route, client) = (entry.route, &entry.client);
+    if entry.is_lingering() || route == CHALLENGE_ROUTE {
+        return true;
+    }
+    let has_proxy = entry.expects_header() || client.proxied.is_some();
+    // If the route is not chosen yet, the choice checks the networks. So does the end of the header.
+    let has_passed = !entry.has_choice() && !entry.expects_header();
+    (!entry.has_context() || readmission.is_same(route))
+        && (!has_proxy || readmission.trusts_same_proxies(route))
+        && (!has_passed || readmission.allows(route, client))
+}
+
 
 fn log_bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>) {
     work.count.add(Count::ProxyHeaderRefused, 1);

@@ -111,6 +111,11 @@ impl HandshakeTable {
         Some(step)
     }
 
+    /// The ids of all entries.
+    pub(crate) fn ids(&self) -> Vec<Id> {
+        self.entries.ids()
+    }
+
     /// Removes an entry.
     pub(crate) fn take(&mut self, id: Id) -> Option<InFlight> {
         let entry = self.entries.take(id)?;

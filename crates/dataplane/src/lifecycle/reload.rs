@@ -3,27 +3,32 @@
 //! A slot refers to the configuration only by a route number, and numbers keep their meaning. So a
 //! reload changes tables, and of a connection only its timer. (Warm connections of a changed origination have no
 //! client yet; they are renewed.) Handshakes in flight keep the parts of the old tables that they need.
-//! After the last of them, the old tables are released.
+//! After the last of them, the old tables are released. Clients without a backend that the new configuration does not
+//! admit are refused ([`Readmission`]), before the last step: the next worker does not know the old configuration.
 //!
 //! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
 //! that step, its successor starts with the old configuration, and main sends the new one again. If it
 //! dies after that step, its successor starts with the new one. The file must be the one that main made,
 //! because the keeper accepts no other.
 
+use crate::context::WorkerContext;
 use crate::door::Door;
 use crate::door::listeners::Listener;
+use crate::door::readmission::Readmission;
+use crate::handshake::Handshakes;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
 use dormouse_handover::notes::Notes;
-use dormouse_handover::{Descriptors, Handover, OriginPem};
+use dormouse_handover::{ClientTrust, Descriptors, Handover, OriginPem};
 use dormouse_reactor::Fd;
 use dormouse_routes::contexts;
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{self, Route};
 use dormouse_routes::session_cache::SessionCache;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -67,15 +72,15 @@ impl Reloader {
     pub(crate) fn reload<I: Io>(
         &mut self,
         next: Fd,
-        settings: &mut Settings,
         door: &mut Door,
-        work: &mut Workspace<I>,
+        handshakes: &mut Handshakes,
+        cx: &mut WorkerContext<I>,
     ) -> io::Result<Vec<u16>> {
         let listeners = std::mem::take(&mut self.arrived);
-        let reloaded = self.apply(next, &listeners, settings, door, work);
+        let reloaded = self.apply(next, &listeners, door, handshakes, cx);
         if let Err(error) = &reloaded {
             next.close();
-            listeners.iter().for_each(|&fd| work.io.close(fd));
+            listeners.iter().for_each(|&fd| cx.work.io.close(fd));
             tracing::error!(%error, "reload failed in a worker; the old configuration stays");
         }
         reloaded
@@ -85,10 +90,11 @@ impl Reloader {
         &mut self,
         next: Fd,
         listeners: &[Fd],
-        settings: &mut Settings,
         door: &mut Door,
-        work: &mut Workspace<I>,
+        handshakes: &mut Handshakes,
+        cx: &mut WorkerContext<I>,
     ) -> io::Result<Vec<u16>> {
+        let work = &mut cx.work;
         let mut handover = Handover::read(next)?;
         let own = &self.remembered.descriptors;
         let sessions = SessionCache::adopt(own)?;
@@ -113,6 +119,11 @@ impl Reloader {
         let origins = origin::of_worker(&handover)?;
         let originations = route::originations(&handover.config, origins);
         notes.replace(self.remembered.notes_place())?;
+        let remembered = self.remembered.after(&handover, notes);
+        let numbered = handover.numbers.iter().copied();
+        let next_routes = numbered.zip(routes.iter().chain(&originations));
+        self.refuse_others(next_routes, &remembered, handshakes, cx);
+        let WorkerContext { settings, work, .. } = cx;
 
         // After a crash between these lines, the next worker starts with either handover, and polls that
         // one's listeners. The former listeners are not polled any more.
@@ -127,13 +138,36 @@ impl Reloader {
         old.for_each(|fd| work.io.close(fd));
         door.reserve(listeners.len(), former.len());
 
-        let changed = self.place_routes(routes, originations, &handover, notes, settings);
+        let changed = self.place_routes(routes, originations, &handover, remembered, settings);
         settings.limits = handover.share.limits(&handover.config);
         work.limit_steps(settings);
         work.connection_log.follow(settings);
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
         Ok(changed)
+    }
+
+    /// Refuses clients without a backend that the next routes do not admit. If the reload fails afterwards, they may connect
+    /// again.
+    fn refuse_others<'a, I: Io>(
+        &self,
+        next: impl Iterator<Item = (u16, &'a Route)>,
+        remembered: &Remembered,
+        handshakes: &mut Handshakes,
+        cx: &mut WorkerContext<I>,
+    ) {
+        let WorkerContext {
+            settings,
+            work,
+            connections,
+        } = cx;
+        let [former_trusts, next_trusts] = [&self.remembered.trusts, &remembered.trusts];
+        let has_same_trust = |number| former_trusts.get(&number) == next_trusts.get(&number);
+        let readmission = Readmission::new(&settings.routes, next, has_same_trust);
+        if !readmission.admits_all() {
+            handshakes.end_refused(&readmission, settings, work);
+            connections.refuse_waiting(&readmission, settings, work);
+        }
     }
 
     /// Changes the addresses of a backend name, here and for the next worker.
@@ -167,10 +201,9 @@ impl Reloader {
         mut routes: Vec<Route>,
         originations: Vec<Route>,
         handover: &Handover,
-        notes: Notes,
+        remembered: Remembered,
         settings: &mut Settings,
     ) -> Vec<u16> {
-        let remembered = self.remembered.after(handover, notes);
         let mut former: Vec<Option<Route>> = std::mem::take(&mut settings.routes)
             .into_iter()
             .map(Some)
@@ -183,7 +216,9 @@ impl Reloader {
             match kept.and_then(Option::take) {
                 Some(kept) => {
                     unchanged.push(number);
-                    routes.push(kept);
+                    // Socket options are not its own.
+                    let sockets = route.sockets;
+                    routes.push(Route { sockets, ..kept });
                 }
                 None => routes.push(route),
             }
@@ -213,6 +248,8 @@ pub(crate) struct Remembered {
     notes: Notes,
     /// Number and hash of each origination; the hash covers configuration, trust and certificate.
     originations: Vec<(u16, u64)>,
+    /// Hash of each route's rules for client certificates, by number. Revocation lists are not rules.
+    trusts: BTreeMap<u16, u64>,
     hasher: RandomState,
 }
 
@@ -251,7 +288,22 @@ impl Remembered {
                 hasher.hash_one((format!("{originate:?}"), roots, own)),
             )
         };
+        let numbers_of_routes = handover.numbers.iter().take(config.routes.len());
+        let trusts = numbers_of_routes.zip(handover.clients.iter().chain(std::iter::repeat(&None)));
+        let hashed = |(&number, trust): (&u16, &Option<ClientTrust>)| {
+            let rules = trust.as_ref().map(|trust| {
+                let ClientTrust {
+                    required,
+                    roots,
+                    crls: _,
+                    allow,
+                } = trust;
+                (required, roots, format!("{allow:?}"))
+            });
+            (number, hasher.hash_one(rules))
+        };
         Remembered {
+            trusts: trusts.map(hashed).collect(),
             descriptors: handover.descriptors.clone(),
             edition: handover.edition,
             originations: all.map(known).collect(),

@@ -96,7 +96,7 @@ impl<I: Io> Worker<I> {
         let reloader = &mut self.lifecycle.reloader;
         let timeouts = |limits: &Limits| (limits.idle_timeout_ms, limits.total_timeout_ms);
         let former = timeouts(&cx.settings.limits);
-        let report = match reloader.reload(next, &mut cx.settings, &mut self.door, &mut cx.work) {
+        let report = match reloader.reload(next, &mut self.door, &mut self.handshakes, cx) {
             Ok(changed) => {
                 cx.connections.end_all_waits();
                 if timeouts(&cx.settings.limits) != former {

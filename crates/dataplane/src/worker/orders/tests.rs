@@ -9,7 +9,7 @@ use dormouse_handover::notes::Notes;
 use dormouse_handover::orders;
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::{Descriptors, Handover, Pem};
+use dormouse_handover::{Descriptors, Handover, OriginPem, Pem};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
@@ -93,6 +93,44 @@ fn with_connection(mut slots: Slab<Slot>) -> Fd {
 
 fn is_stopped(worker: &Worker<OsIo>) -> bool {
     worker.door.listeners.are_stopped()
+}
+
+/// Options of sockets are the program's, so an origination that stays the same gets them, too.
+#[test]
+fn a_reload_changes_the_sockets_of_an_unchanged_origination() {
+    const BUFFER: usize = 1 << 20;
+    let (mut handover, main) = handover();
+    let flags = [
+        ("listen", "127.0.0.1:7000"),
+        ("to", "127.0.0.1:1"),
+        ("server-name", "x"),
+        ("insecure", "true"),
+    ];
+    let flags = flags.map(|(name, value)| Flag::new(name, value));
+    let section = Section::Originate;
+    let loaded = config::load(None, section, &flags, &Machine::read()).expect("valid");
+    handover.config.originate = loaded.config.originate;
+    handover.origins = vec![OriginPem {
+        roots: None,
+        identity: None,
+    }];
+    handover.numbers = vec![0, 1];
+    let first = handover.write().expect("a file");
+    handover.config.sockets.socket_buffer = config::ByteSize(BUFFER as u64);
+    let next = handover.write().expect("a file");
+    let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
+    let begun = begin::begin(first, 0, &keep, |_| {}, OsIo::adopt);
+    let (mut worker, _) = begun.expect("a worker");
+    let buffers = |worker: &Worker<OsIo>| {
+        let routes = worker.cx.settings.routes.iter().take(2);
+        let buffers = routes.map(|route| route.sockets.send_buffer_bytes());
+        buffers.collect::<Vec<_>>()
+    };
+    assert!(!buffers(&worker).contains(&BUFFER));
+    let (handover, number) = (next, 1);
+    worker.obey(Order::Reload { handover, number });
+    assert_eq!(buffers(&worker), [BUFFER; 2]);
+    main.close();
 }
 
 /// Its predecessor could load the certificates, or another binary. A reload brings valid ones.
