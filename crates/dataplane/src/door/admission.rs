@@ -44,7 +44,7 @@ impl Refusal {
 }
 
 /// Whether the route allows this address. `deny` wins; an empty `allow` allows all.
-fn is_allowed(route: &Route, ip: IpAddr) -> bool {
+pub(crate) fn is_allowed(route: &Route, ip: IpAddr) -> bool {
     let within =
         |networks: &[dormouse_config::Network]| networks.iter().any(|network| network.contains(ip));
     !within(&route.access.deny) && (route.access.allow.is_empty() || within(&route.access.allow))
@@ -71,6 +71,24 @@ pub(crate) fn admit_network<I>(
         return true;
     };
     let is_allowed = is_allowed(route, ip);
+    if !is_allowed {
+        refuse(Refusal::Network, client, work);
+    }
+    is_allowed
+}
+
+/// Checks the network of a client whose name none of these routes has. Returns `false` if none allows it.
+pub(crate) fn admit_network_of_any<I>(
+    routes: &[u16],
+    client: &Client,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> bool {
+    let Some(ip) = client.ip() else {
+        return true;
+    };
+    let mut routes = routes.iter().filter_map(|&route| settings.route(route));
+    let is_allowed = routes.any(|route| is_allowed(route, ip));
     if !is_allowed {
         refuse(Refusal::Network, client, work);
     }

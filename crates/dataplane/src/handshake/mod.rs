@@ -399,6 +399,11 @@ impl Handshakes {
                 if !admission::admit_network(number, &client, settings, work) {
                     return Some(HandshakeStep::Denied);
                 }
+            RouteChoice::UnknownName(..)
+                if !admission::admit_network_of_any(&candidates, &client, settings, work) =>
+            {
+                Some(HandshakeStep::Denied)
+            }
                 let route = settings.route(number)?;
                 if !route.passes_through() {
                     entry.end_choice();

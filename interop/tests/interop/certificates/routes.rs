@@ -132,4 +132,16 @@ fn reloads_and_networks() {
     assert_eq!(from("a.example", "127.0.0.1").as_deref(), Some("a"));
     assert_eq!(from("b.example", "127.0.0.1").as_deref(), Some("b"));
     assert_eq!(from("c.example", "127.0.0.1"), None);
+
+    // A client that no route allows gets no answer, whatever name it asks for.
+    let named = |name: &str| route(&format!("server_names = '{name}'\n{here}"), "x", &files);
+    site.reload(&["a.example", "b.example"].map(named).concat());
+    for (ip, is_answered) in [("127.0.0.1", false), ("127.0.0.2", true)] {
+        let mut tcp = connect_from(ip.parse().expect("an address"), site.address);
+        let mut tls = peer::client_for(peer::config(), "c.example");
+        tls.write_tls(&mut tcp).expect("a hello sent");
+        let mut answer = Vec::new();
+        let _ = tcp.read_to_end(&mut answer);
+        assert_eq!(!answer.is_empty(), is_answered, "from {ip}");
+    }
 }
