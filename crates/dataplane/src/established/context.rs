@@ -5,9 +5,9 @@ use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::Truncation;
 use dormouse_handover::share::Limits;
-use dormouse_handover::slot::Slot;
+use dormouse_handover::slot::{Flag, Slot};
 use dormouse_record::Role;
-use dormouse_routes::route::Route;
+use dormouse_routes::route::{Direction, Route};
 
 /// The workspace, and the configuration of the connection's route.
 pub(crate) struct Context<'a, I> {
@@ -31,9 +31,16 @@ impl<I> Context<'_, I> {
 
     /// How to treat a TLS side that closes without close_notify.
     pub(crate) fn truncation(&self, slot: &Slot) -> Truncation {
-        match &self.route.backend_tls {
-            Some(tls) if slot.tls.role() == Role::Client => tls.truncation,
-            _ => self.route.truncation,
+        // A reload may have changed the kind of the route: then its options are about other peers.
+        let is_server = slot.tls.role() == Role::Client;
+        if is_server && slot.has(Flag::Joined) {
+            let tls = self.route.backend_tls.as_ref();
+            return tls.map_or(Truncation::Abort, |tls| tls.truncation);
+        }
+        let originates = matches!(self.route.direction, Direction::Originate(_));
+        match is_server == originates && !slot.has(Flag::PassThrough) {
+            true => self.route.truncation,
+            false => Truncation::Abort,
         }
     }
 }

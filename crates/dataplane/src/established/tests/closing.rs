@@ -236,6 +236,46 @@ fn a_reload_to_both_ends_at_once_breaks_no_end() {
     }
 }
 
+/// `truncation = "close"` is an option for clients. A reload may bring it to a route whose connections have TLS with their
+/// backends or are passed through: a backend's truncation, or the reset of a client, is still no proper end.
+#[test]
+fn a_reload_hides_no_truncation_of_another_peer() {
+    let closes = |world: &World| {
+        let mut route = route(&world.tls, &sockets());
+        route.truncation = Truncation::Close;
+        Settings {
+            limits: limits(),
+            routes: vec![route],
+        }
+    };
+    let mut world = with_two_halves();
+    let settings = closes(&world);
+    world.ends[&2].tls.close();
+    let parts = world.worker().parts();
+    for (index, side) in [(1, Side::Tls), (0, Side::Plain)] {
+        let ready = step::Event::Ready(side, readable());
+        parts.connections.step(index, ready, &settings, parts.work);
+    }
+    assert_eq!(parts.connections.live(), 0);
+    assert_eq!(heard(&mut world), []);
+
+    let mut world = World::new();
+    let settings = closes(&world);
+    let (here, client) = tcp();
+    world.connect_over(Fd::from_owned(client.into()), here);
+    let (plain, backend) = tcp();
+    replace_plain(&mut world, plain);
+    socket::reset_on_close(world.ends[&1].tls);
+    world.ends[&1].tls.close();
+    let parts = world.worker().parts();
+    let slot = parts.connections.slots.get_mut(0).expect("a slot");
+    slot.set(Flag::PassThrough);
+    let ready = step::Event::Ready(Side::Tls, readable());
+    parts.connections.step(0, ready, &settings, parts.work);
+    assert_eq!(parts.connections.live(), 0);
+    assert_eq!(end_of(backend), Some(io::ErrorKind::ConnectionReset));
+}
+
 /// A connection with TLS to its backend: slot 0 is the client's half, slot 1 the backend's.
 pub(super) fn with_two_halves() -> World {
     let mut world = World::new();
