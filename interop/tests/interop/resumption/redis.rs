@@ -292,9 +292,12 @@ fn handshakes_continue_while_the_store_fails() {
     for machine in [&one, &late] {
         machine.wait_for_store("reachable");
     }
-    // The late machine has replaced its own keys by the fleet's.
-    until_true("the late one to join", || {
-        visit(&late, &configs[0]) == HandshakeKind::Resumed
+    // The late machine replaces its own keys by the fleet's, each worker for itself.
+    until_true("all workers of the late one to join", || {
+        (0..16).all(|_| {
+            visit(&one, &configs[0]);
+            visit(&late, &configs[0]) == HandshakeKind::Resumed
+        })
     });
     alternates(&[&one, &late], &configs[..1], "with the store back");
 
