@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -13,7 +13,9 @@ use super::{assert_echoes, probes};
 use dormouse_interop::admin::Admin;
 use dormouse_interop::probe::Load;
 use dormouse_interop::process::{Process, kill_asleep, signal, title};
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{Scene, TLS_PORT};
+use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -63,6 +65,23 @@ impl Installed {
         let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
         let text = format!("#!/bin/sh\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n");
+        fs::write(&script, text).expect("a script");
+        self.put(&script);
+    }
+
+    /// Replaces the binary by a script that a new keeper can execute, and then nobody else: it removes its interpreter,
+    /// which is in a folder that every user can change.
+    fn put_once_executable(&self) {
+        let script = self.folder.path().join("script");
+        let open = self.folder.path().join("open");
+        fs::create_dir_all(&open).expect("a folder");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("permissions");
+        let shell = open.join("sh");
+        symlink("/bin/sh", &shell).expect("an interpreter");
+        let (real, shell) = (tools::dormouse().display(), shell.display());
+        let text = format!(
+            "#!{shell}\ncase \"$*\" in *take-over*) rm {shell};; esac\nexec {real} \"$@\"\n"
+        );
         fs::write(&script, text).expect("a script");
         self.put(&script);
     }
@@ -144,6 +163,25 @@ fn connections_survive_an_upgrade() {
     let errors = scene.terminator.lines_with(" ERROR ");
     let other = errors.iter().filter(|line| !line.contains("SIGKILL"));
     assert_eq!(other.count(), 0, "{errors:?}");
+}
+
+/// The new binary copies the connections, and then nothing of them is left in the old binary's memory file.
+#[test]
+fn an_upgrade_wipes_the_old_memory() {
+    requires!(Can::BeDormouse, Root);
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 1);
+    let mut probes = probes(&scene, 8);
+    let slots = || {
+        let worker = scene.terminator.named("worker-0").expect("a worker");
+        Slots::of(worker).expect("its slots")
+    };
+    let old = slots();
+    assert!(old.hold_anything());
+    scene.terminator.upgrade();
+    wait::until_true("the old memory to be wiped", || !old.hold_anything());
+    assert_echoes(&mut probes);
+    assert!(slots().hold_anything());
 }
 
 /// New binaries that fail, each in another phase: the old binary continues, and logs the reason.
@@ -254,9 +292,8 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
         });
     };
     for round in 0..2 {
-        begin_slow_upgrade(&scene, &installed, "none");
-        fs::set_permissions(installed.path(), fs::Permissions::from_mode(0o644))
-            .expect("no program");
+        installed.put_once_executable();
+        signal(scene.terminator.pid(), Signal::USR2);
         wait::until_true("main to fail", || {
             let lines = lines(&scene.terminator, "main could not execute the new binary");
             lines == round + 1
