@@ -2,15 +2,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -164,6 +166,66 @@ fn connections_close_in_the_requested_order() {
         // Threads that wake at the same time may report in any order.
         assert!(right >= GROUP - 2, "{order}: {order_of_ends:?}");
     }
+}
+
+/// `--after`: until the drain begins, new clients are served. Then they are refused.
+#[test]
+fn a_drain_after_some_time_serves_new_clients_until_then() {
+    requires!(Can::BeDormouse);
+    let (scene, admin) = scene(1);
+    let mut old = Peer::echoing(scene.address);
+    let began = Instant::now();
+    let mut drain = Command::new(tools::dormouse())
+        .args([
+            "drain",
+            "--after",
+            "2s",
+            "--over",
+            "60s",
+            "--no-wait",
+            "--admin",
+        ])
+        .arg(admin.path())
+        .spawn()
+        .expect("the program");
+    let mut served = 0;
+    let refused = wait::until("the drain to begin", PATIENCE, || {
+        match Peer::connect(scene.address) {
+            Ok(_) => served += 1,
+            Err(error) => return Some(error),
+        }
+        None
+    });
+    assert!(
+        began.elapsed() >= Duration::from_secs(2) && served > 0,
+        "refused after {served} clients: {refused}"
+    );
+    assert!(drain.wait().expect("its end").success());
+    assert_eq!(admin.status()["phase"], "draining");
+    let refused = TcpStream::connect(scene.address).expect_err("no new connection is accepted");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    old.echo().expect("an echo during the drain");
+}
+
+/// Nobody drains when main has died. Its workers end the connections over `shutdown_drain` by themselves, not all at once.
+#[test]
+fn the_ends_without_main_are_even() {
+    requires!(Can::BeDormouse);
+    const COUNT: usize = 40;
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.option("shutdown_drain", "8s");
+    });
+    let ended = ends(quiet(&scene, COUNT));
+    signal(scene.terminator.pid(), Signal::KILL);
+    all_end_cleanly(&ended, COUNT / 10);
+    let since = Instant::now();
+    all_end_cleanly(&ended, COUNT - COUNT / 10);
+    let spread = since.elapsed();
+    assert!(
+        spread >= Duration::from_secs(4),
+        "nine tenths of the connections ended within {spread:?}"
+    );
 }
 
 #[test]
