@@ -2,12 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use super::{assert_echoes, probes};
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::content::random;
 use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::{Load, Probe};
 use dormouse_interop::process::{limit, signal, started, until_ended};
@@ -522,9 +524,9 @@ fn without_main_a_hijacked_worker_is_killed() {
     until_ended(&tree);
 }
 
-/// A keeper never has a private key in its memory, not even after a crash of its worker.
+/// A keeper never has a private key, a ticket key or a client's bytes in its memory, not even after a crash of its worker.
 #[test]
-fn keepers_have_no_private_keys() {
+fn keepers_have_no_secrets() {
     requires!(Can::BeDormouse);
     let files = authority().certificate(Kind::EcdsaP256);
     let pem = std::fs::read_to_string(&files.key).expect("the key");
@@ -534,15 +536,39 @@ fn keepers_have_no_private_keys() {
         .expect("a line of the key")
         .as_bytes()
         .to_vec();
-    let scene = Scene::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // The key's name, which each ticket shows, and two keys.
+    let ticket_key = random(80);
+    let key_file = folder.path().join("ticket.key");
+    std::fs::write(&key_file, &ticket_key).expect("a key file");
+    let only_owner = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&key_file, only_owner).expect("permissions");
+    let scene = Scene::with(|settings| {
+        settings.option("ticket_keys", &format!("file:{}", key_file.display()));
+    });
     let mut peer = Peer::saying(scene.address, "echo");
+    let word = random(64);
+    let (first, second) = ticket_key[16..].split_at(32);
+    let secrets = [
+        ("the private key", &line[..]),
+        ("a ticket key", first),
+        ("the other ticket key", second),
+        ("a client's bytes", &word),
+    ];
     for _ in 0..2 {
-        peer.echo().expect("an echo");
+        let mut back = vec![0; word.len()];
+        peer.stream().write_all(&word).expect("a write");
+        peer.stream().read_exact(&mut back).expect("an echo");
+        assert_eq!(back, word);
         let worker = workers(&scene, 1)[0];
         let keeper = scene.terminator.parent_of(worker).expect("its keeper");
-        assert!(!slots::memory_has(keeper, &line), "the keeper has the key");
+        for (what, secret) in secrets {
+            assert!(!slots::memory_has(keeper, secret), "the keeper has {what}");
+        }
         kill_at_rest(worker);
     }
-    // The search works: this process has the key.
-    assert!(slots::memory_has(std::process::id(), &line));
+    // The search works: this process has them.
+    for (what, secret) in secrets {
+        assert!(slots::memory_has(std::process::id(), secret), "{what}");
+    }
 }
