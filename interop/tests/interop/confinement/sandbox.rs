@@ -283,8 +283,7 @@ fn a_reload_still_reaches_what_only_root_may() {
 /// a renewed key of root's and to open privileged ports; no other process keeps any.
 #[test]
 fn only_main_keeps_capabilities() {
-    let root = rustix::process::geteuid().is_root();
-    requires!(Can::BeDormouse, root, "setpriv");
+    requires!(Can::BeDormouse, Root, "setpriv");
     let keys = tempfile::tempdir().expect("a temporary folder");
     let only_root = |path: &std::path::Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
