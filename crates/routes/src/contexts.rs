@@ -179,7 +179,7 @@ fn context(
     let sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
     if config.tickets.session_cache.is_some() {
         settings.sessions = sessions;
-    } else {
+    } else if config.tickets.tickets > 0 {
         settings.sessions_by_id = sessions;
     }
     settings.unknown_name = match route.unknown_name {
