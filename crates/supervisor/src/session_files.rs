@@ -153,7 +153,9 @@ impl SessionFiles {
             };
             // A known file is older than the memory.
             if self.files.iter().all(|known| known.path != *path) {
+                let is_memory_newer = file.stamps() != 0;
                 match file.read() {
+                    Ok(()) if is_memory_newer => {}
                     Ok(()) => file.written = file.stamps(),
                     Err(mistake) => mistakes.push(mistake),
                 }

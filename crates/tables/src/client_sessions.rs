@@ -473,11 +473,15 @@ impl SessionPlace {
         })
     }
 
-    /// Restores a snapshot. No other process may use the place yet.
+    /// Restores a snapshot, if the place has never had a session: what has one is newer.
     pub fn restore(&self, snapshot: &Snapshot) {
-        self.since().store(snapshot.since_s, Ordering::Relaxed);
         let both = 1 << 32 | u64::from(snapshot.uses);
-        self.chain_and_uses().store(both, Ordering::Release);
+        let word = self.chain_and_uses();
+        let is_unused = word.compare_exchange(0, both, Ordering::AcqRel, Ordering::Relaxed);
+        if is_unused.is_err() {
+            return;
+        }
+        self.since().store(snapshot.since_s, Ordering::Release);
         for (used, bytes) in &snapshot.sessions {
             if Session::from_bytes(bytes).is_some() {
                 self.store(1, *used, bytes);

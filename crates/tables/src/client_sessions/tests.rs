@@ -245,6 +245,16 @@ fn a_snapshot_can_be_restored() {
         assert_eq!(number(&place.take(at(12)).expect("a session").1), 1);
     }
     assert!(place.take(at(12)).is_none(), "uses are restored, too");
+    // A reload reads the file of a server whose sessions are in use.
+    let chain = place.begin(at(13));
+    place.put(chain, &session(3, 13));
+    let (newer, older) = (place.snapshot(), before.place([1; 16], REUSE));
+    place.restore(
+        &older
+            .and_then(|place| place.snapshot())
+            .expect("older ones"),
+    );
+    assert_eq!(place.snapshot(), newer);
     before.fd().close();
     after.fd().close();
 }
