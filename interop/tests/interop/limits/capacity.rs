@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::content::{Meter, random};
+use dormouse_interop::counts::Counts;
 use dormouse_interop::crowd::Crowd;
 use dormouse_interop::namespace::{Cable, NEAR};
 use dormouse_interop::peer::{self, Peer};
@@ -231,21 +232,39 @@ fn old_connections() {
     Peer::echoing(scene.address);
 }
 
-/// Many silent clients do not keep out one that does its handshake.
+/// Many clients that fall silent in their handshakes, and so take all of `max_handshakes`, do not keep out one that
+/// completes its own.
 #[test]
 fn handshakes_in_flight() {
     requires!(Can::BeDormouse);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut counts = None;
     let scene = Scene::with(|settings| {
         settings
             .option("max_handshakes", "10")
-            .option("handshake_timeout", "500ms");
+            .option("handshake_timeout", "2s");
+        counts = Some(Counts::of(settings, folder.path()));
     });
+    let counts = counts.expect("an admin socket");
     let mut bystander = Peer::echoing(scene.address);
+    let mut hello = Vec::new();
+    let written = peer::client(peer::config()).write_tls(&mut hello);
+    let (half, _) = hello.split_at(written.expect("a ClientHello") / 2);
     let _silent: Vec<_> = (0..100)
-        .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
+        .map(|_| {
+            let mut tcp = peer::connect_tcp(scene.address).expect("a connection");
+            tcp.write_all(half).expect("half of a ClientHello");
+            tcp
+        })
         .collect();
+    wait::until_true("max_handshakes to be reached", || {
+        counts.get("paused_handshakes") > 0
+    });
     bystander.echo().expect("an echo beside silent clients");
     Peer::echoing(scene.address);
+    wait::until_true("silent clients to lose their places", || {
+        counts.get("handshakes_silent") > 0
+    });
 }
 
 const READERS: usize = 200;
