@@ -92,15 +92,39 @@ impl Cgroup {
         names.iter().map(part).collect::<Vec<_>>().join(", ")
     }
 
+    /// How many of its processes the kernel has killed for the limit of memory.
+    ///
+    /// # Panics
+    /// When the kernel does not count them.
+    pub fn oom_kills(&self) -> u64 {
+        let file = match self.unified {
+            true => "memory.events",
+            false => "memory.oom_control",
+        };
+        let text = self.text(file);
+        let mut lines = text.lines();
+        let kills = lines.find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
+        kills.unwrap_or_else(|| panic!("expected `oom_kill` in {file}: {text}"))
+    }
+
     /// Writes a number to one of the group's files. Returns whether the kernel accepts it.
     pub fn write(&self, file: &str, value: u64) -> bool {
         fs::write(self.path.join(file), value.to_string()).is_ok()
     }
 
-    /// Reads a number from one of the group's files; 0 without it.
+    /// Reads a number from one of the group's files.
+    ///
+    /// # Panics
+    /// When the kernel has no such file: a measurement that is not there must not pass for 0.
     pub fn read(&self, file: &str) -> u64 {
-        let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
-        text.trim().parse().unwrap_or(0)
+        let text = self.text(file);
+        let number = text.trim().parse();
+        number.unwrap_or_else(|_| panic!("expected a number in {file}: {text}"))
+    }
+
+    fn text(&self, file: &str) -> String {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 }
 

@@ -188,10 +188,9 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
         (reader.stream().read_exact(&mut some)).expect("a reading client receives the flood");
     }
     assert!(scene.terminator.runs(), "the program still runs");
-    assert_eq!(
-        scene.terminator.lines_with("worker died"),
-        Vec::<String>::new()
-    );
+    // Also of a keeper or a helper, which is the kernel's first choice when it is larger.
+    assert_eq!(scene.terminator.lines_with(" died"), Vec::<String>::new());
+    assert_eq!(group.oom_kills(), 0, "processes killed for the limit");
     let peak = group.memory_peak();
     eprintln!(
         "the peak: {} MiB of {} MiB; resident now: {} MiB",
