@@ -200,17 +200,32 @@ impl Process {
     }
 
     /// Proportional set size of the whole tree, in bytes.
+    ///
+    /// # Panics
+    /// When it cannot be read.
     pub fn memory(&self) -> u64 {
-        self.tree().into_iter().map(proportional_set_bytes).sum()
+        self.sum(|pid| of_rollup(pid, "Pss:"))
     }
 
     /// Memory of the tree without its program files, in bytes. Unlike [`Process::memory`] it does not depend on
     /// other processes of the same program, nor on the build time (file pages count as dirty until they are on
     /// the disk).
+    ///
+    /// # Panics
+    /// When it cannot be read.
     pub fn own_memory(&self) -> u64 {
-        let tree = self.tree().into_iter();
-        tree.map(|pid| of_rollup(pid, "Pss_Anon:") + of_rollup(pid, "Pss_Shmem:"))
-            .sum()
+        self.sum(|pid| of_rollup(pid, "Pss_Anon:") + of_rollup(pid, "Pss_Shmem:"))
+    }
+
+    /// The sum over the whole tree. Its processes may end meanwhile.
+    fn sum(&self, bytes: impl Fn(u32) -> u64) -> u64 {
+        let sum = self.tree().into_iter().map(bytes).sum();
+        assert!(
+            sum > 0,
+            "the memory of {} cannot be read: dormouse closes its processes to other users, so this test needs root",
+            self.name
+        );
+        sum
     }
 
     fn stop(&mut self) {
@@ -386,11 +401,7 @@ fn parents() -> Vec<(u32, u32)> {
         .collect()
 }
 
-fn proportional_set_bytes(pid: u32) -> u64 {
-    of_rollup(pid, "Pss:")
-}
-
-/// A line of /proc/PID/smaps_rollup, in bytes.
+/// A line of /proc/PID/smaps_rollup, in bytes. 0 when it cannot be read.
 fn of_rollup(pid: u32, name: &str) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let kilobytes = rollup
