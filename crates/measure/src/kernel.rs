@@ -23,7 +23,8 @@ pub const SLAB_CACHES: [&str; 12] = [
     "eventpoll_pwq",
 ];
 
-/// The kernel's memory for sockets, machine-wide. Only differences mean something.
+/// The kernel's memory for sockets: bytes of the whole machine, numbers of this network namespace. Only differences mean
+/// something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct KernelMemory {
     /// Bytes of objects in use in [`SLAB_CACHES`]; `None` if slabinfo may not be read (only root

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +39,34 @@ pub fn launcher() -> Launcher {
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test of this program once more, in a network namespace of its own: the kernel counts sockets for each, so those of
+/// other programs are not in it. `false`: the caller must run here. It is there already, or there can be none.
+pub fn has_run_in_own_network(test: &str) -> bool {
+    const IS_THERE: &str = "DORMOUSE_IN_OWN_NETWORK";
+    if std::env::var_os(IS_THERE).is_some() {
+        return false;
+    }
+    let inside = |program: &Path, arguments: &[&str]| {
+        let enter = "ip link set lo up && exec \"$0\" \"$@\"";
+        let status = Command::new("unshare")
+            .args(["--map-root-user", "--net", "sh", "-c", enter])
+            .arg(program)
+            .args(arguments)
+            .env(IS_THERE, "")
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !inside(Path::new("true"), &[]) {
+        eprintln!(
+            "no network namespace can be made here: {test} counts other programs' sockets, too"
+        );
+        return false;
+    }
+    let own = std::env::current_exe().unwrap();
+    assert!(inside(&own, &["--exact", test, "--nocapture"]), "{test}");
+    true
 }
 
 pub struct KnownServer {
