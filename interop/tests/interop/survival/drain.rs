@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -186,6 +186,7 @@ fn a_drain_after_some_time_serves_new_clients_until_then() {
             "--admin",
         ])
         .arg(admin.path())
+        .stdout(Stdio::null())
         .spawn()
         .expect("the program");
     let mut served = 0;
