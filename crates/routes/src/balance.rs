@@ -2,8 +2,9 @@
 //!
 //! The first choice follows the route's rule (`balance`) among the backends that are up and not full;
 //! if there are none, backups are used. When a connect fails, the next usable backend in list order is
-//! tried, each at most once, and the client notices nothing. If all backends are marked down, the marks
-//! are ignored, so that a wrong verdict cannot cause an outage.
+//! tried, each at most once, and the client notices nothing. In a long list, one backend of each group of
+//! neighbours is tried. If all backends are marked down, the marks are ignored, so that a wrong verdict
+//! cannot cause an outage.
 
 use dormouse_config::{Backend, Balance, Upstream};
 use dormouse_reactor::socket::Addr;
@@ -60,7 +61,7 @@ pub enum Choice {
 }
 
 /// The backends that a connection has tried, in eight bits of its slot: whether it is trying backups,
-/// whether it is done with the other kind, and how many of this kind it has passed in list order.
+/// whether it is done with the other kind, and how many groups of this kind it has passed in list order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tried(pub u8);
 
@@ -68,6 +69,8 @@ impl Tried {
     const BACKUPS: u8 = 0x80;
     const OTHERS: u8 = 0x40;
     const PASSED_MAX: usize = 0x3f;
+    /// Maximum number of groups.
+    const GROUPS_MAX: usize = Self::PASSED_MAX + 1;
 
     /// The state after the first choice.
     pub fn first(target: &Target) -> Tried {
@@ -188,6 +191,9 @@ impl Targets {
     ///
     /// It goes through the backends of the same kind in list order, from `last` and round, then through
     /// the other kind. So backups come when no other backend is left. Backends marked down come last.
+    ///
+    /// If there are more than [`Tried::GROUPS_MAX`] of a kind, it goes through groups of neighbours, and
+    /// takes the first usable one of each.
     pub fn next(
         &self,
         last: usize,
@@ -203,22 +209,25 @@ impl Targets {
             let kind: Vec<usize> = (0..self.all.len())
                 .filter(|&n| self.all.get(n).is_some_and(|one| one.backup == backups))
                 .collect();
-            let at = kind.iter().position(|&n| n == last).unwrap_or(0);
+            let size = kind.len().div_ceil(Tried::GROUPS_MAX).max(1);
+            let groups = kind.len().div_ceil(size);
+            let at = kind.iter().position(|&n| n == last).unwrap_or(0) / size;
             let (from, first) = match others {
                 true => (0, 0),
                 false => (
                     tried.passed() + 1,
-                    at + kind.len() - tried.passed() % kind.len().max(1),
+                    at + groups - tried.passed() % groups.max(1),
                 ),
             };
-            for passed in from..kind.len().min(Tried::PASSED_MAX + 1) {
+            for passed in from..groups {
                 let usable = |n: &&usize| {
                     self.all.get(**n).is_some_and(|target| {
                         let is_up = || known.is_up(target.place, now_ms);
                         (!marks_count || is_up()) && has_room(target, known)
                     })
                 };
-                if let Some(&n) = kind.get((first + passed) % kind.len()).filter(usable) {
+                let group = kind.chunks(size).nth((first + passed) % groups);
+                if let Some(&n) = group.and_then(|group| group.iter().find(usable)) {
                     return (Choice::Use(n), tried.then(others, passed));
                 }
             }

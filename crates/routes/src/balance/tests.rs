@@ -10,7 +10,7 @@ impl Scene {
     fn new(balance: Balance, weights: &[u32]) -> Scene {
         let known = Backends::create(1).unwrap();
         let all = weights.iter().enumerate().map(|(n, &weight)| {
-            let name = format!("10.0.0.{n}:80");
+            let name = format!("10.0.{}.{}:80", n / 256, n % 256);
             Target {
                 address: Addr::Tcp(name.parse().unwrap()),
                 host: None,
@@ -188,11 +188,31 @@ fn tries_backups_when_no_other_backend_is_left() {
 }
 
 #[test]
-fn tries_a_bounded_number_of_backends() {
-    let scene = Scene::new(Balance::RoundRobin, &[1; 100]);
-    let order = order(&scene, 90);
-    assert_eq!(order.len(), 64);
-    assert_eq!(order[..12], [90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 0, 1]);
+fn tries_all_of_a_list_and_one_of_each_group_of_a_longer_one() {
+    let scene = Scene::new(Balance::RoundRobin, &[1; 64]);
+    let all: Vec<usize> = (50..64).chain(0..50).collect();
+    assert_eq!(order(&scene, 50), all);
+    let scene = Scene::new(Balance::RoundRobin, &[1; 300]);
+    let one_of_each: Vec<usize> = (285..300).step_by(5).chain((0..285).step_by(5)).collect();
+    assert_eq!(order(&scene, 285), one_of_each);
+    let mut from_within = one_of_each;
+    from_within[0] = 288;
+    assert_eq!(order(&scene, 288), from_within);
+}
+
+/// A whole site is down, and the first choice was one of its backends before that was known.
+#[test]
+fn passes_over_many_backends_that_are_marked_down() {
+    let scene = Scene::new(Balance::RoundRobin, &[1; 300]);
+    (0..100).for_each(|n| scene.take_down(n));
+    let order = order(&scene, 5);
+    let up: Vec<usize> = (100..300).step_by(5).collect();
+    assert_eq!(order[1..=up.len()], up);
+    scene.take_down(100);
+    scene.take_down(101);
+    let tried = Tried::first(&scene.targets.all[5]);
+    let (choice, _) = scene.targets.next(5, tried, &scene.known, 5000);
+    assert_eq!(choice, Choice::Use(102));
 }
 
 #[test]
