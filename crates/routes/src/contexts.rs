@@ -33,10 +33,10 @@ pub fn routes(
         .map(|(n, (route, (pems, clients)))| {
             let mut made = Route::without_context(config, route, backends);
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
-                let material = (pems.as_slice(), clients);
-                let context = context(config, route, material, ticket_keys, sessions, known)
-                    .map_err(|reason| of_route(config, n, &reason))?;
-                *room = Some(context);
+                let made = identities(pems, known).and_then(|all| {
+                    context(config, route, (all, clients), ticket_keys, sessions, known)
+                });
+                *room = Some(made.map_err(|reason| of_route(config, n, &reason))?);
             }
             Ok(made)
         })
@@ -77,11 +77,16 @@ fn of_route(config: &Config, n: usize, reason: &str) -> String {
     format!("route {}: {reason}", name.unwrap_or_default())
 }
 
+/// Certificates parsed by one call of [`LateContexts::load_next`], so that the caller's connections wait only briefly.
+const PARSED_AT_ONCE: usize = 8;
+
 /// Builder of contexts one by one, for a worker that serves connections meanwhile.
 pub struct LateContexts {
     handover: Handover,
     sessions: Option<SessionCache>,
     next: usize,
+    /// Parsed certificates of the next context.
+    identities: Vec<Identity>,
 }
 
 impl LateContexts {
@@ -91,14 +96,14 @@ impl LateContexts {
             handover,
             sessions,
             next: 0,
+            identities: Vec::new(),
         }
     }
 
-    /// Builds the next context. Returns `false` when all are built. An error names the route and the
-    /// reason. What was parsed stays in `known` for a later reload.
+    /// Parses some certificates of the next context, or builds it from the last ones. Returns `false` when all are built.
+    /// An error names the route and the reason. What was parsed stays in `known` for a later reload.
     pub fn load_next(&mut self, routes: &mut [Route], known: &mut Parsed) -> Result<bool, String> {
         let n = self.next;
-        self.next += 1;
         let config = &self.handover.config;
         let number = self.handover.numbers.get(n);
         let route = number.and_then(|&number| routes.get_mut(usize::from(number)));
@@ -111,10 +116,19 @@ impl LateContexts {
         let keys = &self.handover.ticket_keys;
         let sessions = self.sessions.as_ref();
         if let Direction::Terminate { context: room, .. } = &mut route.direction {
-            let made = context(config, configured, (pems, clients), keys, sessions, known)
+            let left = pems.get(self.identities.len()..).unwrap_or_default();
+            let some = left.get(..PARSED_AT_ONCE).unwrap_or(left);
+            let parsed = identities(some, known).map_err(|reason| of_route(config, n, &reason))?;
+            self.identities.extend(parsed);
+            if some.len() < left.len() {
+                return Ok(true);
+            }
+            let all = std::mem::take(&mut self.identities);
+            let made = context(config, configured, (all, clients), keys, sessions, known)
                 .map_err(|reason| of_route(config, n, &reason))?;
             *room = Some(made);
         }
+        self.next += 1;
         let pem = self.handover.backend_tls.get(n).and_then(Option::as_ref);
         make_backend_context(configured, pem, route)
             .map_err(|reason| of_route(config, n, &reason))?;
@@ -144,19 +158,21 @@ pub fn warm_up(routes: &[Route]) -> io::Result<()> {
     Ok(())
 }
 
+fn identities(pems: &[Pem], known: &mut Parsed) -> Result<Vec<Identity>, String> {
+    let all = pems.iter();
+    all.map(|pem| known.identity(pem).map_err(|e| e.to_string()))
+        .collect()
+}
+
 fn context(
     config: &Config,
     route: &config::Route,
-    (pems, clients): (&[Pem], &Option<ClientTrust>),
+    (identities, clients): (Vec<Identity>, &Option<ClientTrust>),
     ticket_keys: &[u8],
     sessions: Option<&SessionCache>,
     known: &mut Parsed,
 ) -> Result<ServerContext, String> {
-    let identities: Result<Vec<Identity>, _> = pems
-        .iter()
-        .map(|pem| known.identity(pem).map_err(|e| e.to_string()))
-        .collect();
-    let mut settings = ServerSettings::new(identities?);
+    let mut settings = ServerSettings::new(identities);
     settings.alpn = alpn(&route.alpn);
     settings.protocols = Protocols {
         min: version(route.oldest_version()),
@@ -193,4 +209,76 @@ fn context(
         settings.client_certificates = Some(clients.settings_without_lists());
     }
     ServerContext::new(settings).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route;
+    use dormouse_config::{Flag, Machine, Section};
+    use dormouse_engine::UnixTime;
+    use dormouse_handover::Descriptors;
+    use dormouse_handover::share::Share;
+    use std::time::Duration;
+
+    fn pem(name: &str) -> Pem {
+        let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
+        Pem {
+            name: name.to_owned(),
+            key_name: name.to_owned(),
+            chain,
+            ocsp: Vec::new(),
+            ocsp_from_file: false,
+            is_pushed: false,
+            key: key.to_string(),
+        }
+    }
+
+    /// The handover of a route with these certificates.
+    fn handover(certificates: Vec<Pem>) -> Handover {
+        let flags = [
+            ("listen", "127.0.0.1:8443"),
+            ("to", "echo:"),
+            ("self-signed", "x"),
+        ];
+        let flags = flags.map(|(name, value)| Flag::new(name, value));
+        let loaded = config::load(None, Section::Route, &flags, &Machine::read()).expect("valid");
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+        let keys = TicketKeys::generate(now, 3_600).expect("keys");
+        Handover {
+            worker: 0,
+            edition: 1,
+            share: Share::of(0, &loaded.plan),
+            config: loaded.config,
+            user: None,
+            numbers: vec![0],
+            certificates: vec![certificates],
+            clients: vec![None],
+            origins: Vec::new(),
+            backend_tls: vec![None],
+            ticket_keys: keys.export().to_vec(),
+            descriptors: Descriptors::default(),
+        }
+    }
+
+    /// Between two calls, the caller serves its connections.
+    #[test]
+    fn many_certificates_are_parsed_in_several_calls() {
+        let names: Vec<String> = (0..20).map(|n| format!("{n}.example")).collect();
+        let handover = handover(names.iter().map(|name| pem(name)).collect());
+        let backends = Backends::create(1).expect("a table");
+        let mut routes = route::without_contexts(&handover.config, &backends);
+        let mut late = LateContexts::new(handover, None);
+        let mut known = Parsed::default();
+        let mut load = || late.load_next(&mut routes, &mut known).expect("valid");
+        assert_eq!([load(), load(), load()], [true, true, false]);
+        let Direction::Terminate { context, .. } = &routes[0].direction else {
+            panic!("the route terminates TLS");
+        };
+        let context = context.as_ref().expect("built");
+        context
+            .warm_up(dormouse_handover::unix_time())
+            .expect("a handshake");
+        backends.fds().close();
+    }
 }

@@ -16,7 +16,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::slab::Slab;
+use dormouse_reactor::slab::{Header, Slab};
 use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
@@ -28,6 +28,7 @@ use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// Entry point of the worker, in its own process and thread.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThread) -> i32 {
@@ -104,11 +105,7 @@ pub(crate) fn begin<I: Io>(
     let mut parsed = Parsed::default();
     if adopted.live == 0 {
         // No connection waits, so certificates are parsed now, and errors in them are reported at once.
-        while late
-            .load_next(&mut routes, &mut parsed)
-            .map_err(io::Error::other)?
-        {}
-        contexts::warm_up(&routes)?;
+        load_all(&mut late, &mut routes, &mut parsed, slots.header())?;
     }
     let io = io(slots.header().epoll())?;
     let parts = Parts {
@@ -138,6 +135,28 @@ pub(crate) fn begin<I: Io>(
     };
     let worker = Worker::adopt(inheritance, io)?;
     Ok((worker, bounds))
+}
+
+/// Builds all contexts. With thousands of certificates or routes this takes long, and the keeper must not take it for a
+/// hang.
+fn load_all(
+    late: &mut LateContexts,
+    routes: &mut [Route],
+    parsed: &mut Parsed,
+    header: &Header,
+) -> io::Result<()> {
+    let beat = || {
+        let now_ms = process::monotonic_ms();
+        header.heartbeat().store(now_ms, Ordering::Relaxed);
+    };
+    while late.load_next(routes, parsed).map_err(io::Error::other)? {
+        beat();
+    }
+    for route in routes {
+        contexts::warm_up(std::slice::from_ref(route))?;
+        beat();
+    }
+    Ok(())
 }
 
 /// Creates the routes, by number. Their TLS contexts follow.

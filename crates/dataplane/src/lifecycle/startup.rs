@@ -4,7 +4,7 @@ use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::Route;
 
-/// Busy turns of the loop between two certificates.
+/// Busy turns of the loop between two steps of the startup.
 const TURNS_FIRST: u32 = 8;
 
 /// TLS contexts that are still to be built.
@@ -58,7 +58,7 @@ impl Startup {
         }
     }
 
-    /// Builds one context in an idle turn, or after some busy ones.
+    /// Parses some certificates, and builds a context from the last ones, in an idle turn, or after some busy ones.
     pub(crate) fn turn(
         &mut self,
         is_idle: bool,
