@@ -241,20 +241,22 @@ impl<I: Io> Worker<I> {
         let Some(listener) = self.door.listeners.all().get(n).cloned() else {
             return;
         };
-        self.door
-            .count_descriptors(&self.cx.settings, &self.cx.work);
-        for accepts in 0..ACCEPTS_PER_TURN {
+        self.door.count_descriptors(&self.cx.work);
+        let mut accepts = 0;
+        while accepts < ACCEPTS_PER_TURN {
             // The first one is always accepted, so that each turn makes progress on any machine.
             let is_late = accepts > 0 && self.cx.work.io.monotonic_us() >= until_us;
             let limit = self.door.limit_reached(self.occupancy(), &self.cx.settings);
             if is_late || limit.is_some() {
-                return;
+                break;
             }
-            match self.door.accept(listener.fd, &mut self.cx.work) {
-                Some(accepted) => self.take_in(accepted, &listener),
-                None => return,
-            }
+            let Some(accepted) = self.door.accept(listener.fd, &mut self.cx.work) else {
+                break;
+            };
+            self.take_in(accepted, &listener);
+            accepts += 1;
         }
+        self.door.note_accepted(n, accepts, &mut self.cx.work);
     }
 
     /// Starts the handshake of an accepted connection: with its client, or with a server for it.
@@ -450,7 +452,8 @@ impl<I: Io> Worker<I> {
         ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
         let accepting = accepting.map(|(fd, routes)| Listener::new(*fd, routes));
-        let door = Door::new(accepting.collect(), keep.len());
+        let mut door = Door::new(accepting.collect(), keep.len());
+        door.follow(&settings.routes);
         let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
         ours.push(orders);
         let recovered = recover::take_over(&mut slots, &Context { moved, ours, keep }, &mut work)?;

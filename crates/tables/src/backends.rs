@@ -148,6 +148,11 @@ impl Backends {
         }
     }
 
+    /// Number of workers of the program.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
     /// Returns the place of the backend with this address. Main takes a free place if the backend has none. 0:
     /// no place is left, or main does not know the backend.
     pub fn place(&self, address: &str) -> BackendPlace {
@@ -166,9 +171,7 @@ impl Backends {
 
     /// Counts one more connection of this worker.
     pub fn enter(&self, place: BackendPlace) {
-        if let Some(count) = self.count(place) {
-            let more = count.load(Ordering::Relaxed).saturating_add(1);
-            count.store(more, Ordering::Relaxed);
+        if self.count_one(place) {
             self.state(place);
             self.restate_some();
             // If two workers enter at once and then read the load, at least one of them sees both.
@@ -185,12 +188,15 @@ impl Backends {
         }
     }
 
-    /// Recounts the connections that a new worker has taken over.
+    /// Recounts the connections that a new worker has taken over. There may be millions, so the others see the counts only
+    /// when all are done.
     pub fn recount(&self, found: impl Iterator<Item = BackendPlace>) {
         let all = self.counts.all.iter();
         all.for_each(|count| count.store(0, Ordering::Relaxed));
+        for place in found {
+            self.count_one(place);
+        }
         self.restate();
-        found.for_each(|place| self.enter(place));
     }
 
     /// Forgets the connections of a worker that is gone for good; only main calls this.
@@ -329,6 +335,16 @@ impl Backends {
     /// This worker's own count. `None` without a place.
     fn count(&self, place: BackendPlace) -> Option<&AtomicU32> {
         self.counts.all.get(usize::from(place.checked_sub(1)?))
+    }
+
+    /// Counts one more connection at a place, and does not show it yet. Returns `false` without a place.
+    fn count_one(&self, place: BackendPlace) -> bool {
+        let count = self.count(place);
+        if let Some(count) = count {
+            let more = count.load(Ordering::Relaxed).saturating_add(1);
+            count.store(more, Ordering::Relaxed);
+        }
+        count.is_some()
     }
 
     /// Shows this worker's count at a place to all workers.

@@ -3,6 +3,10 @@
 //! All workers poll the same listening sockets, each with EPOLLEXCLUSIVE. A worker without room for
 //! another connection removes the listeners from its epoll instance. Queued clients are then accepted
 //! by other workers, or wait until there is room. We never accept a connection only to refuse it.
+//!
+//! A new connection wakes one worker: of those that sleep, the one that polls the listener for the
+//! longest time. So that it is not always the same one, a worker that has accepted some connections
+//! polls the listener anew, which puts it behind the others.
 
 use crate::door::pause::Pause;
 use crate::io::Io;
@@ -15,6 +19,9 @@ use std::rc::Rc;
 /// Duration of a pause after descriptors or ports ran out. A connection that ends also ends the pause.
 const PAUSE_MS: u64 = 100;
 
+/// Connections that a worker accepts from a listener before it goes behind the other workers.
+const ACCEPTS_IN_A_ROW: usize = 16;
+
 /// A listening socket and its routes.
 #[derive(Clone)]
 pub(crate) struct Listener {
@@ -23,6 +30,8 @@ pub(crate) struct Listener {
     pub(crate) route: u16,
     /// All of its routes.
     pub(crate) door: Rc<[u16]>,
+    /// Connections accepted since this worker went behind the others.
+    in_a_row: usize,
 }
 
 impl Listener {
@@ -31,6 +40,7 @@ impl Listener {
             fd,
             route: door.first().copied().unwrap_or_default(),
             door: door.into(),
+            in_a_row: 0,
         }
     }
 }
@@ -102,6 +112,39 @@ impl Listeners {
         }
     }
 
+    /// Counts connections accepted from listener `n`, and after [`ACCEPTS_IN_A_ROW`] puts this worker
+    /// behind the others that poll it.
+    pub(crate) fn note_accepted(
+        &mut self,
+        n: usize,
+        accepted: usize,
+        now_ms: u64,
+        io: &impl Io,
+    ) -> io::Result<()> {
+        let Some(listener) = self.all.get_mut(n) else {
+            return Ok(());
+        };
+        listener.in_a_row += accepted;
+        // A reload in this turn may have replaced the listeners; the new ones are not polled yet.
+        if !self.polled || listener.in_a_row < ACCEPTS_IN_A_ROW {
+            return Ok(());
+        }
+        listener.in_a_row = 0;
+        let fd = listener.fd;
+        let polled = io.unwatch(fd);
+        let polled = polled.and_then(|()| io.watch_listener(fd, token::listener(n)));
+        polled.inspect_err(|_| {
+            self.polled = false;
+            self.pause_unpolled(now_ms, io);
+        })
+    }
+
+    /// Pauses accepting after a listener could not be polled. The end of the pause tries again.
+    fn pause_unpolled(&mut self, now_ms: u64, io: &impl Io) {
+        self.unpoll_all(io);
+        self.pause_silently(now_ms);
+    }
+
     /// Pauses accepting after resources ran out, until a connection ends or the time is up.
     pub(crate) fn pause(&mut self, reason: Pause, now_ms: u64, count: &Counters) {
         if self.paused_until_ms.is_none() {
@@ -149,11 +192,9 @@ impl Listeners {
             return Ok(None);
         }
         if poll {
-            self.poll_all(io).inspect_err(|_| {
-                // Those before it are polled already. The pause ends with the next try.
-                self.unpoll_all(io);
-                self.pause_silently(now_ms);
-            })?;
+            // If one fails, those before it are polled already.
+            let polled = self.poll_all(io);
+            polled.inspect_err(|_| self.pause_unpolled(now_ms, io))?;
         } else {
             self.unpoll_all(io);
         }
@@ -207,6 +248,31 @@ mod tests {
         other.move_to(place).expect("moved");
         listeners.update(None, 400, &io, &count).expect("polled");
         [one, place].into_iter().for_each(Fd::close);
+    }
+
+    /// As above, when a worker that has accepted some connections goes behind the others.
+    #[test]
+    fn a_listener_that_cannot_be_polled_anew_is_tried_again() {
+        let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
+        let shared = Shared::create("counters", 1).expect("counters");
+        let count = Counters::new(shared.block(0).expect("a block"));
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let options = ListenOptions {
+            on_exec: OnExec::Close,
+            ..ListenOptions::default()
+        };
+        let listener = socket::listen(&address, &options).expect("a listener");
+        let mut listeners = Listeners::new(vec![Listener::new(listener, &[0])]);
+        listeners.update(None, 0, &io, &count).expect("polled");
+        let few = ACCEPTS_IN_A_ROW - 1;
+        let mut note = |accepted, io: &OsIo| listeners.note_accepted(0, accepted, 0, io);
+        io.unwatch(listener).expect("polled until now");
+        note(few, &io).expect("nothing to do yet");
+        assert!(note(1, &io).is_err(), "it is not polled");
+        assert_eq!(listeners.next_deadline_ms(), Some(PAUSE_MS));
+        listeners.update(None, 200, &io, &count).expect("polled");
+        io.unwatch(listener).expect("polled again");
+        listener.close();
     }
 
     fn local(fd: Fd) -> std::net::SocketAddr {

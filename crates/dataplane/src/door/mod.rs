@@ -13,9 +13,10 @@ use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Accepted;
+use dormouse_routes::route::Route;
 use listeners::{Listener, Listeners};
 use pause::Pause;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 /// Connections accepted from one listener per turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
@@ -39,6 +40,13 @@ pub(crate) struct Occupancy {
 pub(crate) struct Door {
     pub(crate) listeners: Listeners,
     descriptors: Descriptors,
+    needs: Needs,
+}
+
+/// What one more connection takes, whatever its route.
+struct Needs {
+    slots: usize,
+    descriptors: u64,
 }
 
 /// The number of connections for which the process has descriptors.
@@ -59,7 +67,21 @@ impl Door {
                 suffice_for: u64::MAX,
                 checked_ms: 0,
             },
+            needs: Needs {
+                slots: 2,
+                descriptors: 2,
+            },
         }
+    }
+
+    /// Notes what a connection of these routes takes. There may be many routes, so no turn asks all of them.
+    pub(crate) fn follow(&mut self, routes: &[Route]) {
+        let has_no_backend = |route: &Route| route.is_echo() || route.is_removed();
+        self.needs = Needs {
+            // With TLS to its backend, a connection needs two.
+            slots: 1 + usize::from(routes.iter().any(|route| route.backend_tls.is_some())),
+            descriptors: 2 - u64::from(routes.iter().all(has_no_backend)),
+        };
     }
 
     /// Accepts a connection. Returns `None` if none is queued, or if accepting failed.
@@ -81,6 +103,23 @@ impl Door {
                 }
                 None
             }
+        }
+    }
+
+    /// Counts connections accepted from listener `n`. With other workers, these come first after some.
+    pub(crate) fn note_accepted<I: Io>(
+        &mut self,
+        n: usize,
+        accepted: usize,
+        work: &mut Workspace<I>,
+    ) {
+        if work.backends.workers() < 2 {
+            return;
+        }
+        let Workspace { io, now_ms, .. } = work;
+        let polled = self.listeners.note_accepted(n, accepted, *now_ms, io);
+        if let Err(error) = polled {
+            note_unpolled(&error, work);
         }
     }
 
@@ -113,11 +152,7 @@ impl Door {
             originations,
         } = occupancy;
         let limits = &settings.limits;
-        // A connection with TLS to its backend needs two slots.
-        let each = match settings.routes.iter().any(|r| r.backend_tls.is_some()) {
-            true => 2,
-            false => 1,
-        };
+        let each = self.needs.slots;
         let taken = connections + each * handshakes + originations + each - 1;
         let most = self
             .descriptors
@@ -134,16 +169,11 @@ impl Door {
 
     /// Reads the descriptor limit, which may have been lowered since the start. This happens before
     /// accepting, because an accepted connection also needs a descriptor for its backend.
-    pub(crate) fn count_descriptors<I: Io>(&mut self, settings: &Settings, work: &Workspace<I>) {
+    pub(crate) fn count_descriptors<I: Io>(&mut self, work: &Workspace<I>) {
         self.descriptors.checked_ms = work.now_ms;
-        let mut routes = settings.routes.iter();
-        let each = match routes.all(|route| route.is_echo() || route.is_removed()) {
-            true => 1,
-            false => 2,
-        };
         let free = work.io.descriptors_max();
         let free = free.saturating_sub(self.descriptors.reserved);
-        self.descriptors.suffice_for = free / each;
+        self.descriptors.suffice_for = free / self.needs.descriptors;
     }
 
     /// Starts or stops polling the listeners, according to the room there is.
@@ -157,7 +187,7 @@ impl Door {
             self.listeners.resume();
         }
         if work.now_ms >= self.descriptors.checked_ms + DESCRIPTORS_CHECK_MS {
-            self.count_descriptors(settings, work);
+            self.count_descriptors(work);
         }
         let limit = self.limit_reached(occupancy, settings);
         let Workspace {
@@ -168,9 +198,13 @@ impl Door {
             Ok(Some(pause)) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
                 tracing::warn!(reason = %pause, more, "accepting paused");
             }),
-            Err(error) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
-                tracing::error!(%error, more, "listener poll failed");
-            }),
+            Err(error) => note_unpolled(&error, work),
         }
     }
+}
+
+fn note_unpolled<I>(error: &io::Error, work: &mut Workspace<I>) {
+    work.bursts.note(Subject::Paused, work.now_ms, |more| {
+        tracing::error!(%error, more, "listener poll failed");
+    });
 }

@@ -139,6 +139,7 @@ impl Reloader {
         door.reserve(listeners.len(), former.len());
 
         let changed = self.place_routes(routes, originations, &handover, remembered, settings);
+        door.follow(&settings.routes);
         settings.limits = handover.share.limits(&handover.config);
         work.limit_steps(settings);
         work.connection_log.follow(settings);

@@ -4,3 +4,4 @@ mod capacity;
 mod mapped_addresses;
 mod per_client;
 mod rates;
+mod spread;
