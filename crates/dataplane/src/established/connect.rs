@@ -36,14 +36,22 @@ enum Connect {
     /// The kernel is connecting; the socket becomes writable when it is done. Or another part of the worker makes the TLS
     /// connection; the joint becomes readable then.
     InProgress,
-    /// Descriptors or local ports ran out; a retry may succeed when a connection has ended.
-    TryAgain(io::Error),
+    /// No local port is left for this backend; there may be some for another one.
+    NoPorts(io::Error),
+    /// Descriptors, ports or places ran out; a retry may succeed when a connection has ended.
+    TryAgain(io::Error, Option<Pause>),
     /// The backend refused the connection, or can't be reached.
     Failed(io::Error),
 }
 
 /// The byte that the far end of a joint sends when its TLS connection is established.
 pub(crate) const CONNECTED: [u8; 1] = *b"C";
+
+/// The byte that it sends if no local port is left for the backend.
+pub(crate) const NO_PORTS: [u8; 1] = *b"P";
+
+/// The byte that it sends if this machine lacks something else.
+pub(crate) const SHORTAGE: [u8; 1] = *b"S";
 
 /// Source addresses tried for one connection, if the ports of the first are used up.
 const SOURCES_TRIED: u32 = 4;
@@ -80,7 +88,7 @@ fn start_with<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Option<Ip
 /// Checks the result of a connect, after the plain side has become ready.
 pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     let connect = if slot.has(Flag::Joined) {
-        finish_joint(slot, &cx.work.io)
+        finish_joint(slot, cx)
     } else {
         match cx.work.io.take_error(slot.plain_fd()) {
             Ok(()) => {
@@ -105,35 +113,47 @@ pub(crate) fn time_out<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow 
     }
 }
 
-/// Acts on the state of the connect; tries the next backend if this one failed.
-fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect) -> Flow {
-    // Each backend is tried at most once, so the loop ends.
-    loop {
-        let failure = match connect {
-            Connect::Done => return connected(slot, cx),
-            Connect::InProgress => return Ok(()),
-            Connect::TryAgain(e) if may_retry(slot, cx) => {
 /// Refuses a client that waits for a backend.
 pub(crate) fn refuse<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) {
     give_up(slot, cx, "a reload changed which clients the route admits");
 }
 
-                let pause = Shortage::of(&e).and_then(Pause::for_shortage);
+/// Acts on the state of the connect; tries the next backend if this one failed.
+fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect) -> Flow {
+    let mut no_ports = None;
+    // Each backend is tried at most once, so the loop ends.
+    loop {
+        let failure = match connect {
+            Connect::Done => return connected(slot, cx),
+            Connect::InProgress => return Ok(()),
+            Connect::NoPorts(e) => {
+                connect = match pass_over(slot, cx) {
+                    Some(next) => {
+                        no_ports = Some(e);
+                        next
+                    }
+                    None => Connect::TryAgain(e, Some(Pause::Ports)),
+                };
+                continue;
+            }
+            Connect::TryAgain(_, pause) if may_retry(slot, cx) => {
                 cx.work.effects.extend(pause.map(Effect::PauseAccepting));
                 return Ok(());
             }
-            Connect::TryAgain(e) => {
+            Connect::TryAgain(e, _) => {
                 give_up(slot, cx, &e.to_string());
                 return Ok(());
             }
             Connect::Failed(e) => e.to_string(),
         };
-        match fail_over(slot, cx, &failure) {
-            Some(next) => connect = next,
-            None => {
-                give_up(slot, cx, &failure);
-                return Ok(());
-            }
+        if let Some(next) = fail_over(slot, cx, &failure) {
+            connect = next;
+        } else if let Some(e) = no_ports.take() {
+            // The others have failed, but this one gets a port when a connection has ended.
+            connect = Connect::TryAgain(e, Some(Pause::Ports));
+        } else {
+            give_up(slot, cx, &failure);
+            return Ok(());
         }
     }
 }
@@ -270,9 +290,26 @@ fn connect_first<I: Io>(
     }
     // If the counts of this worker were changed by another one, the next choice finds the right ones.
     cx.work.backends.restate();
-    Connect::TryAgain(io::Error::other(
-        "every backend has reached max_connections",
-    ))
+    let full = io::Error::other("every backend has reached max_connections");
+    Connect::TryAgain(full, None)
+}
+
+/// Starts to connect to the next backend that is up, because no local port is left for the current one. That is no failure
+/// of the backend. (One that is marked down is no better than the current one, which gets a port sooner or later.)
+fn pass_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Option<Connect> {
+    close_plain(slot, &cx.work.io);
+    let targets = targets_for(slot, cx.route)?;
+    let next = connect_next(slot, cx, targets, true)?;
+    // As after a failure.
+    restart_timer(slot);
+    Some(next)
+}
+
+/// Gives the next backend the whole backend_connect_timeout.
+fn restart_timer(slot: &mut Slot) {
+    if slot.phase() == Phase::Connecting {
+        slot.set_timer_purpose(TimerPurpose::None);
+    }
 }
 
 /// Counts a failed connect, and starts to connect to the next backend if there is one.
@@ -296,20 +333,18 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) -> O
             );
         }
     }
-    let next = connect_next(slot, cx, targets)?;
+    let next = connect_next(slot, cx, targets, false)?;
     cx.work.count.add(Count::BackendFailovers, 1);
-    if slot.phase() == Phase::Connecting {
-        // Each backend has the whole backend_connect_timeout.
-        slot.set_timer_purpose(TimerPurpose::None);
-    }
+    restart_timer(slot);
     Some(next)
 }
 
-/// Starts to connect to the next backend that was not tried yet.
+/// Starts to connect to the next backend that was not tried yet. `only_up`: not to one that is marked down.
 fn connect_next<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     targets: &Targets,
+    only_up: bool,
 ) -> Option<Connect> {
     // If the current backend was removed meanwhile, the search starts with the first one.
     let mut last = current(slot, targets).map_or(0, |(last, _)| last);
@@ -318,6 +353,10 @@ fn connect_next<I: Io>(
         let (known, now_ms) = (&cx.work.backends, cx.work.now_ms);
         let (choice, tried) = targets.next(last, Tried(slot.tried()), known, now_ms);
         let target = choice.in_list(targets)?;
+        // Those that are up come first.
+        if only_up && !known.is_up(target.place, now_ms) {
+            return None;
+        }
         slot.set_tried(tried.0);
         if enter(slot, cx, target) {
             return Some(connect_to(slot, cx, target));
@@ -403,11 +442,14 @@ fn join<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> Con
 }
 
 fn failed<I>(slot: &mut Slot, cx: &mut Context<'_, I>, e: io::Error) -> Connect {
-    if Shortage::of(&e).is_none() {
-        return Connect::Failed(e);
+    match Shortage::of(&e) {
+        None => Connect::Failed(e),
+        Some(Shortage::Ports) => Connect::NoPorts(e),
+        Some(shortage) => {
+            leave(slot, cx);
+            Connect::TryAgain(e, Pause::for_shortage(shortage))
+        }
     }
-    leave(slot, cx);
-    Connect::TryAgain(e)
 }
 
 /// Connects from the source addresses in turn, and skips an address without a free port. `speaks_first`:
@@ -436,14 +478,24 @@ pub(crate) fn connect(
     }
 }
 
-/// Reads the signal of the joint's far end: the byte [`CONNECTED`], or the end of the joint.
-fn finish_joint(slot: &mut Slot, io: &impl Io) -> Connect {
-    match io.recv(slot.plain_fd(), &mut [0; CONNECTED.len()]) {
+/// Reads the signal of the joint's far end: one of the bytes above, or the end of the joint.
+fn finish_joint<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Connect {
+    let mut signal = [0; CONNECTED.len()];
+    match cx.work.io.recv(slot.plain_fd(), &mut signal) {
         Ok(Attempt::WouldBlock) => Connect::InProgress,
-        Ok(Attempt::Done(n)) if n > 0 => {
-            slot.set_phase(Phase::Established);
-            Connect::Done
-        }
+        Ok(Attempt::Done(n)) if n > 0 => match signal {
+            NO_PORTS => Connect::NoPorts(io::Error::other("no local port left")),
+            SHORTAGE => {
+                close_plain(slot, &cx.work.io);
+                leave(slot, cx);
+                // The far end has paused accepting, if that helps.
+                Connect::TryAgain(io::Error::other("too few descriptors or memory"), None)
+            }
+            _ => {
+                slot.set_phase(Phase::Established);
+                Connect::Done
+            }
+        },
         _ => Connect::Failed(io::Error::other("no TLS connection established")),
     }
 }

@@ -178,12 +178,16 @@ impl Outbound {
     /// Connects to the next server, or gives up if none is left.
     fn try_next<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let now_ms = cx.work.now_ms;
+        let mut lacks = None;
         while let Some(attempt) = self.attempts.get(id) {
             let route = attempt.route;
             let is_request = attempt.request.is_some();
             let targets = targets(attempt, &cx.settings);
             let chosen = self.servers.choose(route, targets, &attempt.tried, now_ms);
             let Some(target) = chosen else {
+                if let Some(shortage) = lacks {
+                    note_shortage(attempt, shortage, &mut cx.work);
+                }
                 return self.abandon(id, &mut cx.work);
             };
             let connected = connect_to(attempt, target, id, cx);
@@ -205,8 +209,7 @@ impl Outbound {
                     return;
                 }
                 Err(error) => {
-                    let pause = Shortage::of(&error).and_then(Pause::for_shortage);
-                    cx.work.effects.extend(pause.map(Effect::PauseAccepting));
+                    lacks = Shortage::of(&error).or(lacks);
                     if !is_request {
                         let failure = Failure::Connection(error.to_string());
                         self.report(route, target, &failure, 0, cx);
@@ -542,6 +545,22 @@ fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
         Direction::Originate(origin) => Some(origin),
         Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => None,
     }
+}
+
+/// Acts on a shortage of this machine when no other server is left. The client's connection may try another backend, which
+/// may have ports.
+fn note_shortage<I: Io>(attempt: &Attempt, shortage: Shortage, work: &mut Workspace<I>) {
+    let mut pause = Pause::for_shortage(shortage);
+    if let (Some(client), Some(_)) = (attempt.client, &attempt.request) {
+        let signal = match shortage {
+            Shortage::Ports => connect::NO_PORTS,
+            _ => connect::SHORTAGE,
+        };
+        // Without the byte, the end of the joint counts as a failure of the backend.
+        let _ = work.io.send(client.fd, &signal);
+        pause = pause.filter(|pause| *pause != Pause::Ports);
+    }
+    work.effects.extend(pause.map(Effect::PauseAccepting));
 }
 
 /// Number of servers that an attempt can try.

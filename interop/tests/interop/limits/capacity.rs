@@ -93,11 +93,14 @@ fn scene_behind(cable: &Cable, change: impl FnOnce(&mut Settings)) -> Scene {
     Scene::of(Terminator::chosen(), Backend::on(listener), &settings)
 }
 
+const FEW_PORTS: u64 = 20;
+
 /// The near end of a cable, on a machine with only twenty local ports.
 fn few_ports() -> Option<Cable> {
     let cable = Cable::lay()?;
     cable.at_near(|| {
-        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40019")
+        let range = format!("40000 {}", 40_000 + FEW_PORTS - 1);
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", range)
             .expect("the port range of the namespace");
     });
     Some(cable)
@@ -130,6 +133,38 @@ fn local_ports_run_out() {
         expected,
         "clients in with 20 local ports"
     );
+    crowd.disperse();
+}
+
+/// Local ports to one of two backends run out: its clients get the other one at once, and no other client waits.
+#[test]
+fn local_ports_to_one_backend_run_out() {
+    requires!(Can::BeDormouse);
+    let Some(cable) = few_ports() else {
+        return;
+    };
+    let behind = [PLAIN_PORT, PLAIN_PORT + 1].map(|port| format!("127.0.0.1:{port}"));
+    let other = behind[1].clone();
+    let other = cable.at_near(move || TcpListener::bind(other).expect("an address"));
+    let other = Backend::on(other);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut counts = None;
+    let scene = scene_behind(&cable, |settings| {
+        settings.options.push(("to", format!("{behind:?}")));
+        settings
+            .option("balance", "client-hash")
+            .option("source_addresses", "127.0.0.1");
+        counts = Some(Counts::of(settings, folder.path()));
+    });
+    let counts = counts.expect("an admin socket");
+    let mut crowd = crowd_at_far(cable, 30, scene.address);
+    crowd.wait_until_in(30);
+    let mut by_backend = [scene.backend.accepted(), other.accepted()];
+    by_backend.sort_unstable();
+    assert_eq!(by_backend, [30 - FEW_PORTS, FEW_PORTS]);
+    for name in ["paused_ports", "backend_connects_failed"] {
+        assert_eq!(counts.get(name), 0, "{name}");
+    }
     crowd.disperse();
 }
 
