@@ -13,6 +13,8 @@ pub struct Faults {
     pub no_descriptor: usize,
     /// No free port for a connect.
     pub no_port: usize,
+    /// The poller has no room for another connection.
+    pub no_watch: usize,
     /// A connect is refused.
     pub refused: usize,
     /// A connect is never answered.

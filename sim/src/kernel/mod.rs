@@ -577,7 +577,10 @@ impl Kernel {
     }
 
     pub(crate) fn watch(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
-        self.descriptors.get(fd)?;
+        let file = self.descriptors.get(fd)?;
+        if matches!(file, File::Stream(_)) && self.happens(self.faults.no_watch) {
+            return Err(error(errno::NO_WATCH));
+        }
         self.poller.add(fd, token, interest)
     }
 

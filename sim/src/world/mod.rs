@@ -30,6 +30,7 @@ use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::slot::{Phase, Slot};
 use dormouse_reactor::slab::Foreign;
 use dormouse_reactor::{Fd, step};
+use dormouse_tables::counters::Count;
 use pairs::Contexts;
 use scenario::{Command, ProxyHeaders, RouteKind, Scenario};
 use setup::Setup;
@@ -70,6 +71,8 @@ pub struct Report {
     pub deaths: u64,
     /// Steps of workers.
     pub steps: u64,
+    /// Pauses of accepting because the kernel had no memory.
+    pub memory_pauses: u64,
 }
 
 /// The state of an upgrade.
@@ -183,6 +186,8 @@ impl World {
             self.round()?;
         }
         check::peers(&self.scenario, &self.peers)?;
+        let pauses = Count::PausedMemory as usize;
+        self.report.memory_pauses = self.setup.counters.sum(pauses);
         self.check_leftovers()
     }
 

@@ -225,6 +225,7 @@ impl Scenario {
     pub(crate) fn gateway_may_close(&self) -> bool {
         self.short_timeouts
             || self.faults.joint_would_block > 0
+            || self.faults.no_watch > 0
             || self.options.warm > 0
             || self.stall_us > STALL_US
             || matches!(
@@ -278,5 +279,6 @@ fn any_faults(random: &mut Random) -> Faults {
         unanswered: any_of([0, 0, 0, 9]),
         slow_connect: any_of([0, 0, 2, 4]),
         joint_would_block: 0,
+        no_watch: 0,
     }
 }

@@ -4,8 +4,8 @@
 //! on.
 
 use dormouse_sim::{
-    Buffers, Command, CountedWorker, Faults, Options, ProxyHeaders, RouteKind, STALL_US, Sabotage,
-    Scenario, Violation, World,
+    Buffers, Command, CountedWorker, Faults, Options, ProxyHeaders, Report, RouteKind, STALL_US,
+    Sabotage, Scenario, Violation, World,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -87,13 +87,13 @@ impl Share {
 
 /// Runs a scenario, which must have no violation. `SIM_TRACE=1` prints every call of a scenario that
 /// fails.
-fn must_hold(scenario: Scenario) {
-    if let Err(violation) = World::run(scenario, None, false) {
+fn must_hold(scenario: Scenario) -> Report {
+    World::run(scenario, None, false).unwrap_or_else(|violation| {
         if number("SIM_TRACE").is_some() {
             let _ = World::run(scenario, None, true);
         }
         panic!("{violation}; {scenario:?}");
-    }
+    })
 }
 
 /// Runs for each kind of route, with deaths spread evenly over the steps.
@@ -214,6 +214,28 @@ fn a_blocked_joint_loses_no_byte() {
             ..Scenario::calm(seed)
         };
         must_hold(scenario);
+    }
+}
+
+/// The kernel watches no more sockets at times. The connection that it does not watch is closed, the others continue, and
+/// accepting pauses.
+#[test]
+fn watches_run_out() {
+    for route_kind in RouteKind::ALL {
+        let mut pauses = 0;
+        for seed in 1..=12 {
+            let scenario = Scenario {
+                route_kind,
+                clients: 6,
+                faults: Faults {
+                    no_watch: 3,
+                    ..Faults::default()
+                },
+                ..Scenario::calm(seed)
+            };
+            pauses += must_hold(scenario).memory_pauses;
+        }
+        assert!(pauses > 0, "{route_kind:?}");
     }
 }
 

@@ -12,12 +12,16 @@ pub(crate) enum Pause {
     Full,
     /// `max_handshakes` connections to servers are in progress.
     Handshakes,
-    /// No descriptors are left: EMFILE or ENFILE.
+    /// No descriptors are left: EMFILE.
     Descriptors,
+    /// The machine has as many open files as it allows: ENFILE.
+    Files,
     /// No local ports are left: EADDRNOTAVAIL while connecting to a backend.
     Ports,
     /// The kernel has no memory for another connection: ENOMEM or ENOBUFS while accepting.
     Memory,
+    /// The user has as many epoll watches as the machine allows: ENOSPC.
+    Watches,
     /// The kernel does not accept, for a reason that is no shortage.
     Refused(io::ErrorKind),
 }
@@ -28,16 +32,20 @@ impl Pause {
     pub(crate) fn for_shortage(shortage: Shortage) -> Option<Pause> {
         match shortage {
             Shortage::Descriptors => Some(Pause::Descriptors),
+            Shortage::Files => Some(Pause::Files),
             Shortage::Ports => Some(Pause::Ports),
+            Shortage::Watches => Some(Pause::Watches),
             Shortage::Memory | Shortage::Queue => None,
         }
     }
 
-    /// Returns the pause that follows from an error of accept.
+    /// Returns the pause that follows from an error of accept, or of the first poll of an accepted connection.
     pub(crate) fn after_accept(error: &io::Error) -> Pause {
         match Shortage::of(error) {
             Some(Shortage::Descriptors) => Pause::Descriptors,
+            Some(Shortage::Files) => Pause::Files,
             Some(Shortage::Memory) => Pause::Memory,
+            Some(Shortage::Watches) => Pause::Watches,
             _ => Pause::Refused(error.kind()),
         }
     }
@@ -47,9 +55,9 @@ impl Pause {
         match self {
             Pause::Full => Count::PausedFull,
             Pause::Handshakes => Count::PausedHandshakes,
-            Pause::Descriptors => Count::PausedDescriptors,
+            Pause::Descriptors | Pause::Files => Count::PausedDescriptors,
             Pause::Ports => Count::PausedPorts,
-            Pause::Memory => Count::PausedMemory,
+            Pause::Memory | Pause::Watches => Count::PausedMemory,
             Pause::Refused(_) => Count::PausedRefused,
         }
     }
@@ -61,12 +69,16 @@ impl fmt::Display for Pause {
             Pause::Full => "all connection slots are in use (max_connections or descriptor limit)",
             Pause::Handshakes => "max_handshakes connections to servers are in progress",
             Pause::Descriptors => "no file descriptors left (raise `ulimit -n`)",
+            Pause::Files => "the machine allows no more open files (raise fs.file-max)",
             Pause::Ports => {
                 "no local ports left for connections to the backend \
                  (widen net.ipv4.ip_local_port_range, or use a unix socket)"
             }
             Pause::Memory => {
                 "the kernel has no memory for another connection (add memory, or lower max_connections)"
+            }
+            Pause::Watches => {
+                "the kernel watches no more sockets for this user (raise fs.epoll.max_user_watches)"
             }
             Pause::Refused(kind) => {
                 return write!(
@@ -82,14 +94,15 @@ impl fmt::Display for Pause {
 mod tests {
     use super::*;
 
-    /// EMFILE, ENFILE, ENOMEM, ENOBUFS, EPERM.
+    /// EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC, EPERM.
     #[test]
     fn the_reason_of_a_failed_accept_is_told() {
         for (errno, counted, says) in [
             (24, Count::PausedDescriptors, "no file descriptors left"),
-            (23, Count::PausedDescriptors, "no file descriptors left"),
+            (23, Count::PausedDescriptors, "fs.file-max"),
             (12, Count::PausedMemory, "no memory"),
             (105, Count::PausedMemory, "no memory"),
+            (28, Count::PausedMemory, "fs.epoll.max_user_watches"),
             (1, Count::PausedRefused, "permission denied"),
         ] {
             let pause = Pause::after_accept(&io::Error::from_raw_os_error(errno));

@@ -30,7 +30,9 @@ pub(crate) mod warm;
 
 use crate::bursts::Subject;
 use crate::door::client::{Client, ConnectionId};
+use crate::door::pause::Pause;
 use crate::door::readmission::Readmission;
+use crate::effects::Effect;
 use crate::io::{Io, PeerName, peer_address};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
@@ -44,7 +46,7 @@ use close_reason::CloseReason;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::Peer;
+use dormouse_reactor::socket::{Peer, Shortage};
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
 use interest::Side;
@@ -199,7 +201,10 @@ impl Connections {
             let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
             let now_s = work.now_s();
             slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
-            interest::adopt(slot, &work.io, token, socket.is_watched).ok()?;
+            if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
+                note_unwatched(&error, work);
+                return None;
+            }
             let first = begin(slot, work)?;
             logged::begin(index, slot, &first, work);
             Some(first)
@@ -285,9 +290,6 @@ impl Connections {
         }
     }
 
-    /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
-    fn run<I: Io>(
-        &mut self,
     /// Refuses the clients that wait for a backend and that a reload no longer admits.
     pub(crate) fn refuse_waiting<I: Io>(
         &mut self,
@@ -304,6 +306,9 @@ impl Connections {
         }
     }
 
+    /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
+    fn run<I: Io>(
+        &mut self,
         index: u32,
         event: Event,
         settings: &Settings,
@@ -434,7 +439,7 @@ impl Connections {
 
     /// Frees a connection that would get no more events, because epoll has failed.
     fn remove_unwatched<I: Io>(&mut self, index: u32, error: &io::Error, work: &mut Workspace<I>) {
-        tracing::error!(%error, "socket poll failed; connection closed");
+        note_unwatched(error, work);
         if let Some(slot) = self.slots.get_mut(index) {
             traffic::count_sudden_close(slot, CloseReason::Limit, work);
             // The TLS side misses the close_notify; the plain side must not take this for a proper end.
@@ -576,6 +581,13 @@ fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     work.bursts.note(subject, work.now_ms, |more| {
         tracing::info!(%id, %peer, limit, more, "connection rate-limited");
     });
+}
+
+/// Logs that epoll does not watch a socket. If the machine has no watch left, no other connection is accepted for a while.
+fn note_unwatched<I>(error: &io::Error, work: &mut Workspace<I>) {
+    tracing::error!(%error, "socket poll failed; connection closed");
+    let pause = Shortage::of(error).and_then(Pause::for_shortage);
+    work.effects.extend(pause.map(Effect::PauseAccepting));
 }
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ pub(crate) enum HandshakeStep {
     GivenUp,
     /// The connection has ended: the caller closes it.
     Ended,
+    /// Epoll does not watch the socket: the caller closes the connection, and accepts no others for a while.
+    NotWatched(io::Error),
 }
 
 /// The arguments of a step on a handshake.
@@ -188,11 +190,18 @@ impl InFlight {
             let output = handshake.output().to_vec();
             self.begin_to_linger(output, &work.io, &mut work.scratch.opening);
         }
-        let continues = matches!(step, HandshakeStep::Continues | HandshakeStep::Failed(_));
-        if continues && self.watch(&work.io, token).is_err() {
-            return HandshakeStep::Ended;
+        match step {
+            HandshakeStep::Continues => match self.watch(&work.io, token) {
+                Ok(()) => step,
+                Err(error) => HandshakeStep::NotWatched(error),
+            },
+            HandshakeStep::Failed(_) => {
+                // The result does not matter: the deadline ends the entry.
+                let _ = self.watch(&work.io, token);
+                step
+            }
+            step => step,
         }
-        step
     }
 
     /// Takes the client's address from the complete header. From here on, the connection is handled
@@ -244,15 +253,10 @@ impl InFlight {
     }
 
     /// Refuses a client that matches no route: sends the alert and waits for the client to close.
-    pub(crate) fn refuse(
-        &mut self,
-        alert: &[u8],
-        io: &impl Io,
-        token: u64,
-        scratch: &mut [u8],
-    ) -> io::Result<()> {
+    pub(crate) fn refuse(&mut self, alert: &[u8], io: &impl Io, token: u64, scratch: &mut [u8]) {
         self.begin_to_linger(alert.to_vec(), io, scratch);
-        self.watch(io, token)
+        // As in a step.
+        let _ = self.watch(io, token);
     }
 
     /// Sends the last output, which has the alert, at once. The result does not matter: the deadline
@@ -332,10 +336,6 @@ impl InFlight {
         matches!(self.stage, Stage::Lingering { .. })
     }
 
-    /// Whether the costly part is done. Also true for failed handshakes.
-    pub(crate) fn has_answered(&self) -> bool {
-        match &self.stage {
-            Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
     /// Whether it has begun with the TLS context of its route.
     pub(crate) fn has_context(&self) -> bool {
         matches!(self.stage, Stage::Shaking(_))
@@ -346,6 +346,10 @@ impl InFlight {
         matches!(self.stage, Stage::ProxyHeader(_))
     }
 
+    /// Whether the costly part is done. Also true for failed handshakes.
+    pub(crate) fn has_answered(&self) -> bool {
+        match &self.stage {
+            Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
                 false
             }
             Stage::Shaking(handshake) => handshake.has_answered(),

@@ -14,6 +14,7 @@ use dormouse_engine::{
 use dormouse_routes::route::Route;
 use dormouse_tables::counters::{Count, Counters};
 use std::fmt;
+use std::io;
 
 /// Counts a handshake with a client.
 pub(crate) fn count_done(info: &HandshakeInfo, count: &Counters) {
@@ -248,6 +249,24 @@ pub(crate) fn client_ended<I: Io>(
         let (client, route) = (handshake.client, handshake.route_name());
         log_ended(by, why, route, client, handshake.took_ms);
     }
+}
+
+/// Counts and logs a handshake with a client that epoll does not watch.
+pub(crate) fn client_not_watched<I: Io>(
+    error: &io::Error,
+    handshake: ClientHandshake<'_>,
+    work: &mut Workspace<I>,
+) {
+    work.count.add(Count::HandshakesFailed, 1);
+    work.count.add(Count::HandshakesInternal, 1);
+    let number = handshake.route.map(|(number, _)| number);
+    traffic::count_handshake_failed(number, &work.traffic);
+    client_ended(
+        false,
+        &format!("socket poll failed: {error}"),
+        handshake,
+        work,
+    );
 }
 
 /// The side that ended a handshake, in the words of the connection log. `peer`: the other side's word.

@@ -14,7 +14,9 @@ use crate::bursts::Subject;
 use crate::context::WorkerContext;
 use crate::door::admission;
 use crate::door::client::Client;
+use crate::door::pause::Pause;
 use crate::door::readmission::Readmission;
+use crate::effects::Effect;
 use crate::established::NewSocket;
 use crate::established::step::Event;
 use crate::io::Io;
@@ -302,6 +304,14 @@ impl Handshakes {
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
+            HandshakeStep::NotWatched(error) => {
+                if !is_lingering {
+                    log::client_not_watched(&error, handshake, &mut cx.work);
+                }
+                self.drop_handshake(id, &mut cx.work);
+                let pause = Pause::after_accept(&error);
+                cx.work.effects.push(Effect::PauseAccepting(pause));
+            }
             HandshakeStep::Failed(failure) => {
                 log::client_failed(&failure, handshake, &mut cx.work);
                 self.table.note_lingering(id, cx.work.now_ms);
@@ -389,21 +399,21 @@ impl Handshakes {
                 None
             }
             RouteChoice::None => Some(HandshakeStep::Ended),
+            RouteChoice::UnknownName(..)
+                if !admission::admit_network_of_any(&candidates, &client, settings, work) =>
+            {
+                Some(HandshakeStep::Denied)
+            }
             RouteChoice::UnknownName(failure, alert) => {
                 let token = token::handshake(id);
-                let refused = entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
-                Some(refused.map_or(HandshakeStep::Ended, |()| HandshakeStep::Failed(failure)))
+                entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
+                Some(HandshakeStep::Failed(failure))
             }
             RouteChoice::Route(number, server_name) => {
                 entry.route = number;
                 if !admission::admit_network(number, &client, settings, work) {
                     return Some(HandshakeStep::Denied);
                 }
-            RouteChoice::UnknownName(..)
-                if !admission::admit_network_of_any(&candidates, &client, settings, work) =>
-            {
-                Some(HandshakeStep::Denied)
-            }
                 let route = settings.route(number)?;
                 if !route.passes_through() {
                     entry.end_choice();
@@ -512,21 +522,6 @@ impl Handshakes {
         }
     }
 
-    fn drop_handshake<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
-        if let Some(entry) = self.table.take(id) {
-            work.io.close(entry.fd);
-            work.has_room_again = true;
-        }
-    }
-}
-
-/// Checks whether the client may begin a handshake. If the route is not chosen yet, its networks are
-/// checked after the choice.
-fn admit<I>(
-    route: u16,
-    has_choice: bool,
-    client: &Client,
-    settings: &Settings,
     /// Ends the handshakes that a reload no longer admits. Those that have not begun with their route follow the reload.
     pub(crate) fn end_refused<I: Io>(
         &mut self,
@@ -554,14 +549,14 @@ fn admit<I>(
         }
     }
 
-    work: &mut Workspace<I>,
-) -> bool {
-    if has_choice {
-        admission::admit_rate(client, &settings.limits, work)
-    } else {
-        admission::admit(route, client, settings, work)
+    fn drop_handshake<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
+        if let Some(entry) = self.table.take(id) {
+            work.io.close(entry.fd);
+            work.has_room_again = true;
+        }
     }
 }
+
 /// Whether a reload lets a handshake go on.
 fn is_kept(entry: &InFlight, readmission: &Readmission<'_>) -> bool {
     let (route, client) = (entry.route, &entry.client);
@@ -576,6 +571,21 @@ fn is_kept(entry: &InFlight, readmission: &Readmission<'_>) -> bool {
         && (!has_passed || readmission.allows(route, client))
 }
 
+/// Checks whether the client may begin a handshake. If the route is not chosen yet, its networks are
+/// checked after the choice.
+fn admit<I>(
+    route: u16,
+    has_choice: bool,
+    client: &Client,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> bool {
+    if has_choice {
+        admission::admit_rate(client, &settings.limits, work)
+    } else {
+        admission::admit(route, client, settings, work)
+    }
+}
 
 fn log_bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>) {
     work.count.add(Count::ProxyHeaderRefused, 1);

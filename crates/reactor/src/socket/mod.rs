@@ -59,12 +59,16 @@ impl<T> Attempt<T> {
 /// An exhausted resource, for which a gateway has to wait. None of these is the peer's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
-    /// Descriptors, of this process or of the machine (EMFILE, ENFILE).
+    /// Descriptors of this process (EMFILE).
     Descriptors,
+    /// Open files of the machine (ENFILE).
+    Files,
     /// Local ports for this target (EADDRNOTAVAIL).
     Ports,
-    /// Kernel memory (ENOMEM, ENOBUFS), or epoll watches (ENOSPC).
+    /// Kernel memory (ENOMEM, ENOBUFS).
     Memory,
+    /// Epoll watches (ENOSPC).
+    Watches,
     /// The queue of a local listener (EAGAIN from a unix socket's connect).
     Queue,
 }
@@ -73,9 +77,11 @@ impl Shortage {
     /// Returns the shortage that this error means, if any.
     pub fn of(error: &io::Error) -> Option<Shortage> {
         match Errno::from_io_error(error)? {
-            Errno::MFILE | Errno::NFILE => Some(Shortage::Descriptors),
+            Errno::MFILE => Some(Shortage::Descriptors),
+            Errno::NFILE => Some(Shortage::Files),
             Errno::ADDRNOTAVAIL => Some(Shortage::Ports),
-            Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC => Some(Shortage::Memory),
+            Errno::NOMEM | Errno::NOBUFS => Some(Shortage::Memory),
+            Errno::NOSPC => Some(Shortage::Watches),
             Errno::AGAIN => Some(Shortage::Queue),
             _ => None,
         }
