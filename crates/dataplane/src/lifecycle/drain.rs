@@ -183,7 +183,7 @@ impl Drain {
         let is_late = self.is_late(now_ms);
         let most = CANDIDATES_MIN.max(slots.live() as usize / CANDIDATES_PART);
         // The candidate to close last is on top of the heap, and gives way to a better one.
-        let mut best = BinaryHeap::with_capacity(most + 1);
+        let mut best = BinaryHeap::with_capacity(most);
         for index in slots.indices() {
             let Some(slot) = slots.get(index) else {
                 continue;
@@ -198,18 +198,27 @@ impl Drain {
                 Phase::Draining | Phase::Free => false,
             };
             if may_be_closed {
-                best.push(Candidate {
+                let candidate = Candidate {
                     rank: self.rank(slot.active_s),
                     index,
                     generation: slot.generation,
-                });
-                if best.len() > most {
-                    best.pop();
-                }
+                };
+                keep_better(&mut best, most, candidate);
             }
         }
         self.candidates = best.into_sorted_vec();
         self.candidates.reverse();
+    }
+}
+
+/// Keeps the `most` smallest candidates. Most of the others cost one comparison.
+fn keep_better(best: &mut BinaryHeap<Candidate>, most: usize, candidate: Candidate) {
+    if best.len() < most {
+        best.push(candidate);
+    } else if let Some(mut last) = best.peek_mut()
+        && candidate < *last
+    {
+        *last = candidate;
     }
 }
 
@@ -253,6 +262,20 @@ mod tests {
             .map(|passed_ms| few.may_be_left(1_000 + passed_ms))
             .to_vec();
         assert_eq!(left, [3, 3, 2, 2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_search_keeps_the_candidates_to_close_first() {
+        let of_rank = |rank| Candidate {
+            rank,
+            index: 0,
+            generation: 0,
+        };
+        let mut best = BinaryHeap::new();
+        for rank in [5, 9, 1, 7, 3, 3, 8] {
+            keep_better(&mut best, 3, of_rank(rank));
+        }
+        assert_eq!(best.into_sorted_vec(), [1, 3, 3].map(of_rank));
     }
 
     #[test]
