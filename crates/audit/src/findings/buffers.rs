@@ -73,8 +73,6 @@ impl<'a> KeptBuffers<'a> {
         let more = first.blocks[2].saturating_sub(first.blocks[0]) as f64;
         let id = FindingId::RecordBuffersKept;
         let finding = Finding {
-            id,
-            severity,
             title: format!(
                 "every idle connection keeps {:.1} buffers as large as a record",
                 self.number()
@@ -89,7 +87,6 @@ impl<'a> KeptBuffers<'a> {
             ),
             reference: filled(&format!("no buffer while no record is in flight; {NEEDED}")),
             cause: self.cause(memory).into(),
-            confidence: Confidence::High,
             advice: if self.are_own() {
                 subject.advice_for_own_buffers()
             } else if self.has_threads && subject.kind == SoftwareKind::OpenSsl {
@@ -98,6 +95,7 @@ impl<'a> KeptBuffers<'a> {
                 subject.advice(id)
             },
             command: command.to_owned(),
+            ..subject.finding(id, severity)
         };
         Some(match may_be_garbage(subject, memory) {
             true => Finding {

@@ -14,9 +14,12 @@ use crate::software::SoftwareKind;
 /// Returns advice for one kind of software; `None` if only the general advice applies.
 type SoftwareAdvice = fn(SoftwareKind) -> Option<&'static str>;
 
+const NO_COMPRESSION: &str = "turn TLS compression off";
+const PROFILER: &str = "find out with a profiler what a handshake does besides its cryptography, and create or parse once what all connections share";
+
 /// Defines the findings: name, identifier, advice for any software, and after `or` a function with advice for some.
 macro_rules! findings {
-    ($($(#[$doc:meta])* $name:ident = $id:literal: $advice:literal $(or $special:path)?;)+) => {
+    ($($(#[$doc:meta])* $name:ident = $id:literal: $advice:tt $(or $special:path)?;)+) => {
         /// A kind of finding. Its identifier is stable because stored audits contain it.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "&'static str")]
@@ -118,7 +121,7 @@ findings! {
         "accept tickets under earlier keys until their announced lifetime ends, or announce a shorter lifetime";
     /// The server accepts TLS compression.
     CompressionAccepted = "compression-accepted":
-        "turn TLS compression off"
+        NO_COMPRESSION
         or handshakes::compression;
     /// The server accepts TLS 1.0 or 1.1.
     OldVersions = "old-versions":
@@ -148,7 +151,7 @@ findings! {
         "remove the root certificate from the chain, and use ECDSA certificates";
     /// A full handshake costs a multiple of what it needs.
     HandshakeCpu = "handshake-cpu":
-        "find out with a profiler what a handshake does besides its cryptography, and create or parse once what all connections share"
+        PROFILER
         or handshakes::server_cpu;
     /// Signatures with a large RSA key dominate the handshake.
     SignatureDear = "signature-dear":
@@ -156,7 +159,7 @@ findings! {
         or handshakes::server_cpu;
     /// A resumed handshake costs as much as a full one.
     ResumptionNotCheaper = "resumption-not-cheaper":
-        "find out with a profiler what a handshake does besides its cryptography, and create or parse once what all connections share"
+        PROFILER
         or handshakes::server_cpu;
     /// Handshakes wait for each other, or for clients that say nothing.
     HandshakesSerialised = "handshakes-serialised":
@@ -196,7 +199,7 @@ findings! {
         or sessions::keep_alive;
     /// The client offers TLS compression.
     ClientCompressionOffered = "client-compression-offered":
-        "turn TLS compression off"
+        NO_COMPRESSION
         or handshakes::compression;
     /// The client offers neither TLS 1.2 nor 1.3.
     ClientOldVersion = "client-old-version":

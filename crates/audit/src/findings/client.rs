@@ -29,9 +29,6 @@ const PARSING_SIGNATURES: f64 = 700.0;
 /// Requests per connection above which CPU time says nothing about connections.
 const REQUESTS_MAX: u64 = 2;
 
-/// Adds a finding: title, measured, reference, cause.
-type Add<'a> = dyn FnMut(FindingId, Severity, String, String, &str, &str, Confidence) + 'a;
-
 /// Why a client makes full handshakes only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NoSessions {
@@ -134,80 +131,58 @@ fn usual_ms(client: &ClientFigures) -> Option<f64> {
 }
 
 pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
-    let command = subject.audit_client();
-    let is_many = is_process_each(client);
-    let why = NoSessions::of(client);
-    let mut add = |id: FindingId,
-                   severity,
-                   title: String,
-                   measured: String,
-                   reference: &str,
-                   cause: &str,
-                   confidence| {
-        findings.push(Finding {
-            id,
-            severity,
-            title,
-            measured,
-            reference: reference.into(),
-            cause: cause.into(),
-            confidence,
-            advice: match id {
-                FindingId::ClientNeverResumes => why
-                    .advice(subject.kind)
-                    .map_or_else(|| subject.advice(id), str::to_owned),
-                FindingId::ClientNoKeepAlive | FindingId::ClientCpu if is_many => {
-                    ONE_PROCESS.into()
-                }
-                _ => subject.advice(id),
-            },
-            command: command.clone(),
-        });
-    };
-    resumption(client, why, &mut add);
-    keep_alive(client, &mut add);
-    hello(client, &mut add);
-    cpu(client, &mut add);
+    findings.extend(offers(subject, client));
+    findings.extend(uses(subject, client));
+    findings.extend(keep_alive(subject, client));
+    hello(subject, client, findings);
+    findings.extend(cpu(subject, client));
 }
 
 /// Judges the CPU time per connection, without the start-up time: that would charge an interpreter's start to the
 /// connections.
-fn cpu(client: &ClientFigures, add: &mut Add<'_>) {
-    let Some(all) = client.cpu_ms.value() else {
-        return;
-    };
+fn cpu(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
+    let all = client.cpu_ms.value()?;
     let startup = client.cpu_startup_ms.value().copied();
     let is_known = startup.is_none() || marginal_ms(client).is_some();
     let ms = (all - startup.unwrap_or(0.0)) / client.connections.max(1) as f64;
     if !is_known || ms <= 30.0 || client.connections < SOME {
-        return;
+        return None;
     }
     let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
     let start = startup.map_or_else(
         || "including the start of the program".to_owned(),
         |startup| format!("plus {} ms for the start of the program", whole(startup)),
     );
-    add(
-        FindingId::ClientCpu,
-        Severity::Low,
-        format!("the client spends {ms:.0} ms of CPU time per connection"),
-        format!(
+    let finding = Finding {
+        title: format!("the client spends {ms:.0} ms of CPU time per connection"),
+        measured: format!(
             "{} ms for {} connections; {start}; at most {} of memory",
             whole(ms * client.connections as f64),
             client.connections,
             bytes(memory as f64)
         ),
-        "a client needs a few milliseconds for a handshake",
-        if is_process_each(client) {
-            PROCESS_EACH
-        } else {
-            "the client loads its trust store or creates a context for each connection"
-        },
-        Confidence::Low,
-    );
+        reference: "a client needs a few milliseconds for a handshake".into(),
+        cause: "the client loads its trust store or creates a context for each connection".into(),
+        confidence: Confidence::Low,
+        ..subject.finding(FindingId::ClientCpu, Severity::Low)
+    };
+    Some(of_processes(client, finding))
 }
 
-fn resumption(client: &ClientFigures, why: NoSessions, add: &mut Add<'_>) {
+/// The finding with the cause and the advice for a client that has a process for each connection, if it has.
+fn of_processes(client: &ClientFigures, finding: Finding) -> Finding {
+    if !is_process_each(client) {
+        return finding;
+    }
+    Finding {
+        cause: PROCESS_EACH.into(),
+        advice: ONE_PROCESS.into(),
+        ..finding
+    }
+}
+
+/// Judges how many connections offer a session.
+fn offers(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
     let ClientFigures {
         connections,
         requests,
@@ -216,78 +191,82 @@ fn resumption(client: &ClientFigures, why: NoSessions, add: &mut Add<'_>) {
         ..
     } = *client;
     let chances = chances(client);
-    if chances >= ENOUGH && offered == 0 {
-        add(
-            FindingId::ClientNeverResumes,
-            Severity::High,
-            "the client never offers a session".into(),
-            format!("{connections} connections, each with a full handshake; {requests} requests"),
-            "all connections but the first resume",
-            &why.words(client),
-            match why {
+    if chances < ENOUGH {
+        return None;
+    }
+    let reference = "all connections but the first resume".to_owned();
+    if offered == 0 {
+        let why = NoSessions::of(client);
+        let usual = subject.finding(FindingId::ClientNeverResumes, Severity::High);
+        return Some(Finding {
+            title: "the client never offers a session".into(),
+            measured: format!(
+                "{connections} connections, each with a full handshake; {requests} requests"
+            ),
+            reference,
+            cause: why.words(client),
+            confidence: match why {
                 NoSessions::ProcessEach | NoSessions::ContextEach => Confidence::High,
                 NoSessions::Discarded | NoSessions::Unknown => Confidence::Medium,
             },
-        );
-    } else if chances >= ENOUGH && resumed * 2 < chances {
-        add(
-            FindingId::ClientSeldomResumes,
-            Severity::Medium,
-            "the client resumes fewer than half of the connections that could resume".into(),
-            format!(
-                "{connections} connections: {chances} could have resumed, {offered} offered a session, {resumed} resumed"
-            ),
-            "all connections but the first resume",
-            "several contexts, many connections at the same time, or tickets that arrive after the client has closed",
-            Confidence::Low,
-        );
+            advice: why.advice(subject.kind).map_or(usual.advice, str::to_owned),
+            ..usual
+        });
     }
-    if client.same_session_max >= FOR_EVER {
-        add(
-            FindingId::ClientSameSessionForEver,
-            Severity::Medium,
-            "the client resumes the same session again and again".into(),
-            format!(
-                "{} of {connections} connections offered the same session, although the server had issued newer ones",
-                client.same_session_max
-            ),
-            "a client renews a session after some uses or some time, with a full handshake that verifies the certificate again",
-            "the client offers the session of its first connection on all others and ignores later tickets",
-            Confidence::High,
-        );
-    } else if client.tickets_reused > 0 {
-        add(
-            FindingId::ClientTicketsReused,
-            Severity::Low,
-            "the client uses TLS 1.3 tickets more than once".into(),
-            format!("{} times", client.tickets_reused),
-            "each ticket is used once (RFC 8446 C.4): an observer can recognise the client by a ticket that it sees twice",
-            "the TLS library keeps one ticket per server",
-            Confidence::High,
-        );
-    }
+    (resumed * 2 < chances).then(|| Finding {
+        title: "the client resumes fewer than half of the connections that could resume".into(),
+        measured: format!(
+            "{connections} connections: {chances} could have resumed, {offered} offered a session, {resumed} resumed"
+        ),
+        reference,
+        cause: "several contexts, many connections at the same time, or tickets that arrive after the client has closed".into(),
+        confidence: Confidence::Low,
+        ..subject.finding(FindingId::ClientSeldomResumes, Severity::Medium)
+    })
 }
 
-fn keep_alive(client: &ClientFigures, add: &mut Add<'_>) {
-    let (connections, requests) = (client.connections, client.requests);
-    if requests >= 5 && client.kept_alive == 0 && connections * 10 >= requests * 9 {
-        add(
-            FindingId::ClientNoKeepAlive,
-            Severity::Low,
-            "the client opens a connection for every request".into(),
-            format!(
-                "{connections} connections for {requests} requests; {} ms of them in handshakes",
-                whole(client.handshake_ms)
+/// Judges how often one session is used.
+fn uses(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
+    if client.same_session_max >= FOR_EVER {
+        return Some(Finding {
+            title: "the client resumes the same session again and again".into(),
+            measured: format!(
+                "{} of {} connections offered the same session, although the server had issued newer ones",
+                client.same_session_max, client.connections
             ),
-            "one connection for many requests",
-            if is_process_each(client) {
-                PROCESS_EACH
-            } else {
-                "keep-alive is off, or the program creates a new client object for each request"
-            },
-            Confidence::Medium,
-        );
+            reference: "a client renews a session after some uses or some time, with a full handshake that verifies the certificate again".into(),
+            cause: "the client offers the session of its first connection on all others and ignores later tickets".into(),
+            ..subject.finding(FindingId::ClientSameSessionForEver, Severity::Medium)
+        });
     }
+    (client.tickets_reused > 0).then(|| Finding {
+        title: "the client uses TLS 1.3 tickets more than once".into(),
+        measured: format!("{} times", client.tickets_reused),
+        reference: "each ticket is used once (RFC 8446 C.4): an observer can recognise the client by a ticket that it sees twice".into(),
+        cause: "the TLS library keeps one ticket per server".into(),
+        ..subject.finding(FindingId::ClientTicketsReused, Severity::Low)
+    })
+}
+
+fn keep_alive(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
+    let (connections, requests) = (client.connections, client.requests);
+    let keeps = client.kept_alive > 0 || connections * 10 < requests * 9;
+    if requests < 5 || keeps {
+        return None;
+    }
+    let finding = Finding {
+        title: "the client opens a connection for every request".into(),
+        measured: format!(
+            "{connections} connections for {requests} requests; {} ms of them in handshakes",
+            whole(client.handshake_ms)
+        ),
+        reference: "one connection for many requests".into(),
+        cause: "keep-alive is off, or the program creates a new client object for each request"
+            .into(),
+        confidence: Confidence::Medium,
+        ..subject.finding(FindingId::ClientNoKeepAlive, Severity::Low)
+    };
+    Some(of_processes(client, finding))
 }
 
 /// Connections that began when the client already had a session to offer. The first connections that a client opens in
@@ -302,72 +281,60 @@ fn chances(client: &ClientFigures) -> u64 {
     later + client.connections.saturating_sub(client.raw.len() as u64)
 }
 
-fn hello(client: &ClientFigures, add: &mut Add<'_>) {
+fn hello(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
     if client.compression_offered {
-        add(
-            FindingId::ClientCompressionOffered,
-            Severity::High,
-            "the client offers TLS compression".into(),
-            "the ClientHello offers DEFLATE".into(),
-            &filled(
+        findings.push(Finding {
+            title: "the client offers TLS compression".into(),
+            measured: "the ClientHello offers DEFLATE".into(),
+            reference: filled(
                 "no compression: it leaks secrets (CRIME), and where the server accepts it, it takes memory. Turned off in a server with {{advice.openssl.compression}}",
             ),
-            "the TLS library was built with zlib, and compression is not switched off",
-            Confidence::High,
-        );
+            cause: "the TLS library was built with zlib, and compression is not switched off".into(),
+            ..subject.finding(FindingId::ClientCompressionOffered, Severity::High)
+        });
     }
     let modern = |version: &String| version == "TLS 1.3" || version == "TLS 1.2";
     if !client.versions_offered.is_empty() && !client.versions_offered.iter().any(modern) {
-        let offered = client.versions_offered.join(", ");
-        add(
-            FindingId::ClientOldVersion,
-            Severity::Medium,
-            "the client supports withdrawn versions only".into(),
-            offered,
-            "TLS 1.3",
-            "an old TLS library",
-            Confidence::High,
-        );
+        findings.push(Finding {
+            title: "the client supports withdrawn versions only".into(),
+            measured: client.versions_offered.join(", "),
+            reference: "TLS 1.3".into(),
+            cause: "an old TLS library".into(),
+            ..subject.finding(FindingId::ClientOldVersion, Severity::Medium)
+        });
     }
     if client.without_sni > 0 && client.without_sni == client.connections {
-        let measured = format!("{} connections", client.without_sni);
-        add(
-            FindingId::ClientNoSni,
-            Severity::Low,
-            "the client sends no server name".into(),
-            measured,
-            "the client sends the name of the server, unless it connects by address",
-            "the client connects by address, or does not set the name. Java sends no name without a dot, such as `localhost` here",
-            Confidence::Low,
-        );
+        findings.push(Finding {
+            title: "the client sends no server name".into(),
+            measured: format!("{} connections", client.without_sni),
+            reference: "the client sends the name of the server, unless it connects by address".into(),
+            cause: "the client connects by address, or does not set the name. Java sends no name without a dot, such as `localhost` here".into(),
+            confidence: Confidence::Low,
+            ..subject.finding(FindingId::ClientNoSni, Severity::Low)
+        });
     }
     if client.hello_bytes.1 > SEGMENT {
-        let measured = format!("{} bytes", client.hello_bytes.1);
-        add(
-            FindingId::ClientHelloLarge,
-            Severity::Info,
-            "the ClientHello takes two packets".into(),
-            measured,
-            "one packet, unless it has a post-quantum key share",
-            "a post-quantum key share, or a long ticket",
-            Confidence::Medium,
-        );
+        findings.push(Finding {
+            title: "the ClientHello takes two packets".into(),
+            measured: format!("{} bytes", client.hello_bytes.1),
+            reference: "one packet, unless it has a post-quantum key share".into(),
+            cause: "a post-quantum key share, or a long ticket".into(),
+            confidence: Confidence::Medium,
+            ..subject.finding(FindingId::ClientHelloLarge, Severity::Info)
+        });
     }
     if client.retried * 2 > client.connections {
-        let measured = format!(
-            "{} of {} handshakes",
-            percent(client.retried as f64 / client.connections.max(1) as f64),
-            client.connections
-        );
-        add(
-            FindingId::ClientExtraRoundTrip,
-            Severity::Low,
-            "the handshake takes an additional round trip".into(),
-            measured,
-            "a key share for a group that servers support: X25519",
-            "the first key share of the client is for an unusual group",
-            Confidence::High,
-        );
+        findings.push(Finding {
+            title: "the handshake takes an additional round trip".into(),
+            measured: format!(
+                "{} of {} handshakes",
+                percent(client.retried as f64 / client.connections.max(1) as f64),
+                client.connections
+            ),
+            reference: "a key share for a group that servers support: X25519".into(),
+            cause: "the first key share of the client is for an unusual group".into(),
+            ..subject.finding(FindingId::ClientExtraRoundTrip, Severity::Low)
+        });
     }
 }
 

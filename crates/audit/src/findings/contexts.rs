@@ -55,8 +55,6 @@ pub(super) fn finding(subject: &AuditSubject, census: &CensusReport, command: &s
         )
     });
     Finding {
-        id: FindingId::ContextPerConnection,
-        severity: Severity::High,
         title: "every connection has its own context or trust store".into(),
         measured: format!(
             "{} blocks and {} of heap per connection{largest}",
@@ -66,7 +64,7 @@ pub(super) fn finding(subject: &AuditSubject, census: &CensusReport, command: &s
         reference: "one context for all connections: certificates, trust stores and keys are parsed once".into(),
         cause: "blocks of that number and variety are parsed certificates or a whole configuration, which each connection parses and keeps".into(),
         confidence: Confidence::Medium,
-        advice: subject.advice(FindingId::ContextPerConnection),
         command: command.to_owned(),
+        ..subject.finding(FindingId::ContextPerConnection, Severity::High)
     }
 }

@@ -70,3 +70,11 @@ pub struct Finding {
     /// The command that reproduces the finding.
     pub command: String,
 }
+
+impl Finding {
+    /// Whether all its texts are there.
+    pub(super) fn is_told(&self) -> bool {
+        let texts = [&self.title, &self.measured, &self.reference, &self.cause];
+        texts.iter().all(|text| !text.is_empty())
+    }
+}

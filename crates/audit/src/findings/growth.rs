@@ -261,8 +261,6 @@ fn grown_finding(
     cause: String,
 ) -> Finding {
     Finding {
-        id,
-        severity: Severity::High,
         title: format!(
             "memory grows by {} for every closed connection",
             bytes(per_connection)
@@ -271,8 +269,8 @@ fn grown_finding(
         reference: "no growth: a closed connection leaves nothing behind".into(),
         cause,
         confidence: Confidence::Low,
-        advice: subject.advice(id),
         command: subject.bench("churn", "-n 5000 -c 50 --rounds 5"),
+        ..subject.finding(id, Severity::High)
     }
 }
 

@@ -92,8 +92,6 @@ fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String)
         .max_by_key(|phase| (phase.connections, phase.processes));
     let (processes, connections) = held.map_or((0, 0), |held| (held.processes, held.connections));
     Finding {
-        id: FindingId::ProcessPerConnection,
-        severity: Severity::Medium,
         title: format!(
             "every connection has a process of its own, {} each",
             bytes(memory.per_connection_bytes())
@@ -111,9 +109,8 @@ fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String)
             "the server starts a process for each connection, with a heap of its own"
         }
         .into(),
-        confidence: Confidence::High,
-        advice: subject.advice(FindingId::ProcessPerConnection),
         command,
+        ..subject.finding(FindingId::ProcessPerConnection, Severity::Medium)
     }
 }
 
@@ -128,8 +125,6 @@ fn general(
     let (cause, confidence) = where_it_is(subject, census, idle);
     let id = FindingId::BytesPerConnection;
     Finding {
-        id,
-        severity,
         title: match (memory.is_growth_only(), subject.kind.collects()) {
             (false, _) => format!("an idle connection takes {}", bytes(idle)),
             (true, false) => format!("an idle connection takes at least {}", bytes(idle)),
@@ -151,6 +146,7 @@ fn general(
             subject.advice(id)
         },
         command,
+        ..subject.finding(id, severity)
     }
 }
 

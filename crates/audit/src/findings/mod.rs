@@ -46,6 +46,7 @@ pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
     if let Some(figures) = &audit.client {
         client::judge(&subject, figures, &mut findings);
     }
+    debug_assert!(findings.iter().all(Finding::is_told), "{findings:?}");
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }

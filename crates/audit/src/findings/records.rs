@@ -33,8 +33,6 @@ fn small(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
     let share = (extra * figures.least_bytes) as f64 / content;
     let severity = Severity::above(&OVERHEAD, share)?;
     Some(Finding {
-        id: FindingId::RecordsSmall,
-        severity,
         title: format!(
             "answers are cut into records of {} bytes",
             whole(content / figures.records.max(1) as f64)
@@ -48,8 +46,7 @@ fn small(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
         ),
         cause: "the program writes an answer in small pieces: a TLS library makes a record of each write".into(),
         confidence: Confidence::Medium,
-        advice: subject.advice(FindingId::RecordsSmall),
-        command: subject.audit(),
+        ..subject.finding(FindingId::RecordsSmall, severity)
     })
 }
 
@@ -59,8 +56,6 @@ fn padded(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        id: FindingId::RecordsPadded,
-        severity: Severity::Medium,
         title: format!("every record is padded by {} bytes", whole(each)),
         measured: format!(
             "{}, {} of them padding",
@@ -72,9 +67,7 @@ fn padded(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
             whole(SEGMENT)
         ),
         cause: "the server pads records to a large multiple".into(),
-        confidence: Confidence::High,
-        advice: subject.advice(FindingId::RecordsPadded),
-        command: subject.audit(),
+        ..subject.finding(FindingId::RecordsPadded, Severity::Medium)
     })
 }
 

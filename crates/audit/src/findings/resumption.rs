@@ -65,8 +65,6 @@ fn refused(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         .is_some_and(|offer| offer.client_certificate_asked == Some(true));
     let is_unnamed = asks && subject.kind == SoftwareKind::OpenSsl;
     Some(Finding {
-        id: FindingId::SessionOfferRefused,
-        severity: Severity::High,
         title: format!(
             "a client that offers a session of {} gets no connection",
             versions.join(" or ")
@@ -90,8 +88,7 @@ fn refused(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         } else {
             Confidence::Medium
         },
-        advice: subject.advice(FindingId::SessionOfferRefused),
-        command: subject.audit(),
+        ..subject.finding(FindingId::SessionOfferRefused, Severity::High)
     })
 }
 
@@ -120,8 +117,6 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
         "all sessions are resumed: a resumed handshake needs no signature and no certificate";
     let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
         findings.push(Finding {
-            id,
-            severity,
             title,
             measured: each.join("; "),
             reference: reference.into(),
@@ -129,6 +124,7 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
             confidence,
             advice: advice(subject, figures, id),
             command: subject.bench("churn", "-n 1000 -c 8 --resume"),
+            ..subject.finding(id, severity)
         });
     };
     if !none.is_empty() && none.len() == by_ticket.len() {
@@ -291,13 +287,12 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
     let count = pairs.len();
     pairs.truncate(4);
     let more = if count > 4 { ", …" } else { "" };
+    let severity = if taken == 0 {
+        Severity::High
+    } else {
+        Severity::Medium
+    };
     Some(Finding {
-        id: FindingId::ResumptionNotShared,
-        severity: if taken == 0 {
-            Severity::High
-        } else {
-            Severity::Medium
-        },
         title: format!(
             "{} of the sessions are resumed at another address of the server's name",
             if taken == 0 {
@@ -312,9 +307,7 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
         ),
         reference: "all of them: a returning client may reach any of the machines".into(),
         cause: "each machine has its own ticket keys or session cache".into(),
-        confidence: Confidence::High,
-        advice: subject.advice(FindingId::ResumptionNotShared),
-        command: subject.audit(),
+        ..subject.finding(FindingId::ResumptionNotShared, severity)
     })
 }
 
@@ -359,8 +352,6 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
         )
     };
     Some(Finding {
-        id: FindingId::ResumptionEndsEarly,
-        severity,
         title: "the server refuses sessions before their lifetime ends".into(),
         measured: format!(
             "the server refused a ticket of {} that was {:.0} s old, and accepts new ones",
@@ -373,7 +364,7 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
         cause: cause.into(),
         confidence,
         advice,
-        command: subject.audit(),
+        ..subject.finding(FindingId::ResumptionEndsEarly, severity)
     })
 }
 

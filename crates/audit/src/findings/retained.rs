@@ -99,8 +99,6 @@ fn pinned(
         })
         .collect();
     Some(Finding {
-        id: FindingId::HeapFragmented,
-        severity,
         title: "blocks in use keep pages resident that are otherwise free".into(),
         measured: format!(
             "after all connections closed, {} more of free memory lay on pages with a block in use ({} for each of {} connections), and {} more were in use; additional blocks on mostly free pages: {}",
@@ -118,8 +116,8 @@ fn pinned(
         }
         .into(),
         confidence,
-        advice: subject.advice(FindingId::HeapFragmented),
         command: subject.bench("churn", "-n 20000 -c 500 --rounds 5"),
+        ..subject.finding(FindingId::HeapFragmented, severity)
     })
 }
 
@@ -141,8 +139,6 @@ fn returnable(
         String::new()
     };
     Some(Finding {
-        id: FindingId::FreeMemoryRetained,
-        severity: Severity::Low,
         title: "the allocator keeps free memory after a burst of connections".into(),
         measured: format!(
             "after all connections closed, {} lay in whole free pages, {} more than before{}",
@@ -152,9 +148,8 @@ fn returnable(
         ),
         reference: "free pages return to the system, or the next burst uses them".into(),
         cause: "malloc returns only the end of its heap to the system until the program calls malloc_trim. Later connections use these pages, so this is neither a leak nor fragmentation".into(),
-        confidence: Confidence::High,
-        advice: subject.advice(FindingId::FreeMemoryRetained),
         command: subject.bench("hold", "-n 2000"),
+        ..subject.finding(FindingId::FreeMemoryRetained, Severity::Low)
     })
 }
 

@@ -46,8 +46,6 @@ pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> O
         ),
     };
     Some(Finding {
-        id: FindingId::HandshakesSerialised,
-        severity,
         title: format!("{who} from a handshake"),
         measured: format!(
             "beside {blocked_by} silent {beside}, a ClientHello got no answer within {} ms; alone, and after {they} had left, it got one, in {:.1} ms when alone",
@@ -61,8 +59,7 @@ pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> O
             None => format!("{blocked_by} threads or processes, or fewer, make all handshakes, and each waits for its client meanwhile; or the server limits connections without a handshake"),
         },
         confidence,
-        advice: subject.advice(FindingId::HandshakesSerialised),
-        command: subject.audit(),
+        ..subject.finding(FindingId::HandshakesSerialised, severity)
     })
 }
 
@@ -147,9 +144,6 @@ fn one_thread(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
 fn parallel(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
     let lock = figures.lock.value().filter(|lock| lock.share > 0.0);
     Finding {
-        id: FindingId::HandshakesSerialised,
-        severity: Severity::Info,
-        title: String::new(),
         measured: format!(
             "{} connections per second with one client, {} with {}; meanwhile the server used {:.2} cores, the audit's clients {:.2}, and {:.2} were idle{}",
             whole(figures.alone_per_s),
@@ -160,11 +154,9 @@ fn parallel(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
             figures.idle_cores,
             lock.map_or_else(String::new, lock_words)
         ),
-        reference: String::new(),
-        cause: String::new(),
         confidence: Confidence::Medium,
-        advice: subject.advice(FindingId::HandshakesSerialised),
         command: subject.bench("churn", "-n 2000 -c 16"),
+        ..subject.finding(FindingId::HandshakesSerialised, Severity::Info)
     }
 }
 

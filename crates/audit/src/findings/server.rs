@@ -42,9 +42,6 @@ const DAY_S: i64 = 86_400;
 /// Bytes that a server may send before the first acknowledgement: ten segments (RFC 6928).
 const FIRST_WINDOW: u32 = 14_600;
 
-/// Adds a finding: title, measured, reference, cause.
-type Add<'a> = dyn FnMut(FindingId, Severity, &str, String, &str, &str) + 'a;
-
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     if let Some(offer) = figures.offer.value() {
         offered(subject, offer, findings);
@@ -78,8 +75,6 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
         .max();
     if let Some(&most) = server_first.filter(|most| **most > FIRST_WINDOW) {
         findings.push(Finding {
-            id: FindingId::FlightLarge,
-            severity: Severity::Low,
             title: "the server's first flight takes an additional round trip".into(),
             measured: format!("{} bytes", whole(f64::from(most))),
             reference: format!(
@@ -87,9 +82,7 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
                 whole(f64::from(FIRST_WINDOW))
             ),
             cause: flight_cause(figures, most),
-            confidence: Confidence::High,
-            advice: subject.advice(FindingId::FlightLarge),
-            command: subject.audit(),
+            ..subject.finding(FindingId::FlightLarge, Severity::Low)
         });
     }
 }
@@ -108,130 +101,104 @@ fn flight_cause(figures: &ServerFigures, flight: u32) -> String {
 }
 
 fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
-    let mut add =
-        |id: FindingId, severity, title: &str, measured: String, reference: &str, cause: &str| {
-            findings.push(Finding {
-                id,
-                severity,
-                title: title.into(),
-                measured,
-                reference: reference.into(),
-                cause: cause.into(),
-                confidence: Confidence::High,
-                advice: subject.advice(id),
-                command: subject.audit(),
-            });
-        };
     if offer.compression == Some(true) {
-        add(
-            FindingId::CompressionAccepted,
-            Severity::High,
-            "the server accepts TLS compression",
-            "the server chose DEFLATE when a ClientHello of TLS 1.2 offered it".into(),
-            &quoted::filled(COMPRESSION),
-            "the TLS library was built with zlib, and compression is not switched off",
-        );
+        findings.push(Finding {
+            title: "the server accepts TLS compression".into(),
+            measured: "the server chose DEFLATE when a ClientHello of TLS 1.2 offered it".into(),
+            reference: quoted::filled(COMPRESSION),
+            cause: "the TLS library was built with zlib, and compression is not switched off"
+                .into(),
+            ..subject.finding(FindingId::CompressionAccepted, Severity::High)
+        });
     }
     let old: Vec<_> = ["TLS 1.0", "TLS 1.1"]
         .into_iter()
         .filter(|v| offer.versions.get(*v) == Some(&true))
         .collect();
     if !old.is_empty() {
-        let measured = format!("{} accepted", old.join(" and "));
-        add(
-            FindingId::OldVersions,
-            Severity::Low,
-            "the server accepts TLS versions that RFC 8996 has withdrawn",
-            measured,
-            "TLS 1.2 and 1.3 only",
-            "the configuration allows these versions",
-        );
+        findings.push(Finding {
+            title: "the server accepts TLS versions that RFC 8996 has withdrawn".into(),
+            measured: format!("{} accepted", old.join(" and ")),
+            reference: "TLS 1.2 and 1.3 only".into(),
+            cause: "the configuration allows these versions".into(),
+            ..subject.finding(FindingId::OldVersions, Severity::Low)
+        });
     }
     if offer.versions.get("TLS 1.3") == Some(&false) {
-        let measured = "the server refused a ClientHello for TLS 1.3".into();
-        add(
-            FindingId::NoTls13,
-            Severity::Low,
-            "the server does not offer TLS 1.3",
-            measured,
-            "TLS 1.3 needs one round trip less",
-            "an old TLS library, or the configuration forbids it",
-        );
+        findings.push(Finding {
+            title: "the server does not offer TLS 1.3".into(),
+            measured: "the server refused a ClientHello for TLS 1.3".into(),
+            reference: "TLS 1.3 needs one round trip less".into(),
+            cause: "an old TLS library, or the configuration forbids it".into(),
+            ..subject.finding(FindingId::NoTls13, Severity::Low)
+        });
     }
     if offer.secure_renegotiation == Some(false) {
-        let measured = "the ServerHello of TLS 1.2 has no renegotiation_info".into();
-        add(
-            FindingId::NoRenegotiationInfo,
-            Severity::Low,
-            "the server does not announce secure renegotiation",
-            measured,
-            "announced (RFC 5746), or TLS 1.3 only",
-            "an old TLS library",
-        );
+        findings.push(Finding {
+            title: "the server does not announce secure renegotiation".into(),
+            measured: "the ServerHello of TLS 1.2 has no renegotiation_info".into(),
+            reference: "announced (RFC 5746), or TLS 1.3 only".into(),
+            cause: "an old TLS library".into(),
+            ..subject.finding(FindingId::NoRenegotiationInfo, Severity::Low)
+        });
     }
-    renegotiation(offer, &mut add);
-    if offer.early_data_max_bytes.is_some_and(|bytes| bytes > 0) {
-        let measured = format!(
-            "tickets allow {} bytes of 0-RTT data",
-            offer.early_data_max_bytes.unwrap_or(0)
-        );
-        add(
-            FindingId::EarlyData,
-            Severity::Info,
-            "the server accepts 0-RTT data, which can be replayed",
-            measured,
-            "no 0-RTT, unless every request is safe to repeat",
-            "0-RTT is switched on",
-        );
+    findings.extend(renegotiation(subject, offer));
+    if let Some(max) = offer.early_data_max_bytes.filter(|bytes| *bytes > 0) {
+        findings.push(Finding {
+            title: "the server accepts 0-RTT data, which can be replayed".into(),
+            measured: format!("tickets allow {max} bytes of 0-RTT data"),
+            reference: "no 0-RTT, unless every request is safe to repeat".into(),
+            cause: "0-RTT is switched on".into(),
+            ..subject.finding(FindingId::EarlyData, Severity::Info)
+        });
     }
-    expiry(offer, subject.at_s, &mut add);
+    findings.extend(expiry(subject, offer));
 }
 
-fn renegotiation(offer: &Offer, add: &mut Add<'_>) {
+fn renegotiation(subject: &AuditSubject, offer: &Offer) -> Option<Finding> {
     if offer.client_renegotiation != Some(true) {
-        return;
+        return None;
     }
-    let measured = "the server answered a second ClientHello on an established TLS 1.2 connection with a ServerHello".to_owned();
-    let reference = "the server refuses renegotiation, or offers TLS 1.3 only, which has none";
-    if offer.secure_renegotiation == Some(false) {
-        add(
+    let (id, severity, title, cause) = if offer.secure_renegotiation == Some(false) {
+        (
             FindingId::RenegotiationInsecure,
             Severity::High,
             "renegotiation is not protected: an attacker can insert data before the client's (CVE-2009-3555)",
-            measured,
-            reference,
             "an old TLS library, or a setting that allows unsafe renegotiation",
-        );
+        )
     } else {
-        add(
+        (
             FindingId::RenegotiationByClient,
             Severity::Low,
             "a client can make the server repeat handshakes on one connection",
-            measured,
-            reference,
             "the TLS library or the configuration allows it",
-        );
-    }
+        )
+    };
+    Some(Finding {
+        title: title.into(),
+        measured: "the server answered a second ClientHello on an established TLS 1.2 connection with a ServerHello".into(),
+        reference: "the server refuses renegotiation, or offers TLS 1.3 only, which has none".into(),
+        cause: cause.into(),
+        ..subject.finding(id, severity)
+    })
 }
 
-fn expiry(offer: &Offer, at_s: u64, add: &mut Add<'_>) {
+fn expiry(subject: &AuditSubject, offer: &Offer) -> Option<Finding> {
+    let at_s = subject.at_s;
     let left_s = |certificate: &&Certificate| certificate.left_s(at_s);
-    let Some(first) = offer.chain.iter().min_by_key(left_s) else {
-        return;
-    };
+    let first = offer.chain.iter().min_by_key(left_s)?;
     let (severity, title) = match first.left_s(at_s) {
         ..0 => (Severity::High, "a certificate of the chain has expired"),
         left if left < 14 * DAY_S => (Severity::Medium, "a certificate of the chain expires soon"),
-        _ => return,
+        _ => return None,
     };
-    add(
-        FindingId::CertificateExpires,
-        severity,
-        title,
-        format!("{}: {}", first.subject, first.left_words(at_s)),
-        "more than 14 days",
-        "the certificate was not renewed",
-    );
+    Some(Finding {
+        title: title.into(),
+        measured: format!("{}: {}", first.subject, first.left_words(at_s)),
+        reference: "more than 14 days".into(),
+        cause: "the certificate was not renewed".into(),
+        ..subject.finding(FindingId::CertificateExpires, severity)
+    })
 }
 
 fn handshakes(
@@ -258,13 +225,12 @@ fn signature(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     if bits <= RSA_BITS || share < SIGNATURE_SHARE {
         return None;
     }
+    let severity = if share > 0.5 {
+        Severity::Medium
+    } else {
+        Severity::Low
+    };
     Some(Finding {
-        id: FindingId::SignatureDear,
-        severity: if share > 0.5 {
-            Severity::Medium
-        } else {
-            Severity::Low
-        },
         title: format!(
             "signatures with an {} key dominate the handshake",
             r.key.replace(' ', "-")
@@ -280,9 +246,8 @@ fn signature(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
             whole(r.handshake_us)
         ),
         cause: format!("the certificate has a key of {bits} bits"),
-        confidence: Confidence::High,
-        advice: subject.advice(FindingId::SignatureDear),
         command: subject.bench("churn", "-n 2000 -c 16"),
+        ..subject.finding(FindingId::SignatureDear, severity)
     })
 }
 
@@ -330,8 +295,6 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
         _ => (likely_cause(compiles).to_owned(), Confidence::Low),
     };
     Some(Finding {
-        id: FindingId::HandshakeCpu,
-        severity,
         title: format!(
             "a connection with a full handshake costs {ratio:.0} times the CPU time that its handshake needs"
         ),
@@ -358,6 +321,7 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
         confidence,
         advice: subject.advice_on_handshakes(cpu.profile.value().map(Vec::as_slice)),
         command: subject.bench("churn", "-n 2000 -c 16"),
+        ..subject.finding(FindingId::HandshakeCpu, severity)
     })
 }
 
@@ -372,15 +336,13 @@ fn not_cheaper(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Find
             continue;
         };
         findings.push(Finding {
-            id: FindingId::ResumptionNotCheaper,
-            severity: Severity::Low,
             title: format!("resuming a session of {version} saves no CPU time"),
             measured: format!("{} µs resumed, {} µs full", whole(*us), whole(cpu.full_us)),
             reference: "a resumed handshake saves at least the signature".into(),
             cause: "the server does other work for a resumed session, which costs as much as the signature".into(),
             confidence: Confidence::Low,
-            advice: subject.advice(FindingId::HandshakeCpu),
             command: subject.bench("churn", "-n 2000 -c 16 --resume"),
+            ..subject.finding(FindingId::ResumptionNotCheaper, Severity::Low)
         });
     }
 }
@@ -403,8 +365,6 @@ fn idle(subject: &AuditSubject, cpu: &CpuFigures, held: Option<u64>) -> Option<F
         );
     }
     Some(Finding {
-        id: FindingId::IdleCpu,
-        severity,
         title: "the server uses CPU time while all connections are idle".into(),
         measured,
         reference: "0 µs: nothing happens on an idle connection".into(),
@@ -419,8 +379,8 @@ fn idle(subject: &AuditSubject, cpu: &CpuFigures, held: Option<u64>) -> Option<F
         } else {
             Confidence::Medium
         },
-        advice: subject.advice(FindingId::IdleCpu),
         command: subject.bench("hold", "-n 1000 --for 10s"),
+        ..subject.finding(FindingId::IdleCpu, severity)
     })
 }
 
@@ -468,15 +428,12 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
         }
     }
     Some(Finding {
-        id: FindingId::FirstConnectionSlow,
-        severity,
         title: "the first connection does work that belongs to the server's start".into(),
         measured,
         reference: "the first connection costs as much as the thousandth".into(),
         cause,
         confidence,
-        advice: subject.advice(FindingId::FirstConnectionSlow),
-        command: subject.audit(),
+        ..subject.finding(FindingId::FirstConnectionSlow, severity)
     })
 }
 

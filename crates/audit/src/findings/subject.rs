@@ -3,6 +3,7 @@
 use super::advice::{handshakes, memory};
 use super::baseline::Baseline;
 use super::catalogue::FindingId;
+use super::finding::{Confidence, Finding, Severity};
 use super::hot_spots;
 use super::known_blocks::Library;
 use super::quoted;
@@ -19,6 +20,7 @@ const CRYPTO_SHARE: f64 = 0.3;
 /// The audited software and the command-line options that reach it.
 pub(super) struct AuditSubject {
     pub(super) kind: SoftwareKind,
+    is_client: bool,
     pub(super) target: String,
     /// The name given to `audit`, of which the target is one address.
     named: Option<String>,
@@ -104,6 +106,7 @@ impl AuditSubject {
                 .software
                 .value()
                 .map_or(SoftwareKind::Unknown, |software| software.kind),
+            is_client: audit.kind == "client",
             target: audit.target.clone(),
             at_s: audit.started_at_s,
             named: setting("named")
@@ -119,6 +122,21 @@ impl AuditSubject {
             ),
             facts: Facts::of(audit),
             options: options.map_or_else(String::new, |options| format!(" {options}")),
+        }
+    }
+
+    /// Returns a finding with the advice for it. The caller adds the texts, and what differs from the usual.
+    pub(super) fn finding(&self, id: FindingId, severity: Severity) -> Finding {
+        Finding {
+            id,
+            severity,
+            title: String::new(),
+            measured: String::new(),
+            reference: String::new(),
+            cause: String::new(),
+            confidence: Confidence::High,
+            advice: self.advice(id),
+            command: self.audit(),
         }
     }
 
@@ -229,26 +247,25 @@ impl AuditSubject {
         format!("dormouse bench {mode} {target} {options}{process}{reach}")
     }
 
-    /// Returns the command that repeats the audit of a client.
-    pub(super) fn audit_client(&self) -> String {
-        let Self { target, listen, .. } = self;
-        match listen {
-            Some(listen) => format!("dormouse audit client{} --listen {listen}", self.reach),
-            None => format!("dormouse audit client{} -- {target}", self.reach),
-        }
-    }
-
-    /// Returns the command that repeats the audit, of all addresses if there are several.
+    /// Returns the command that repeats the audit, of all addresses of a server if there are several.
     pub(super) fn audit(&self) -> String {
         let Self {
             target,
             named,
             which,
             options,
+            reach,
+            listen,
             ..
         } = self;
-        let target = named.clone().unwrap_or_else(|| shell::quote(target));
-        format!("dormouse audit server {target} --quick{which}{options}")
+        if !self.is_client {
+            let target = named.clone().unwrap_or_else(|| shell::quote(target));
+            return format!("dormouse audit server {target} --quick{which}{options}");
+        }
+        match listen {
+            Some(listen) => format!("dormouse audit client{reach} --listen {listen}"),
+            None => format!("dormouse audit client{reach} -- {target}"),
+        }
     }
 }
 
@@ -292,7 +309,7 @@ mod tests {
     #[test]
     fn the_command_for_a_client_is_the_one_that_was_given() {
         let mut audit = Audit::begin("client", "c", "curl '{url}'");
-        let command = |audit: &Audit| AuditSubject::new(audit).audit_client();
+        let command = |audit: &Audit| AuditSubject::new(audit).audit();
         assert_eq!(command(&audit), "dormouse audit client -- curl '{url}'");
         audit.settings.insert("relay".into(), "127.0.0.1:80".into());
         audit.settings.insert("ca_file".into(), "a b".into());
