@@ -7,6 +7,7 @@ use dormouse_interop::peer::Peer;
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::wait;
+use serde_json::Value;
 
 const WORKERS: u32 = 4;
 const CLIENTS: u64 = 200;
@@ -15,7 +16,8 @@ const CLIENTS: u64 = 200;
 fn shares(counts: &Counts) -> Vec<u64> {
     let all = counts.all();
     let workers = all["workers"].as_array().expect("a list of workers");
-    let of = |worker: &serde_json::Value| worker["connections"].as_u64().expect("a number");
+    let number = |worker: &Value, name: &str| worker[name].as_u64().expect("a number");
+    let of = |worker| number(worker, "at_rest") + number(worker, "pending");
     workers.iter().map(of).collect()
 }
 
