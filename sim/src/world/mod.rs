@@ -73,6 +73,8 @@ pub struct Report {
     pub steps: u64,
     /// Pauses of accepting because the kernel had no memory.
     pub memory_pauses: u64,
+    /// Failures that were counted for a backend.
+    pub connects_failed: u64,
 }
 
 /// The state of an upgrade.
@@ -186,8 +188,9 @@ impl World {
             self.round()?;
         }
         check::peers(&self.scenario, &self.peers)?;
-        let pauses = Count::PausedMemory as usize;
-        self.report.memory_pauses = self.setup.counters.sum(pauses);
+        let sum = |count| self.setup.counters.sum(count as usize);
+        self.report.memory_pauses = sum(Count::PausedMemory);
+        self.report.connects_failed = sum(Count::BackendConnectsFailed);
         self.check_leftovers()
     }
 

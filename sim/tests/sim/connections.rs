@@ -239,6 +239,30 @@ fn watches_run_out() {
     }
 }
 
+/// At times, there is no local port for a backend, or no descriptor. That is no failure of the backend, also if the
+/// connection to it has TLS.
+#[test]
+fn ports_and_descriptors_run_out() {
+    for route_kind in [RouteKind::Terminate, RouteKind::BackendTls] {
+        for (no_port, no_descriptor) in [(3, 0), (0, 3)] {
+            for seed in 1..=12 {
+                let scenario = Scenario {
+                    route_kind,
+                    clients: 6,
+                    faults: Faults {
+                        no_port,
+                        no_descriptor,
+                        ..Faults::default()
+                    },
+                    ..Scenario::calm(seed)
+                };
+                let failed = must_hold(scenario).connects_failed;
+                assert_eq!(failed, 0, "{scenario:?}");
+            }
+        }
+    }
+}
+
 /// The first violation that is detected with a broken kernel.
 fn detect(sabotage: Sabotage, change: impl Fn(&mut Scenario)) -> Option<Violation> {
     (1..=60).find_map(|seed| {
