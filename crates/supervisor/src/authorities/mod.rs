@@ -97,21 +97,22 @@ enum Purpose {
     AskRenewals,
 }
 
-/// New certificates for clients.
-pub(crate) enum NewCertificates {
-    /// The same certificates with new OCSP responses.
-    Stapled(Certificates),
-    /// With a certificate that an ACME server has issued for this name.
-    Issued {
-        name: String,
-        certificates: Certificates,
-    },
+/// New certificates for clients, one of which an ACME server has issued for this name.
+pub(crate) struct Issued {
+    pub(crate) name: String,
+    pub(crate) certificates: Certificates,
 }
 
 impl Authorities {
     /// Time of the next action. `can_order`: clients are accepted, so that an ACME server can validate a
     /// name.
     pub(crate) fn next_deadline_ms(&self, edition: &Edition, can_order: bool) -> Option<u64> {
+        let due = [self.work_due_ms(edition, can_order), self.staple_due_ms()];
+        due.into_iter().flatten().min()
+    }
+
+    /// When to start an errand, or to kill the one that runs.
+    fn work_due_ms(&self, edition: &Edition, can_order: bool) -> Option<u64> {
         match &self.errand {
             Some(errand) => Some(errand.due_ms),
             None if !can_order => None,
@@ -128,9 +129,34 @@ impl Authorities {
         asks.then(|| self.ocsp.next_due_ms()).flatten()
     }
 
-    /// Starts an errand, or kills one that runs too long. Called once per turn after the deadline.
-    pub(crate) fn attend(&mut self, edition: &Edition, pairs: &Pairs, poller: &Poller) {
+    fn staple_due_ms(&self) -> Option<u64> {
+        let errand = self.errand.as_ref();
+        let is_asking = errand.is_some_and(|one| matches!(one.purpose, Some(Purpose::Ocsp)));
+        self.ocsp.staple_due_ms(is_asking, process::boottime_ms())
+    }
+
+    /// Returns the certificates with new OCSP responses, if it is time to staple them.
+    pub(crate) fn staple(&mut self, edition: &Edition) -> Option<Certificates> {
+        self.staple_due_ms()
+            .filter(|&at_ms| at_ms <= process::boottime_ms())?;
+        let mut certificates = edition.material.certificates.clone();
+        let has_changed = self.ocsp.staple(&mut certificates);
+        has_changed.then_some(certificates)
+    }
+
+    /// Starts an errand if one is due, or kills one that runs too long.
+    pub(crate) fn attend(
+        &mut self,
+        edition: &Edition,
+        pairs: &Pairs,
+        poller: &Poller,
+        can_order: bool,
+    ) {
         let now_ms = process::boottime_ms();
+        let due_ms = self.work_due_ms(edition, can_order);
+        if due_ms.is_none_or(|at_ms| at_ms > now_ms) {
+            return;
+        }
         if let Some(errand) = &mut self.errand {
             tracing::warn!(process = "errand", "helper process timed out; killing it");
             let _ = process::send_signal(errand.process.pid, Signal::Kill);
@@ -176,7 +202,7 @@ impl Authorities {
         let ocsp_ms = ocsp_ms.filter(|&at_ms| at_ms <= now_ms);
         let names_ms = self.names.next_due_ms();
         if names_ms.is_none_or(|at_ms| at_ms > ocsp_ms.unwrap_or(now_ms)) {
-            return ocsp_ms.map(|_| (self.ocsp.jobs(now_ms), Purpose::Ocsp));
+            return ocsp_ms.map(|_| (self.ocsp.jobs(now_ms, REPORTS_MAX), Purpose::Ocsp));
         }
         Some(match self.names.work(edition, now_ms)? {
             AcmeWork::Order(request) => {
@@ -206,16 +232,14 @@ impl Authorities {
         }
     }
 
-    /// Processes all reports of the errand.
+    /// Processes all reports of the errand. Returns what ACME servers have issued; OCSP responses are stapled later.
     pub(crate) fn receive(
         &mut self,
         edition: &Edition,
         pairs: &Pairs,
         poller: &Poller,
-    ) -> Vec<NewCertificates> {
+    ) -> Vec<Issued> {
         let mut new = Vec::new();
-        let mut stapled = None;
-        let mut has_response = false;
         for _ in 0..REPORTS_MAX {
             let Some(errand) = &mut self.errand else {
                 break;
@@ -229,10 +253,7 @@ impl Authorities {
             // An errand may be compromised: it can report only on what it was started for.
             match (report, &errand.purpose) {
                 (ErrandReport::Ocsp { id, response }, Some(Purpose::Ocsp)) => {
-                    let now_ms = process::boottime_ms();
-                    let stapled =
-                        stapled.get_or_insert_with(|| edition.material.certificates.clone());
-                    has_response |= self.ocsp.take(id, response, stapled, now_ms);
+                    self.ocsp.take(id, response, process::boottime_ms());
                 }
                 (ErrandReport::Account(account), Some(Purpose::Order { .. })) => {
                     acme::keep_account(&account, &edition.config);
@@ -259,18 +280,11 @@ impl Authorities {
                     self.end_work(pairs);
                     let names = &mut self.names;
                     let issued = names.note_order(&name, &directory, issued, is_disturbed, edition);
-                    let issued =
-                        issued.map(|certificates| NewCertificates::Issued { name, certificates });
-                    new.extend(issued);
+                    new.extend(issued.map(|certificates| Issued { name, certificates }));
                 }
                 _ => {}
             }
         }
-        new.extend(
-            stapled
-                .filter(|_| has_response)
-                .map(NewCertificates::Stapled),
-        );
         new
     }
 
@@ -391,13 +405,17 @@ mod tests {
     const ACCOUNT: &str =
         r#"{"id":"https://ca.example/1","key_pkcs8":"AAAA","directory":"https://ca.example/dir"}"#;
 
+    /// A configuration with three certificates.
     fn edition(folder: &std::path::Path) -> Edition {
         let file = folder.join("dormouse.toml");
-        let text = format!(
-            "acme_server = 'https://ca.example/dir'\nacme_folder = '{}'\nacme_terms_agreed = true\n\
-             [[route]]\nlisten = '127.0.0.1:5001'\nself_signed = 'x'\nto = 'echo:'\n",
+        let mut text = format!(
+            "acme_server = 'https://ca.example/dir'\nacme_folder = '{}'\nacme_terms_agreed = true\n",
             folder.display()
         );
+        for n in 1..=3 {
+            let listen = format!("listen = '127.0.0.1:500{n}'");
+            text += &format!("[[route]]\n{listen}\nself_signed = 'x{n}'\nto = 'echo:'\n");
+        }
         std::fs::write(&file, text).expect("written");
         let source = Source {
             file: Some(file),
@@ -430,6 +448,33 @@ mod tests {
             ..Authorities::default()
         };
         (authorities, theirs)
+    }
+
+    /// Each new edition is a reload of all workers, so the responses to many queries are in one.
+    #[test]
+    fn responses_are_stapled_together_when_the_errand_has_ended() {
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        let folder = tempfile::tempdir().expect("a folder");
+        let (edition, pairs) = (edition(folder.path()), Pairs::default());
+        let (mut authorities, errand) = with_errand(Purpose::Ocsp);
+        authorities.ocsp.follow(&edition.material.certificates);
+        let pems = edition.material.certificates.iter().flatten();
+        for (n, pem) in pems.enumerate() {
+            let report = ErrandReport::Ocsp {
+                id: authorities.ocsp.id(pem),
+                response: Ok((vec![n as u8], u64::MAX / 2_000)),
+            };
+            let sent = message::send(errand, &report).expect("sent");
+            assert_eq!(sent, Attempt::Done(()));
+            let issued = authorities.receive(&edition, &pairs, &poller);
+            assert!(issued.is_empty() && authorities.staple(&edition).is_none());
+        }
+        authorities.note_end(Ended::Exited(0), &pairs, &poller);
+        assert_eq!(authorities.staple_due_ms(), Some(0));
+        let stapled = authorities.staple(&edition).expect("new responses");
+        let responses: Vec<&[u8]> = stapled.iter().flatten().map(|pem| &*pem.ocsp).collect();
+        assert_eq!(responses, [[0], [1], [2]]);
+        assert!(authorities.staple(&edition).is_none());
     }
 
     /// An errand that queries a responder parses foreign bytes. It may not replace the account at the ACME server. One

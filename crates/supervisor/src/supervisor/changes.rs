@@ -1,7 +1,7 @@
 //! Changes of the running configuration: reloads, new certificates, changed addresses of backends.
 
 use super::Supervisor;
-use crate::authorities::NewCertificates;
+use crate::authorities::Issued;
 use crate::connection_log::LogFile;
 use crate::load::Ready;
 use crate::material::Material;
@@ -39,31 +39,40 @@ impl Supervisor {
             .filter(|_| self.may_change())
     }
 
+    /// Does what is due for OCSP and ACME.
+    pub(super) fn attend_to_authorities(&mut self) {
+        let now_ms = process::boottime_ms();
+        if (self.authorities_deadline_ms()).is_none_or(|at_ms| at_ms > now_ms) {
+            return;
+        }
+        if let Some(certificates) = self.authorities.staple(&self.serving.edition) {
+            let material = self.serving.edition.with_certificates(certificates);
+            if let Err(error) = self.apply_material(material) {
+                tracing::error!(error, "OCSP responses could not be applied");
+            }
+            process::return_heap();
+        }
+        let is_accepting = !self.drain.is_under_way();
+        let Serving { edition, pairs, .. } = &self.serving;
+        self.authorities
+            .attend(edition, pairs, &self.poller, is_accepting);
+    }
+
     pub(super) fn on_errand(&mut self) {
         let Serving { edition, pairs, .. } = &self.serving;
         let new = self.authorities.receive(edition, pairs, &self.poller);
         if new.is_empty() {
             return;
         }
-        for new in new {
-            match new {
-                NewCertificates::Stapled(certificates) => {
-                    let material = self.serving.edition.with_certificates(certificates);
-                    if let Err(error) = self.apply_material(material) {
-                        tracing::error!(error, "OCSP responses could not be applied");
-                    }
-                }
-                NewCertificates::Issued { name, certificates } => {
-                    let material = self.serving.edition.with_certificates(certificates);
-                    match self.apply_material(material) {
-                        Ok(()) => tracing::info!(
-                            name,
-                            edition = self.serving.edition.number,
-                            "ACME certificate in use"
-                        ),
-                        Err(why) => self.authorities.note_refused(&name, &why),
-                    }
-                }
+        for Issued { name, certificates } in new {
+            let material = self.serving.edition.with_certificates(certificates);
+            match self.apply_material(material) {
+                Ok(()) => tracing::info!(
+                    name,
+                    edition = self.serving.edition.number,
+                    "ACME certificate in use"
+                ),
+                Err(why) => self.authorities.note_refused(&name, &why),
             }
         }
         process::return_heap();

@@ -246,13 +246,7 @@ impl Supervisor {
         if self.may_change() {
             self.poll_certificates();
         }
-        if self
-            .authorities_deadline_ms()
-            .is_some_and(|at_ms| at_ms <= process::boottime_ms())
-        {
-            let Serving { edition, pairs, .. } = &self.serving;
-            self.authorities.attend(edition, pairs, &self.poller);
-        }
+        self.attend_to_authorities();
         let Serving { edition, pairs, .. } = &self.serving;
         let late = self.reload.finish_if_late(edition.number, pairs);
         self.publish(late);
