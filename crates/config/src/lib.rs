@@ -34,7 +34,7 @@ pub use finding::{Finding, Place};
 pub use input::flags::Flag;
 pub use input::toml_file::STANDARD_INPUT;
 pub use load::{
-    Examine, Loaded, admin_of, judge, load, load_with, look_up, plan_for, read_duration,
+    Examine, Loaded, admin_of, judge, load, load_with, look_up, plan_for, plan_with, read_duration,
 };
 pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;

@@ -190,7 +190,19 @@ fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 /// Returns the plan for a loaded configuration that has been changed since. `None`: it no longer
 /// fits this machine.
 pub fn plan_for(config: &Config, machine: &Machine) -> Option<Plan> {
-    sizing::plan(config, machine).ok()
+    plan_with(config, machine, 0).ok()
+}
+
+/// Returns the plan for a configuration whose certificates, keys and revocation lists have this many bytes.
+///
+/// # Errors
+/// Why it does not fit this machine; the remedy is in the lines after the first.
+pub fn plan_with(config: &Config, machine: &Machine, material: u64) -> Result<Plan, String> {
+    let plan = sizing::plan(config, machine, material);
+    plan.map_err(|(_, problem)| match problem.help {
+        Some(help) => format!("{}\n{help}", problem.what),
+        None => problem.what,
+    })
 }
 
 /// Reads a duration of a command as people write it: a year at most, as in timeouts of the
@@ -318,7 +330,7 @@ impl Loader<'_> {
             );
             mistakes.add(Severity::Warning, &location, problem.help(help));
         }
-        let plan = sizing::plan(config, self.machine)
+        let plan = sizing::plan(config, self.machine, 0)
             .map_err(|(options, problem)| mistakes.error(&locations.first_of(options), problem))
             .ok()?;
         if let Some(problem) = sizing::few_descriptors(config, &plan, self.machine) {

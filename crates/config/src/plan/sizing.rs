@@ -65,8 +65,9 @@ pub struct Plan {
 /// The options that do not fit the machine, the likeliest culprit first, and why.
 type Misfit = (&'static [&'static str], Problem);
 
-/// Returns the plan, or the option that does not fit the machine.
-pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
+/// Returns the plan, or the option that does not fit the machine. `material`: bytes of all certificates, keys and
+/// revocation lists.
+pub(crate) fn plan(config: &Config, machine: &Machine, material: u64) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
     let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
@@ -122,6 +123,7 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         room: (workers * room).min(ports),
         sockets: per_connection,
         listeners: listeners as u64,
+        material,
     };
     let amounts = budget::settle(config, machine, capacity)
         .map_err(|problem| (&["memory", "max_connections"][..], problem))?;

@@ -260,6 +260,35 @@ fn receive_buffers_shrink_with_more_connections() {
     assert!(message.contains("kernel: sockets"), "{message}");
 }
 
+/// Main and each worker hold all certificates, and twice as much while they are replaced.
+#[test]
+fn certificates_are_part_of_the_budget() {
+    let with = |limits: &str, material: u64| {
+        let text = format!(
+            "{limits}\n[[route]]\nlisten = ':8443'\nto = '127.0.0.1:80'\nself_signed = 'x'\n"
+        );
+        let config = load_text(&text).unwrap_or_else(|found| panic!("{found}"));
+        plan_with(&config.config, &machine(), material)
+    };
+    let (few, many) = (
+        with("memory = '512 MiB'", 20_000),
+        with("memory = '512 MiB'", 4 << 20),
+    );
+    let (few, many) = (few.expect("fits"), many.expect("fits"));
+    assert_eq!(cost(&many, "certificates"), (5 + 2 * 7) * (4 << 20));
+    assert!(few.costs.iter().all(|cost| cost.what != "certificates"));
+    assert!(many.connections_max < few.connections_max);
+    assert!(sum(&many) <= 512 << 20 && sum(&few) <= 512 << 20);
+    let fixed = "memory = '512 MiB'\nmax_connections = 6_000";
+    assert!(with(fixed, 20_000).is_ok());
+    let refused = with(fixed, 16 << 20).expect_err("19 times 16 MiB leave too little");
+    assert!(refused.contains("more than memory (512 MiB)"), "{refused}");
+    assert!(
+        refused.contains("certificates") && refused.contains("19 x 16 MiB of files"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_configured_limit_is_kept() {
     let text = "memory = '512 MiB'\nmax_handshakes = 7\npending_memory = '9 MiB'\n\

@@ -75,7 +75,8 @@ impl Material {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// The length of everything.
+    pub(crate) fn bytes(&self) -> usize {
         let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
         let certificates = self.certificates.iter().flatten().map(pem);
         let trust = self.client_trust.iter().flatten();
