@@ -161,18 +161,14 @@ pub struct State {
     /// Limits of the whole gateway.
     pub bounds: Bounds,
     /// Certificates, those that expire first come first; as many as fit into a message.
-    #[serde(default)]
     pub certificates: Vec<Certificate>,
     /// Automatic certificates, if there are any.
-    #[serde(default)]
     pub acme: Option<Acme>,
     /// The current drain, if there is one.
     pub drain: Option<Drain>,
     /// Routes, then originations; as many as fit into a message.
-    #[serde(default)]
     pub routes: Vec<Route>,
     /// The addresses of all listeners.
-    #[serde(default)]
     pub listeners: Vec<String>,
     /// Backends of all routes; as many as fit into a message.
     pub backends: Vec<Backend>,
@@ -265,13 +261,10 @@ pub struct Backend {
     /// Whether health checks are configured.
     pub checked: bool,
     /// The weight.
-    #[serde(default)]
     pub weight: u32,
     /// Whether an administrator has taken the backend out of all its routes.
-    #[serde(default)]
     pub out: bool,
     /// The routes in which `out` or `weight` differs.
-    #[serde(default)]
     pub differing: Vec<BackendOfRoute>,
 }
 
@@ -288,7 +281,6 @@ pub struct Certificate {
     /// Unix time of the expiry.
     pub expires_s: u64,
     /// An administrator pushed it through the admin socket.
-    #[serde(default)]
     pub is_pushed: bool,
 }
 
@@ -380,8 +372,7 @@ pub struct Bounds {
     pub pending_bytes: u64,
     /// Bytes that one client may send in its handshake.
     pub handshake_bytes: u64,
-    /// Bytes in long send queues of the kernel; 0: main is of an older version.
-    #[serde(default)]
+    /// Bytes in long send queues of the kernel.
     pub kernel_bytes: u64,
 }
 
@@ -414,7 +405,8 @@ mod tests {
     fn the_state_of_a_large_configuration_fits_into_a_message() {
         let text = r#"{"pid":1,"born_ms":0,"phase":"ready","keepers":[],"configuration":{"file":null,"edition":1,
             "loaded_ms":0,"last_reload":null,"waits_for_restart":[]},"bounds":{"connections":1,"handshakes":1,
-            "pending_bytes":1,"handshake_bytes":1},"drain":null,"backends":[]}"#;
+            "pending_bytes":1,"handshake_bytes":1,"kernel_bytes":1},"certificates":[],"drain":null,"routes":[],
+            "listeners":[],"backends":[]}"#;
         let mut state: State = serde_json::from_str(text).expect("a state");
         let before = state.clone();
         state.fit();

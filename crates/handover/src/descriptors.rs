@@ -10,7 +10,6 @@ pub struct Descriptors {
     /// Listening sockets, each with the number of its first route.
     pub listeners: Vec<(i32, u16)>,
     /// The numbers of all routes of each listener, in the order of the configuration.
-    #[serde(default)]
     pub doors: Vec<Vec<u16>>,
     /// Descriptor of the slots.
     pub slots: i32,
@@ -35,33 +34,23 @@ pub struct Descriptors {
     /// Descriptor of the worker's notes for the next worker.
     pub notes: i32,
     /// Descriptor of the session cache of routes, if there is one.
-    #[serde(default)]
     pub session_cache: Option<i32>,
     /// Descriptor and version of the entries of the connection log.
-    #[serde(default)]
-    pub log_entries: Option<(i32, u32)>,
+    pub log_entries: (i32, u32),
     /// The socket for lines of the connection log.
-    #[serde(default)]
-    pub log_lines: Option<i32>,
-    /// Descriptor of the table of traffic. Older binaries have none.
-    #[serde(default)]
-    pub traffic: Option<i32>,
+    pub log_lines: i32,
+    /// Descriptor of the table of traffic.
+    pub traffic: i32,
     /// Listening sockets for plain HTTP. They pass from main to main; workers do not have them.
-    #[serde(default)]
     pub redirects: Vec<i32>,
 }
 
 impl Descriptors {
     /// The listening sockets, each with the numbers of its routes.
     pub fn doors(&self) -> Vec<(Fd, Vec<u16>)> {
-        let listeners = self.listeners.iter().enumerate();
-        // Older binaries have one route per listener, and no `doors`.
-        let door = |n: usize, route: u16| match self.doors.get(n) {
-            Some(door) if !door.is_empty() => door.clone(),
-            _ => vec![route],
-        };
+        let listeners = self.listeners.iter().zip(&self.doors);
         listeners
-            .map(|(n, &(fd, route))| (Fd(fd), door(n, route)))
+            .map(|(&(fd, _), door)| (Fd(fd), door.clone()))
             .collect()
     }
 
@@ -78,9 +67,6 @@ impl Descriptors {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend(self.sessions.map(Fd));
         all.extend(self.session_cache.map(Fd));
-        all.extend(self.log_entries.map(|(fd, _)| Fd(fd)));
-        all.extend(self.log_lines.map(Fd));
-        all.extend(self.traffic.map(Fd));
         all.extend(
             [
                 self.slots,
@@ -91,6 +77,9 @@ impl Descriptors {
                 self.roster,
                 self.orders,
                 self.notes,
+                self.log_entries.0,
+                self.log_lines,
+                self.traffic,
             ]
             .map(Fd),
         );

@@ -38,12 +38,10 @@ pub struct Handover {
     /// Certificates by route, in the order of `config.routes`.
     pub certificates: Vec<Vec<Pem>>,
     /// Trust settings for client certificates, by route.
-    #[serde(default)]
     pub clients: Vec<Option<ClientTrust>>,
     /// Trust and own certificate of each origination.
     pub origins: Vec<OriginPem>,
     /// Trust and own certificate for the backends of each route with `backend_tls`.
-    #[serde(default)]
     pub backend_tls: Vec<Option<OriginPem>>,
     /// Exported ticket keys, which are the same in all workers.
     #[serde(skip)]

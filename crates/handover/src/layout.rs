@@ -49,8 +49,8 @@ impl Formats {
             shared: 3,
             dimensions: dormouse_tables::dimensions(),
             tokens: 1,
-            words: 3,
-            main: 2,
+            words: 4,
+            main: 3,
         }
     }
 

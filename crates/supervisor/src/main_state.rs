@@ -16,7 +16,6 @@ use std::io;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct MainState {
     /// The handover of a worker: configuration, certificates, keys, listeners.
-    #[serde(rename = "told")]
     pub(crate) handover: Handover,
     pub(crate) plan: Plan,
     pub(crate) edition: u64,
@@ -28,23 +27,18 @@ pub(crate) struct MainState {
     pub(crate) waits_for_restart: Vec<String>,
     pub(crate) pairs: Vec<PairState>,
     /// The listeners of control.
-    #[serde(default)]
     pub(crate) control: Option<ControlAddressesState>,
     /// The old binary's control process.
-    #[serde(default)]
     pub(crate) former_control: Option<FormerControl>,
     /// Listeners from systemd that no route uses.
-    #[serde(default)]
     pub(crate) spare_listeners: Vec<i32>,
     /// The files of unix listeners and of the admin socket.
-    #[serde(default)]
     pub(crate) socket_files: Vec<SocketFile>,
     /// Sessions of originations.
     pub(crate) sessions: Option<SessionFilesState>,
     /// Processes of the old binary that are about to exit.
     pub(crate) former: Vec<i32>,
     /// The old binary's process that writes the last lines of the connection log.
-    #[serde(default)]
     pub(crate) log_writer: Option<i32>,
 }
 

@@ -103,8 +103,7 @@ pub(crate) struct PairState {
     descriptors: Descriptors,
     bounds: Bounds,
     share: Share,
-    #[serde(default)]
-    log_source: Option<i32>,
+    log_source: i32,
 }
 
 /// Maximum number of unanswered editions. The keeper keeps the handovers of these, and of as many that a
@@ -136,8 +135,8 @@ impl Pairs {
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
         handover.descriptors.notes = notes.0;
-        handover.descriptors.log_entries = Some((log_entries.fd().0, LOG_ENTRY_VERSION));
-        handover.descriptors.log_lines = Some(log_lines.0);
+        handover.descriptors.log_entries = (log_entries.fd().0, LOG_ENTRY_VERSION);
+        handover.descriptors.log_lines = log_lines.0;
         let file = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.extend([file, reader]);
@@ -161,7 +160,7 @@ impl Pairs {
             bounds: Bounds::of(&handover.config),
             descriptors: handover.descriptors.clone(),
             share,
-            log_source: Some(log_source.0),
+            log_source: log_source.0,
         };
         self.all.push(Pair::of(state, board, false));
         Ok(())
@@ -174,9 +173,7 @@ impl Pairs {
             let orders = Fd(state.orders);
             orders.set_on_exec(OnExec::Close)?;
             poller.add(orders, token(worker), Interest::READ)?;
-            if let Some(log_source) = state.log_source {
-                Fd(log_source).set_on_exec(OnExec::Close)?;
-            }
+            Fd(state.log_source).set_on_exec(OnExec::Close)?;
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
             all.push(Pair::of(state.clone(), board, true));
         }
@@ -196,7 +193,7 @@ impl Pairs {
             // The next binary starts the next worker.
             bounds: pair.bounds_of_edition,
             share: pair.share.clone(),
-            log_source: Some(pair.log_source.0).filter(|_| pair.log_source != Fd::NONE),
+            log_source: pair.log_source.0,
         };
         self.all.iter().map(state).collect()
     }
@@ -210,8 +207,7 @@ impl Pairs {
 
     /// Sockets from which connection log lines are received.
     pub(crate) fn log_sources(&self) -> Vec<Fd> {
-        let sources = self.all.iter().map(|pair| pair.log_source);
-        sources.filter(|&fd| fd != Fd::NONE).collect()
+        self.all.iter().map(|pair| pair.log_source).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -534,7 +530,7 @@ impl Pairs {
             bounds: Bounds::of(&handover.config),
             descriptors: handover.descriptors.clone(),
             share: handover.share.clone(),
-            log_source: None,
+            log_source: Fd::NONE.0,
         };
         let all = vec![Pair::of(state, board, true)];
         (Pairs { all }, ours, theirs)
@@ -554,7 +550,7 @@ impl Pair {
             orders: Fd(state.orders),
             board,
             ready,
-            log_source: state.log_source.map_or(Fd::NONE, Fd),
+            log_source: Fd(state.log_source),
             edition: state.edition,
             bounds_of_edition: state.bounds,
             given: Vec::new(),

@@ -7,7 +7,7 @@ use crate::occasion::{Occasion, Occupied, Purpose};
 use crate::scout::FoundNames;
 use crate::source::Source;
 use crate::worker_user;
-use dormouse_config::{self as config, Config, Count, Loaded, LogTarget, Machine, Plan};
+use dormouse_config::{self as config, Config, Count, Loaded, Machine, Plan};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -97,10 +97,6 @@ pub(crate) struct FixedAtStart {
     pub(crate) connections_max: u64,
     /// Whether there is memory for sessions of originations.
     pub(crate) has_sessions: bool,
-    /// Whether there is memory for the rate limits of clients.
-    pub(crate) has_paces: bool,
-    /// Whether workers have a socket for connection log lines.
-    pub(crate) has_log_sources: bool,
     /// Whether workers run as nobody because no backend was a unix socket. They cannot become root again.
     pub(crate) is_nobody: bool,
 }
@@ -187,14 +183,6 @@ pub(crate) fn plan(
         // The plan was made with values that wait.
         plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
     }
-    // After an upgrade from a binary without this limit.
-    if !fixed.has_paces && next.limits.bytes_per_client.take().is_some() {
-        waits.push("bytes_per_client".to_owned());
-    }
-    if !fixed.has_log_sources && next.log.connection_log != LogTarget::Off {
-        next.log.connection_log = LogTarget::Off;
-        waits.push("connection_log".to_owned());
-    }
     ReloadPlan {
         config: next,
         plan,
@@ -277,8 +265,6 @@ mod tests {
             let fixed = FixedAtStart {
                 connections_max: u64::MAX,
                 has_sessions: true,
-                has_paces: true,
-                has_log_sources: true,
                 is_nobody: true,
             };
             plan(&now.config, &now.plan, next, &fixed).waits_for_restart
@@ -292,8 +278,6 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: 1_000,
             has_sessions: true,
-            has_paces: true,
-            has_log_sources: true,
             is_nobody: false,
         };
         let next = loaded(options, "to = 'echo:'");
@@ -333,8 +317,6 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: u64::MAX,
             has_sessions: false,
-            has_paces: false,
-            has_log_sources: false,
             is_nobody: false,
         };
         let (routes, idle) = (
@@ -347,9 +329,9 @@ mod tests {
             waits_for_restart,
         } = plan(&now.config, &now.plan, next, &fixed);
         assert_eq!(plan.workers, 1, "the plan is for the running workers");
-        assert_eq!(waits_for_restart, ["workers", "bytes_per_client"]);
+        assert_eq!(waits_for_restart, ["workers"]);
         assert!(config.process.workers == now.config.process.workers);
         assert!(config.timeouts.idle_timeout == idle && idle != now.config.timeouts.idle_timeout);
-        assert!(config.routes == routes && config.limits.bytes_per_client.is_none());
+        assert!(config.routes == routes && config.limits.bytes_per_client.is_some());
     }
 }

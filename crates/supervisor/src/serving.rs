@@ -73,6 +73,8 @@ impl Serving {
             pending: -1,
             orders: -1,
             notes: -1,
+            log_entries: (-1, 0),
+            log_lines: -1,
             ..Descriptors::default()
         };
         self.listening.describe(&mut descriptors);
@@ -119,8 +121,6 @@ impl Serving {
         FixedAtStart {
             connections_max: self.connections_max,
             has_sessions: self.memory.sessions.is_some(),
-            has_paces: self.memory.clients.has_paces(),
-            has_log_sources: !self.pairs.log_sources().is_empty(),
             is_nobody: self.user.is_some() && self.edition.config.process.user.is_none(),
         }
     }

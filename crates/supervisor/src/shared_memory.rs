@@ -63,11 +63,7 @@ impl SharedMemory {
             ..descriptors.backends()
         };
         let backends = Backends::adopt_as_main(of_main, workers);
-        let traffic = match descriptors.traffic {
-            Some(fd) => Traffic::adopt(Fd(fd), workers, 0).map_err(io::Error::other),
-            // After an upgrade from a binary without this table.
-            None => Traffic::create(workers),
-        };
+        let traffic = Traffic::adopt(Fd(descriptors.traffic), workers, 0);
         let sessions = sessions.map(|state| SessionFiles::adopt(config, state));
         Ok(SharedMemory {
             counters: (counters.map_err(io::Error::other)).map_err(system("map the counters"))?,
@@ -76,7 +72,8 @@ impl SharedMemory {
             backends: (backends.map_err(io::Error::other))
                 .map_err(system("map the table of backends"))?,
             roster: Fd(descriptors.roster),
-            traffic: traffic.map_err(system("map the table of traffic"))?,
+            traffic: (traffic.map_err(io::Error::other))
+                .map_err(system("map the table of traffic"))?,
             session_cache: descriptors.session_cache.map(Fd),
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
         })
@@ -91,7 +88,7 @@ impl SharedMemory {
         descriptors.backends = marks.0;
         descriptors.roster = self.roster.0;
         descriptors.roster_of_main = roster.0;
-        descriptors.traffic = Some(self.traffic.fd().0);
+        descriptors.traffic = self.traffic.fd().0;
         descriptors.sessions = self.sessions.as_ref().map(|files| files.fd().0);
         descriptors.session_cache = self.session_cache.map(|fd| fd.0);
     }

@@ -95,9 +95,6 @@ pub struct Clients {
     words: Words,
     entries: u32,
     made_for: u32,
-    /// Whether each entry has a word for its bytes, after all entries. Tables of older binaries have
-    /// none.
-    has_paces: bool,
     /// Whether this worker counts its connections.
     is_counting: bool,
 }
@@ -106,7 +103,7 @@ impl Clients {
     /// Creates a table that is large enough for this number of connections.
     pub fn create(connections_max: u32, seed: u64) -> io::Result<Clients> {
         let entries = Self::entries(connections_max);
-        let words = Words::create("dormouse-clients", len(entries, true))?;
+        let words = Words::create("dormouse-clients", len(entries))?;
         if let Some(word) = words.word(SEED_AT) {
             word.store(seed, Ordering::Release);
         }
@@ -114,7 +111,6 @@ impl Clients {
             words,
             entries,
             made_for: connections_max,
-            has_paces: true,
             is_counting: true,
         })
     }
@@ -122,15 +118,10 @@ impl Clients {
     /// Maps the table that main has created.
     pub fn adopt(fd: Fd, connections_max: u32) -> Result<Clients, AdoptError> {
         let entries = Self::entries(connections_max);
-        let (words, has_paces) = match Words::adopt(fd, len(entries, true)) {
-            Ok(words) => (words, true),
-            Err(_) => (Words::adopt(fd, len(entries, false))?, false),
-        };
         Ok(Clients {
-            words,
+            words: Words::adopt(fd, len(entries))?,
             entries,
             made_for: connections_max,
-            has_paces,
             is_counting: true,
         })
     }
@@ -146,11 +137,6 @@ impl Clients {
     /// The number of connections for which the table was created.
     pub fn made_for(&self) -> u32 {
         self.made_for
-    }
-
-    /// Whether the table has words for byte rates.
-    pub fn has_paces(&self) -> bool {
-        self.has_paces
     }
 
     /// Returns the table's descriptor, through which other processes adopt it.
@@ -239,7 +225,7 @@ impl Clients {
     /// Clears all counts, while no worker counts; for main. Only pages with data are visited: touching others would allocate
     /// memory for them.
     pub fn clear(&self) {
-        let all = || std::iter::once(0..len(self.entries, self.has_paces)).collect();
+        let all = || std::iter::once(0..len(self.entries)).collect();
         let data: Vec<Range<usize>> = self.words.data().unwrap_or_else(|_| all());
         let entry_at = |offset: usize| offset.saturating_sub(ENTRIES_AT) / (8 * WORDS_EACH);
         for range in data {
@@ -279,7 +265,7 @@ impl Clients {
 
     /// The word for the bytes of an entry.
     fn paid(&self, place: ClientPlace) -> Option<&AtomicU64> {
-        if !self.has_paces || place > self.entries {
+        if place > self.entries {
             return None;
         }
         let paces_at = ENTRIES_AT + 8 * WORDS_EACH * self.entries as usize;
@@ -365,9 +351,9 @@ impl Clients {
     }
 }
 
-fn len(entries: u32, with_paces: bool) -> usize {
-    let words_each = WORDS_EACH + usize::from(with_paces);
-    (ENTRIES_AT + 8 * words_each * entries as usize).next_multiple_of(PAGE)
+/// Bytes of the table. The words for the clients' bytes come after all entries.
+fn len(entries: u32) -> usize {
+    (ENTRIES_AT + 8 * (WORDS_EACH + 1) * entries as usize).next_multiple_of(PAGE)
 }
 
 /// Returns the key of a client: its IPv4 address or its IPv6 /64. Never 0.

@@ -156,7 +156,7 @@ impl Setup {
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
             notes: notes.0,
-            traffic: Some(traffic.fd().0),
+            traffic: traffic.fd().0,
             ..Descriptors::default()
         };
         let handover = handover.write()?;

@@ -96,8 +96,7 @@ pub(crate) fn begin<I: Io>(
     let share = &handover.share;
     let backends = Backends::adopt(descriptors.backends(), share.workers, handover.worker)
         .map_err(io::Error::other)?;
-    let traffic = descriptors.traffic.unwrap_or_default();
-    let traffic = Traffic::adopt(Fd(traffic), share.workers, handover.worker);
+    let traffic = Traffic::adopt(Fd(descriptors.traffic), share.workers, handover.worker);
     let mut routes = without_contexts(&handover, &backends)?;
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover, notes);
@@ -174,10 +173,10 @@ fn without_contexts(handover: &Handover, backends: &Backends) -> io::Result<Vec<
 /// Opens the connection log. Log entries of a binary with another layout are not used: then there is no
 /// log until the next start.
 fn connection_log(descriptors: &Descriptors, slots: u32) -> ConnectionLog {
-    let entries = descriptors.log_entries;
-    let ours = entries.filter(|(_, version)| *version == LOG_ENTRY_VERSION);
-    let entries = ours.and_then(|(fd, _)| LogEntries::adopt(Fd(fd), slots).ok());
-    ConnectionLog::new(entries, descriptors.log_lines.map_or(Fd::NONE, Fd))
+    let (fd, version) = descriptors.log_entries;
+    let ours = (version == LOG_ENTRY_VERSION).then_some(Fd(fd));
+    let entries = ours.and_then(|fd| LogEntries::adopt(fd, slots).ok());
+    ConnectionLog::new(entries, Fd(descriptors.log_lines))
 }
 
 /// Adopts the pending chunks that the slots refer to. Slots that refer to others are marked as unsound.

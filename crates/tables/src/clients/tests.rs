@@ -244,23 +244,6 @@ fn bytes_are_charged_per_address() {
     clients.fd().close();
 }
 
-/// A table from an older binary, without words for bytes, is used without a byte limit.
-#[test]
-fn adopts_a_table_without_words_for_bytes() {
-    let words = Words::create("clients", len(ENTRIES_MIN, false)).unwrap();
-    let clients = Clients::adopt(words.fd(), 16).unwrap();
-    let limits = ClientLimits {
-        bytes: Some(Pace {
-            bytes_per_s: 1,
-            burst_bytes: 1,
-        }),
-        ..TWO
-    };
-    let place = enter(&clients, "192.0.2.1").unwrap();
-    assert_eq!(clients.pay(place, limits, 1 << 40, 0), 0);
-    words.fd().close();
-}
-
 #[test]
 fn workers_share_one_table() {
     let clients = table();

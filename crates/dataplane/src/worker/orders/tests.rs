@@ -60,7 +60,7 @@ fn handover() -> (Handover, Fd) {
         roster: backends.fds().roster.0,
         orders: orders.0,
         notes: Notes::default().write().expect("notes").0,
-        traffic: Some(Traffic::create(1).expect("a table").fd().0),
+        traffic: Traffic::create(1).expect("a table").fd().0,
         ..Descriptors::default()
     };
     let handover = Handover {
