@@ -87,6 +87,8 @@ struct Bucket {
     first: u32,
     /// No timer in the bucket is due before this tick.
     earliest: u32,
+    /// No timer in the bucket is due after this tick.
+    latest: u32,
 }
 
 impl Wheel {
@@ -118,9 +120,9 @@ impl Wheel {
         let due_tick = tick_of(due_ms.saturating_add(TICK_MS - 1)).max(self.tick + 1);
         let at = self.bucket_of(due_tick);
         let bucket = &mut self.buckets[at];
-        bucket.earliest = match bucket.first {
-            0 => due_tick,
-            _ => bucket.earliest.min(due_tick),
+        (bucket.earliest, bucket.latest) = match bucket.first {
+            0 => (due_tick, due_tick),
+            _ => (bucket.earliest.min(due_tick), bucket.latest.max(due_tick)),
         };
         if push(timers, &mut bucket.first, index, due_tick) {
             self.occupied[at / 64] |= 1 << (at % 64);
@@ -186,11 +188,16 @@ impl Wheel {
         Some(u64::from(earliest) * TICK_MS)
     }
 
-    /// Moves the due timers of the current tick's bucket to the fired list.
+    /// Moves the due timers of the current tick's bucket to the fired list, which is empty.
     fn fire_bucket(&mut self, timers: &mut impl Timers) {
         let at = self.bucket_of(self.tick);
+        if self.buckets[at].latest <= self.tick {
+            // The timers of a million connections that began in the same second: the list is taken as it is.
+            self.fired = std::mem::take(&mut self.buckets[at].first);
+            return self.note_if_empty(at);
+        }
         let mut next = self.buckets[at].first;
-        let mut earliest = u32::MAX;
+        let (mut earliest, mut latest) = (u32::MAX, 0);
         while let Some(index) = next.checked_sub(1) {
             let Some(&timer) = timers.timer(index).filter(|timer| timer.is_armed()) else {
                 debug_assert!(false, "slot {index} was freed with its timer armed");
@@ -199,12 +206,13 @@ impl Wheel {
             next = timer.next;
             if timer.due_tick > self.tick {
                 earliest = earliest.min(timer.due_tick);
+                latest = latest.max(timer.due_tick);
                 continue;
             }
             unlink(timers, &mut self.buckets[at].first, index);
             push(timers, &mut self.fired, index, timer.due_tick);
         }
-        self.buckets[at].earliest = earliest;
+        (self.buckets[at].earliest, self.buckets[at].latest) = (earliest, latest);
         self.note_if_empty(at);
     }
 
@@ -389,6 +397,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Timers that count how many of them were changed.
+    struct Counted(Vec<Timer>, usize);
+
+    impl Timers for Counted {
+        fn timer(&self, index: u32) -> Option<&Timer> {
+            self.0.timer(index)
+        }
+        fn timer_mut(&mut self, index: u32) -> Option<&mut Timer> {
+            self.1 += 1;
+            self.0.timer_mut(index)
+        }
+    }
+
+    /// The caller bounds its work per turn by the number of timers that it fetches.
+    #[test]
+    fn the_first_of_many_due_timers_costs_as_much_as_any_other() {
+        let mut timers = Counted(vec![Timer::default(); 10_000], 0);
+        let mut wheel = Wheel::new(1_000_000);
+        for index in 0..10_000 {
+            wheel.arm(&mut timers, index, 1_060_000);
+        }
+        timers.1 = 0;
+        for fetched in 1..=10_000 {
+            assert!(wheel.expired(1_060_000, &mut timers).is_some());
+            assert!(timers.1 <= 3 * fetched, "{} for {fetched}", timers.1);
+        }
+        assert_eq!(wheel.expired(1_060_000, &mut timers), None);
+        assert_eq!(wheel.next_deadline(), None);
     }
 
     #[test]
