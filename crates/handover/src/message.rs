@@ -19,10 +19,10 @@ pub fn send(channel: Fd, message: &impl Serialize) -> io::Result<Attempt<()>> {
 /// invalid.
 pub fn receive<T: DeserializeOwned>(channel: Fd) -> io::Result<Option<T>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    let Attempt::Done(words) = socket::receive_plain_message(channel, &mut buffer)? else {
+    let Attempt::Done(message) = socket::receive_plain_message(channel, &mut buffer)? else {
         return Ok(None);
     };
-    match buffer.get(..words.len) {
+    match buffer.get(..message.len) {
         None | Some([]) => Err(io::ErrorKind::UnexpectedEof.into()),
         Some(bytes) => Ok(Some(serde_json::from_slice(bytes)?)),
     }

@@ -173,18 +173,18 @@ impl Order {
             (QUIESCE, [], []) => Ok(Order::Quiesce),
             (RESUME, [], []) => Ok(Order::Resume),
             (HAND_OVER, [], []) => Ok(Order::HandOver),
-            (UNCOUNT, of_it, []) => Ok(Order::Uncount(number(of_it)?)),
+            (UNCOUNT, body, []) => Ok(Order::Uncount(number(body)?)),
             (COUNT_AGAIN, [], []) => Ok(Order::CountAgain),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
             // The worker had no descriptor left for it. It answers that it could not read the file.
-            (RELOAD, of_it, []) => Ok(Order::Reload {
+            (RELOAD, body, []) => Ok(Order::Reload {
                 handover: Fd::NONE,
-                number: number(of_it)?,
+                number: number(body)?,
             }),
-            (RELOAD, of_it, &[handover]) => Ok(Order::Reload {
+            (RELOAD, body, &[handover]) => Ok(Order::Reload {
                 handover,
-                number: number(of_it)?,
+                number: number(body)?,
             }),
             (DRAIN, [over_ms @ .., order], []) => Ok(Order::Drain {
                 over_ms: number(over_ms)?,
@@ -193,14 +193,14 @@ impl Order {
                     _ => DrainOrder::Shortest,
                 },
             }),
-            (REPORT_EMPTY, of_it, []) => Ok(Order::ReportEmpty(number(of_it)?)),
+            (REPORT_EMPTY, body, []) => Ok(Order::ReportEmpty(number(body)?)),
             (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
             (CHALLENGE, body, []) => {
-                let (number_of_it, shown) = body.split_at_checked(8).ok_or_else(invalid)?;
+                let (number_bytes, shown) = body.split_at_checked(8).ok_or_else(invalid)?;
                 let shown = std::str::from_utf8(shown).map_err(|_| invalid())?;
                 let shown = Some(shown).filter(|shown| !shown.is_empty());
                 let shown = shown.map(|shown| Zeroizing::new(shown.to_owned()));
-                Ok(Order::Challenge(number(number_of_it)?, shown))
+                Ok(Order::Challenge(number(number_bytes)?, shown))
             }
             (ADDRESSES, text, []) => addresses(text).ok_or(io::ErrorKind::InvalidData.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -257,8 +257,8 @@ impl WorkerReport {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
             (UNUSABLE, []) => Ok(WorkerReport::Unusable),
-            (UNCOUNTED, of_it) => Ok(WorkerReport::Uncounted(number(of_it)?)),
-            (EMPTY, of_it) => Ok(WorkerReport::Empty(number(of_it)?)),
+            (UNCOUNTED, body) => Ok(WorkerReport::Uncounted(number(body)?)),
+            (EMPTY, body) => Ok(WorkerReport::Empty(number(body)?)),
             (QUIET, []) => Ok(WorkerReport::Quiet),
             (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
                 a, b, c, d,
@@ -268,12 +268,13 @@ impl WorkerReport {
             (REFUSED, why) => Ok(WorkerReport::Refused(
                 String::from_utf8_lossy(why).into_owned(),
             )),
-            (RELOADED, of_it) => Ok(WorkerReport::Reloaded(number(of_it)?)),
-            (CHALLENGE_SHOWN, of_it) => Ok(WorkerReport::ChallengeShown(number(of_it)?)),
+            (RELOADED, body) => Ok(WorkerReport::Reloaded(number(body)?)),
+            (CHALLENGE_SHOWN, body) => Ok(WorkerReport::ChallengeShown(number(body)?)),
             (NOT_RELOADED, body) => {
-                let (of_it, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
+                let (number_bytes, why) =
+                    body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
                 let why = String::from_utf8_lossy(why).into_owned();
-                Ok(WorkerReport::NotReloaded(number(of_it)?, why))
+                Ok(WorkerReport::NotReloaded(number(number_bytes)?, why))
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -326,12 +327,12 @@ pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
 /// worker nor keeper exists any more, or the message is invalid.
 pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
     let mut buffer = vec![0; MESSAGE_MAX];
-    let Attempt::Done(words) = socket::receive_plain_message(channel, &mut buffer)? else {
+    let Attempt::Done(message) = socket::receive_plain_message(channel, &mut buffer)? else {
         return Ok(None);
     };
-    let (kind, body) = split(&buffer, words.len)?;
-    let word = WorkerReport::decode(kind, body)?;
-    Ok(Some((word, words.sender.ok_or_else(invalid)?)))
+    let (kind, body) = split(&buffer, message.len)?;
+    let report = WorkerReport::decode(kind, body)?;
+    Ok(Some((report, message.sender.ok_or_else(invalid)?)))
 }
 
 /// Splits a message into its kind and its body.
