@@ -1,7 +1,7 @@
 //! Main's side of the control process: starts and restarts it, and sends it the state.
 
 use crate::control_addresses::ControlAddresses;
-use crate::helper_process::HelperProcess;
+use crate::helper_process::{HelperProcess, start_due};
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
@@ -67,7 +67,8 @@ impl ControlProcess {
         poller: &Poller,
     ) -> io::Result<ControlProcess> {
         let mut control = ControlProcess::resume(addresses, config);
-        control.start_process(memory, poller)?;
+        control.process = Some(control.start_process(memory, poller)?);
+        control.restart.started();
         Ok(control)
     }
 
@@ -89,7 +90,7 @@ impl ControlProcess {
         }
     }
 
-    fn start_process(&mut self, memory: &SharedMemory, poller: &Poller) -> io::Result<()> {
+    fn start_process(&self, memory: &SharedMemory, poller: &Poller) -> io::Result<HelperProcess> {
         let readers = memory.readers()?;
         let mut inherited = self.addresses.fds();
         inherited.extend(readers.fds());
@@ -111,10 +112,7 @@ impl ControlProcess {
                 }
             });
         readers.close();
-        self.process = Some(started?);
-        self.restart.started();
-        self.sent = None;
-        Ok(())
+        started
     }
 
     /// Opens the admin socket again if its file was removed or replaced. Then another process starts, as after
@@ -150,12 +148,10 @@ impl ControlProcess {
     pub(crate) fn attend(&mut self, state: State, memory: &SharedMemory, poller: &Poller) {
         let now_ms = process::boottime_ms();
         self.retry_at_ms.take_if(|at_ms| *at_ms <= now_ms);
-        if self.restart.take_due()
-            && self.process.is_none()
-            && let Err(error) = self.start_process(memory, poller)
-        {
-            tracing::error!(process = "control", %error, "helper process start failed");
-            self.restart.failed();
+        if self.restart.take_due() && self.process.is_none() {
+            let started = self.start_process(memory, poller);
+            self.process = start_due("control", &mut self.restart, || started);
+            self.sent = None;
         }
         if self.send(state) == Attempt::WouldBlock {
             self.retry_at_ms = Some(now_ms + RETRY_MS);

@@ -62,7 +62,7 @@ struct Errand {
     /// Number of accounts and challenges that it has reported.
     costly: u32,
     /// `None`: its order is complete, or it was cancelled. Further reports are ignored.
-    purpose: Option<Purpose>,
+    purpose: Option<ErrandPurpose>,
 }
 
 impl Errand {
@@ -88,7 +88,7 @@ impl Errand {
 }
 
 /// The purpose of an errand.
-enum Purpose {
+enum ErrandPurpose {
     /// OCSP queries.
     Ocsp,
     /// An order for a certificate for this name from this server.
@@ -131,7 +131,7 @@ impl Authorities {
 
     fn staple_due_ms(&self) -> Option<u64> {
         let errand = self.errand.as_ref();
-        let is_asking = errand.is_some_and(|one| matches!(one.purpose, Some(Purpose::Ocsp)));
+        let is_asking = errand.is_some_and(|one| matches!(one.purpose, Some(ErrandPurpose::Ocsp)));
         self.ocsp.staple_due_ms(is_asking, process::boottime_ms())
     }
 
@@ -174,8 +174,10 @@ impl Authorities {
             return;
         };
         let acme_ca = match purpose {
-            Purpose::Ocsp => None,
-            Purpose::Order { .. } | Purpose::AskRenewals => Some(&edition.config.acme.acme_ca),
+            ErrandPurpose::Ocsp => None,
+            ErrandPurpose::Order { .. } | ErrandPurpose::AskRenewals => {
+                Some(&edition.config.acme.acme_ca)
+            }
         };
         match start_errand(&jobs, acme_ca, &edition.config, poller) {
             Ok(process) => {
@@ -197,38 +199,38 @@ impl Authorities {
     }
 
     /// Returns the jobs that have been due for longest, so that OCSP and ACME cannot starve each other.
-    fn next_jobs(&mut self, edition: &Edition, now_ms: u64) -> Option<(Vec<Job>, Purpose)> {
+    fn next_jobs(&mut self, edition: &Edition, now_ms: u64) -> Option<(Vec<Job>, ErrandPurpose)> {
         let ocsp_ms = self.ocsp_due_ms(&edition.config);
         let ocsp_ms = ocsp_ms.filter(|&at_ms| at_ms <= now_ms);
         let names_ms = self.names.next_due_ms();
         if names_ms.is_none_or(|at_ms| at_ms > ocsp_ms.unwrap_or(now_ms)) {
-            return ocsp_ms.map(|_| (self.ocsp.jobs(now_ms, REPORTS_MAX), Purpose::Ocsp));
+            return ocsp_ms.map(|_| (self.ocsp.jobs(now_ms, REPORTS_MAX), ErrandPurpose::Ocsp));
         }
         Some(match self.names.work(edition, now_ms)? {
             AcmeWork::Order(request) => {
-                let purpose = Purpose::Order {
+                let purpose = ErrandPurpose::Order {
                     name: request.name.clone(),
                     directory: request.server.directory.clone(),
                 };
                 (vec![Job::Obtain(request)], purpose)
             }
-            AcmeWork::AskRenewals(jobs) => (jobs, Purpose::AskRenewals),
+            AcmeWork::AskRenewals(jobs) => (jobs, ErrandPurpose::AskRenewals),
         })
     }
 
     /// Records that an errand could not be started, or ended too early.
-    fn note_failure(&mut self, purpose: Purpose, why: &str, pairs: &Pairs) {
+    fn note_failure(&mut self, purpose: ErrandPurpose, why: &str, pairs: &Pairs) {
         let now_ms = process::boottime_ms();
         match purpose {
-            Purpose::Order { name, .. } => {
+            ErrandPurpose::Order { name, .. } => {
                 self.challenge.close(pairs);
                 self.names.note_failure(&name, why, now_ms);
             }
-            Purpose::Ocsp => {
+            ErrandPurpose::Ocsp => {
                 tracing::warn!(error = why, "OCSP query failed");
                 self.ocsp.put_off(now_ms);
             }
-            Purpose::AskRenewals => tracing::warn!(error = why, "ACME renewal query failed"),
+            ErrandPurpose::AskRenewals => tracing::warn!(error = why, "ACME renewal query failed"),
         }
     }
 
@@ -252,28 +254,29 @@ impl Authorities {
             }
             // An errand may be compromised: it can report only on what it was started for.
             match (report, &errand.purpose) {
-                (ErrandReport::Ocsp { id, response }, Some(Purpose::Ocsp)) => {
+                (ErrandReport::Ocsp { id, response }, Some(ErrandPurpose::Ocsp)) => {
                     self.ocsp.take(id, response, process::boottime_ms());
                 }
-                (ErrandReport::Account(account), Some(Purpose::Order { .. })) => {
+                (ErrandReport::Account(account), Some(ErrandPurpose::Order { .. })) => {
                     acme::keep_account(&account, &edition.config);
                 }
-                (ErrandReport::Challenge(challenge), Some(Purpose::Order { name, .. }))
+                (ErrandReport::Challenge(challenge), Some(ErrandPurpose::Order { name, .. }))
                     if challenge.name == *name =>
                 {
                     self.challenge.open(&challenge, pairs);
                 }
-                (ErrandReport::HttpChallenge(challenge), Some(Purpose::Order { name, .. }))
-                    if challenge.name == *name =>
-                {
+                (
+                    ErrandReport::HttpChallenge(challenge),
+                    Some(ErrandPurpose::Order { name, .. }),
+                ) if challenge.name == *name => {
                     self.challenge.open_http(challenge);
                 }
-                (ErrandReport::Renewal { name, window }, Some(Purpose::AskRenewals)) => {
+                (ErrandReport::Renewal { name, window }, Some(ErrandPurpose::AskRenewals)) => {
                     self.names.note_window(&name, window);
                 }
                 (
                     ErrandReport::Certificate { issued, .. },
-                    Some(Purpose::Order { name, directory }),
+                    Some(ErrandPurpose::Order { name, directory }),
                 ) => {
                     let (name, directory) = (name.clone(), directory.clone());
                     let is_disturbed = self.challenge.is_disturbed();
@@ -303,7 +306,7 @@ impl Authorities {
         };
         errand.process.close(poller);
         if let Some(purpose) = errand.purpose
-            && (ended != Ended::Exited(0) || matches!(purpose, Purpose::Order { .. }))
+            && (ended != Ended::Exited(0) || matches!(purpose, ErrandPurpose::Order { .. }))
         {
             let why = format!("the errand process ended: {ended}");
             self.note_failure(purpose, &why, pairs);
@@ -396,7 +399,7 @@ fn trust_file(ca: &Ca) -> io::Result<Fd> {
 mod tests {
     use super::*;
     use crate::load::{self, Ready};
-    use crate::occasion::Purpose as LoadPurpose;
+    use crate::occasion::Purpose;
     use crate::occasion::{Occasion, Occupied};
     use crate::source::Source;
     use dormouse_config::Section;
@@ -423,7 +426,7 @@ mod tests {
             flags: Vec::new(),
         };
         let occasion = Occasion {
-            purpose: LoadPurpose::Check,
+            purpose: Purpose::Check,
             look_up: &|_, _| Ok(Vec::new()),
             occupied: &|_| Occupied::default(),
         };
@@ -434,7 +437,7 @@ mod tests {
     }
 
     /// An errand with this purpose, and its end of the channel.
-    fn with_errand(purpose: Purpose) -> (Authorities, Fd) {
+    fn with_errand(purpose: ErrandPurpose) -> (Authorities, Fd) {
         let (channel, theirs) = socket::channel(OnExec::Close).expect("a channel");
         let pid = Pid(i32::MAX);
         let errand = Errand {
@@ -456,7 +459,7 @@ mod tests {
         let poller = Poller::create(OnExec::Close).expect("a poller");
         let folder = tempfile::tempdir().expect("a folder");
         let (edition, pairs) = (edition(folder.path()), Pairs::default());
-        let (mut authorities, errand) = with_errand(Purpose::Ocsp);
+        let (mut authorities, errand) = with_errand(ErrandPurpose::Ocsp);
         authorities.ocsp.follow(&edition.material.certificates);
         let pems = edition.material.certificates.iter().flatten();
         for (n, pem) in pems.enumerate() {
@@ -481,14 +484,14 @@ mod tests {
     /// with an order may, but not all the time.
     #[test]
     fn few_accounts_are_accepted_and_only_from_an_order() {
-        let order = || Purpose::Order {
+        let order = || ErrandPurpose::Order {
             name: "a.example".to_owned(),
             directory: "https://ca.example/dir".to_owned(),
         };
         let poller = Poller::create(OnExec::Close).expect("a poller");
         for (purpose, is_accepted) in [
-            (Purpose::Ocsp, false),
-            (Purpose::AskRenewals, false),
+            (ErrandPurpose::Ocsp, false),
+            (ErrandPurpose::AskRenewals, false),
             (order(), true),
         ] {
             let folder = tempfile::tempdir().expect("a folder");
