@@ -1,5 +1,7 @@
 //! Parsers of untrusted bytes in this crate, exposed for `fuzz/` only; not a public API.
 
+pub use crate::errand::http::Stream;
+
 use crate::control::http::{self, Parsed};
 use crate::errand;
 use crate::fleet;
@@ -24,9 +26,9 @@ pub fn http_request(bytes: &[u8]) -> Option<Result<(String, String, usize), Vec<
 pub fn http_response(
     bytes: &[u8],
     is_head: bool,
-    ended: bool,
+    stream: Stream,
 ) -> std::io::Result<Option<(u16, Vec<u8>)>> {
-    let response = errand::http::read(bytes, is_head, ended)?;
+    let response = errand::http::read(bytes, is_head, stream)?;
     Ok(response.map(|response| (response.status, response.body)))
 }
 

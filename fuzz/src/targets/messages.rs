@@ -1,6 +1,6 @@
 //! Messages of other protocols (HTTP, DNS, RESP), and text for terminals.
 
-use dormouse_helpers::fuzzed;
+use dormouse_helpers::fuzzed::{self, Stream};
 
 use super::choice;
 
@@ -20,13 +20,14 @@ pub(crate) fn http_request(data: &[u8]) {
 pub(crate) fn http_response(data: &[u8]) {
     let (how, bytes) = choice(data);
     let is_head = how & 1 == 1;
-    match fuzzed::http_response(bytes, is_head, false) {
+    match fuzzed::http_response(bytes, is_head, Stream::Open) {
         Ok(Some((status, body))) => {
             assert!(body.len() <= bytes.len());
-            let ended = fuzzed::http_response(bytes, is_head, true).expect("complete before");
+            let ended =
+                fuzzed::http_response(bytes, is_head, Stream::Ended).expect("complete before");
             assert_eq!(ended, Some((status, body)));
         }
-        Ok(None) => drop(fuzzed::http_response(bytes, is_head, true)),
+        Ok(None) => drop(fuzzed::http_response(bytes, is_head, Stream::Ended)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     let pieces: Vec<&[u8]> = bytes.chunks(usize::from(how).max(1)).collect();

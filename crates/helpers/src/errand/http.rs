@@ -82,12 +82,12 @@ pub(super) fn exchange(
     let mut received = Vec::new();
     let mut room = [0; 4096];
     loop {
-        if let Some(response) = read(&received, is_head, false)? {
+        if let Some(response) = read(&received, is_head, Stream::Open)? {
             return Ok(response);
         }
         match transport.read(&mut room)? {
             0 => {
-                let response = read(&received, is_head, true)?;
+                let response = read(&received, is_head, Stream::Ended)?;
                 return response.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
             }
             n => received.extend_from_slice(room.get(..n).unwrap_or_default()),
@@ -122,11 +122,20 @@ fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
     message
 }
 
-/// Parses a response. Returns `None` if it is incomplete. `ended`: the server closed the connection.
+/// Whether more of a response can arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// More may arrive.
+    Open,
+    /// The server has closed the connection.
+    Ended,
+}
+
+/// Parses a response. Returns `None` if it is incomplete.
 pub(crate) fn read(
     mut received: &[u8],
     is_head: bool,
-    ended: bool,
+    stream: Stream,
 ) -> io::Result<Option<Response>> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -140,7 +149,7 @@ pub(crate) fn read(
         let code = head.code.unwrap_or(0);
         // Interim responses come before the final one, even if nobody asked for them (RFC 9110 §15.2).
         if code / 100 != 1 || code == SWITCHING_PROTOCOLS {
-            return final_response(&head, behind, is_head, ended);
+            return final_response(&head, behind, is_head, stream);
         }
         received = behind;
     }
@@ -151,7 +160,7 @@ fn final_response(
     head: &httparse::Response<'_, '_>,
     body: &[u8],
     is_head: bool,
-    ended: bool,
+    stream: Stream,
 ) -> io::Result<Option<Response>> {
     let value = |name: &str| {
         let mut all = head.headers.iter();
@@ -193,7 +202,7 @@ fn final_response(
             Some(body) => whole(body),
             None => Ok(None),
         },
-        None if ended => whole(body),
+        None if stream == Stream::Ended => whole(body),
         None => Ok(None),
     }
 }
@@ -324,25 +333,26 @@ mod tests {
         ];
         for response in all {
             for len in 0..response.len() - 4 {
-                let part = read(&response[..len], false, false).expect("an incomplete response");
+                let part =
+                    read(&response[..len], false, Stream::Open).expect("an incomplete response");
                 assert!(part.is_none(), "cut at {len}");
             }
-            let read = read(response, false, false)
+            let read = read(response, false, Stream::Open)
                 .expect("read")
                 .expect("a complete response");
             assert_eq!((read.status, &read.body[..]), (200, &b"abc"[..]));
         }
         let endless = b"HTTP/1.0 404 No\r\n\r\nabc";
-        assert!(read(endless, false, false).expect("read").is_none());
+        assert!(read(endless, false, Stream::Open).expect("read").is_none());
         assert_eq!(
-            read(endless, false, true)
+            read(endless, false, Stream::Ended)
                 .expect("read")
                 .expect("a complete response")
                 .body,
             b"abc"
         );
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nReplay-Nonce: x\r\n\r\n";
-        let head = read(head, true, false)
+        let head = read(head, true, Stream::Open)
             .expect("read")
             .expect("a complete response");
         assert_eq!(head.headers[1], ("Replay-Nonce".to_owned(), b"x".to_vec()));
@@ -351,7 +361,7 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
         ] {
-            assert!(read(bad, false, false).is_err(), "{bad:?}");
+            assert!(read(bad, false, Stream::Open).is_err(), "{bad:?}");
         }
     }
 }

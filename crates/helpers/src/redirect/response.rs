@@ -70,8 +70,8 @@ fn answer(target: &Target<'_>, site: Site, challenge: Option<&HttpChallenge>) ->
 }
 
 fn error(status: &str, why: &str) -> Vec<u8> {
-    let type_of_it = "Content-Type: text/plain; charset=utf-8";
-    response(status, &[type_of_it], &format!("{why}\n"))
+    let content_type = "Content-Type: text/plain; charset=utf-8";
+    response(status, &[content_type], &format!("{why}\n"))
 }
 
 fn response(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
