@@ -181,7 +181,8 @@ pub(crate) fn plan(
     }
     if waits.iter().any(|option| OF_PLAN.contains(&&**option)) {
         // The plan was made with values that wait.
-        plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
+        plan = config::plan_with(&next, &Machine::read(), plan.material)
+            .unwrap_or_else(|_| now_plan.clone());
     }
     ReloadPlan {
         config: next,
@@ -305,6 +306,21 @@ mod tests {
         let next = plan_with(&now, &format!("{options}'32 MiB'"));
         assert_eq!(next.waits_for_restart, ["pending_memory"]);
         assert_eq!(next.plan.pending_memory, now.plan.pending_memory);
+    }
+
+    #[test]
+    fn a_plan_without_values_that_wait_counts_the_certificates() {
+        let options = "memory = '512 MiB'\npending_memory = ";
+        let now = loaded(&format!("{options}'64 MiB'"), "to = 'echo:'");
+        let mut next = loaded(&format!("{options}'32 MiB'"), "to = 'echo:'");
+        next.plan.material = 1 << 20;
+        let fixed = FixedAtStart {
+            connections_max: u64::MAX,
+            has_sessions: true,
+            is_nobody: false,
+        };
+        let plan = plan(&now.config, &now.plan, next, &fixed).plan;
+        assert!(plan.costs.iter().any(|cost| cost.what == "certificates"));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Plan {
     pub backlog: u32,
     /// Source addresses for a backend on this machine whose route lists none.
     pub sources: u32,
+    /// Bytes of all certificates, keys and revocation lists.
+    pub material: u64,
     /// Maximum cost of each limit: shown to people, not handed over.
     #[serde(skip)]
     pub costs: Vec<Cost>,
@@ -141,6 +143,7 @@ pub(crate) fn plan(config: &Config, machine: &Machine, material: u64) -> Result<
         receive_buffer: ByteSize(amounts.receive),
         backlog: saturate(amounts.backlog),
         sources: own_sources(connections, machine),
+        material,
         costs: budget::costs(config, capacity, &amounts),
     })
 }
