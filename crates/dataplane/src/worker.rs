@@ -55,7 +55,7 @@ use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::parsed::Parsed;
-use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::rc::Rc;
@@ -265,7 +265,7 @@ impl<I: Io> Worker<I> {
         let Some(route) = self.cx.settings.route(listener.route) else {
             return self.cx.work.io.close(fd);
         };
-        if let Direction::Originate(_) = route.direction {
+        if route.origin().is_some() {
             let client = LocalClient {
                 fd,
                 is_unix: peer == Peer::Unix,

@@ -124,6 +124,14 @@ impl Route {
         }
     }
 
+    /// The servers of an origination. `None` for other routes.
+    pub fn origin(&self) -> Option<&Origin> {
+        match &self.direction {
+            Direction::Originate(origin) => Some(origin),
+            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => None,
+        }
+    }
+
     /// Changes the addresses of the backend with this name. Returns `true` if the route has it.
     pub fn set_addresses(
         &mut self,

@@ -20,7 +20,7 @@ use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use dormouse_record::Role;
-use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::route::Route;
 use dormouse_tables::counters::{Count, Counters};
 use line::{Line, Timestamp};
 use std::net::SocketAddr;
@@ -127,9 +127,9 @@ impl ConnectionLog {
         let routes = settings.routes.iter();
         let name = |route: &Route| route.name.as_str().to_owned();
         self.routes = routes.clone().map(name).collect();
-        let servers = |route: &Route| match route.direction {
-            Direction::Originate(_) => route.backend_name.clone(),
-            _ => String::new(),
+        let servers = |route: &Route| match route.origin() {
+            Some(_) => route.backend_name.clone(),
+            None => String::new(),
         };
         self.servers = routes.clone().map(servers).collect();
         let targets = routes.filter_map(Route::targets);

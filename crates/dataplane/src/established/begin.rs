@@ -18,7 +18,6 @@ use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use dormouse_routes::backend_tls::TICKET_WAIT_MS;
-use dormouse_routes::route::Direction;
 use std::io;
 use std::slice::from_ref;
 
@@ -120,10 +119,10 @@ pub(crate) fn originated<I: Io>(
         took_ms,
     };
     log::log_done(&info, done, cx.limits.log_handshakes);
-    let wait_ms = match (&cx.route.direction, &cx.route.backend_tls) {
-        (Direction::Originate(origin), _) => Some(origin.ticket_wait_ms),
-        (_, Some(_)) => Some(TICKET_WAIT_MS),
-        _ => None,
+    let backend_tls = cx.route.backend_tls.as_ref();
+    let wait_ms = match cx.route.origin() {
+        Some(origin) => Some(origin.ticket_wait_ms),
+        None => backend_tls.map(|_| TICKET_WAIT_MS),
     };
     if let (Some(watch), Some(wait_ms)) = (tickets, wait_ms) {
         let until_ms = cx.work.now_ms + wait_ms;

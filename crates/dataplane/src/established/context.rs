@@ -7,7 +7,7 @@ use dormouse_config::Truncation;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_record::Role;
-use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::route::Route;
 
 /// The workspace, and the configuration of the connection's route.
 pub(crate) struct Context<'a, I> {
@@ -37,7 +37,7 @@ impl<I> Context<'_, I> {
             let tls = self.route.backend_tls.as_ref();
             return tls.map_or(Truncation::Abort, |tls| tls.truncation);
         }
-        let originates = matches!(self.route.direction, Direction::Originate(_));
+        let originates = self.route.origin().is_some();
         match is_server == originates && !slot.has(Flag::PassThrough) {
             true => self.route.truncation,
             false => Truncation::Abort,

@@ -41,7 +41,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Connecting, Shortage};
 use dormouse_routes::origin::Origin;
-use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 use failure::Failure;
 use pool::Pool;
@@ -541,10 +541,7 @@ impl Outbound {
 }
 
 fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
-    match &settings.route(route)?.direction {
-        Direction::Originate(origin) => Some(origin),
-        Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => None,
-    }
+    settings.route(route)?.origin()
 }
 
 /// Acts on a shortage of this machine when no other server is left. The client's connection may try another backend, which
@@ -580,22 +577,22 @@ fn connect_to<I: Io>(
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let (generation, io) = (attempt.generation, &cx.work.io);
     let route = cx.settings.route(attempt.route).ok_or_else(missing)?;
-    let connecting = match (&attempt.request, &route.direction) {
-        (Some(request), _) => {
+    let connecting = match &attempt.request {
+        Some(request) => {
             let (address, sources) = (&request.address, cx.settings.limits.sources);
             let connecting =
                 connect::connect(io, generation, route, address, sources, SPEAKS_FIRST)?;
             io.set_backend_options(&route.sockets, connecting.fd(), address);
             connecting
         }
-        (None, Direction::Originate(origin)) => {
+        None => {
+            let origin = route.origin().ok_or_else(missing)?;
             let target = origin.targets.get(target).ok_or_else(missing)?;
             let options = route.sockets.connect_options(None, SPEAKS_FIRST);
             let connecting = io.connect(&target.address, &options)?;
             io.set_server_options(&route.sockets, connecting.fd());
             connecting
         }
-        (None, _) => return Err(missing()),
     };
     let token = token::origination(id);
     let watched = io.watch(connecting.fd(), token, Interest::WRITE);
@@ -625,7 +622,7 @@ fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> A
             Err(error) => AttemptStep::failed(&error),
         };
     }
-    let Some(Direction::Originate(origin)) = route.map(|route| &route.direction) else {
+    let Some(origin) = route.and_then(Route::origin) else {
         return AttemptStep::failed(&"a reload removed the route");
     };
     let Some(target) = origin.targets.get(attempt.target) else {

@@ -6,7 +6,7 @@
 //! attempts fail or connections end soon.
 
 use crate::established::Connections;
-use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::route::Route;
 
 /// Maximum number of connections begun at once.
 const BATCH: u32 = 8;
@@ -42,14 +42,8 @@ impl Pool {
 
     /// Creates a pool for each route; only originations have warm connections.
     pub(crate) fn of(routes: &[Route]) -> Vec<Pool> {
-        let size = |direction: &Direction| match direction {
-            Direction::Originate(origin) => origin.warm,
-            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => 0,
-        };
-        routes
-            .iter()
-            .map(|route| Pool::new(size(&route.direction)))
-            .collect()
+        let size = |route: &Route| route.origin().map_or(0, |origin| origin.warm);
+        routes.iter().map(|route| Pool::new(size(route))).collect()
     }
 
     pub(crate) fn check_ms(&self) -> Option<u64> {
