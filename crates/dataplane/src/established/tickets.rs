@@ -4,23 +4,23 @@
 //! keeps it beside the slot until the expected number of tickets has arrived or `ticket_wait` is over.
 //! The connection works meanwhile. Later tickets are ignored and counted.
 
+use crate::deadlines::Deadlines;
 use dormouse_engine::{TicketWatch, UnixTime};
 use dormouse_record::Refusal;
 use dormouse_tables::counters::{Count, Counters};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 /// Connections that still wait for tickets, by the generation of their slot.
 #[derive(Default)]
 pub(crate) struct Tickets {
     watches: HashMap<u32, TicketWatch>,
-    deadlines: BinaryHeap<Reverse<(u64, u32)>>,
+    deadlines: Deadlines<u32>,
 }
 
 impl Tickets {
     pub(crate) fn expect(&mut self, generation: u32, watch: TicketWatch, until_ms: u64) {
         self.watches.insert(generation, watch);
-        self.deadlines.push(Reverse((until_ms, generation)));
+        self.deadlines.add(until_ms, generation);
     }
 
     /// Ends the wait of a closed connection.
@@ -31,21 +31,18 @@ impl Tickets {
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.peek().map(|Reverse((at_ms, _))| *at_ms)
+        self.deadlines.next_ms()
     }
 
     /// Ends the waits whose time is up. Returns `true` if that was the last wait.
     pub(crate) fn expire(&mut self, now_ms: u64) -> bool {
-        let any = !self.deadlines.is_empty();
-        while let Some(&Reverse((at_ms, generation))) = self.deadlines.peek() {
-            // A connection that has its tickets, or has closed, does not wait any more.
-            if at_ms > now_ms && self.watches.contains_key(&generation) {
-                break;
-            }
-            self.deadlines.pop();
+        let any = self.deadlines.next_ms().is_some();
+        // A connection that has its tickets, or has closed, does not wait any more.
+        let waits = |generation: &u32| self.watches.contains_key(generation);
+        while let Some(generation) = self.deadlines.take_due(now_ms, waits) {
             self.watches.remove(&generation);
         }
-        any && self.deadlines.is_empty()
+        any && self.deadlines.next_ms().is_none()
     }
 
     /// Handles bytes of a ticket message on a connection.
