@@ -36,13 +36,13 @@ impl Tickets {
 
     /// Ends the waits whose time is up. Returns `true` if that was the last wait.
     pub(crate) fn expire(&mut self, now_ms: u64) -> bool {
-        let any = self.deadlines.next_ms().is_some();
+        let Tickets { watches, deadlines } = self;
+        let any = deadlines.next_ms().is_some();
         // A connection that has its tickets, or has closed, does not wait any more.
-        let waits = |generation: &u32| self.watches.contains_key(generation);
-        while let Some(generation) = self.deadlines.take_due(now_ms, waits) {
-            self.watches.remove(&generation);
+        while let Some(one) = deadlines.take_due(now_ms, |one| watches.contains_key(one)) {
+            watches.remove(&one);
         }
-        any && self.deadlines.next_ms().is_none()
+        any && deadlines.next_ms().is_none()
     }
 
     /// Handles bytes of a ticket message on a connection.
