@@ -97,7 +97,7 @@ pub(crate) fn begin_abort(
             farewell(slot, work, Alert::fatal(AlertDescription::InternalError));
             CloseReason::Limit
         }
-        Fault::NoPendingMemory | Fault::NotWatched(_) => {
+        Fault::NoPendingMemory | Fault::NotNeeded | Fault::NotWatched(_) => {
             begin_reset(slot);
             CloseReason::Limit
         }

@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     /// Pending memory could not take received bytes. (Memory is reserved before each receive, so this
     /// is a bug.)
     NoPendingMemory,
+    /// No local client needs the warm connection.
+    NotNeeded,
     /// An epoll_ctl call failed. Without it the connection would spin, or get no more events.
     NotWatched(io::Error),
 }
@@ -55,6 +57,7 @@ impl fmt::Display for Fault {
                 f.write_str("the key has reached its record limit (RFC 8446 §5.5)")
             }
             Fault::NoPendingMemory => f.write_str("no pending memory left for received bytes"),
+            Fault::NotNeeded => f.write_str("no longer needed"),
             Fault::NotWatched(e) => write!(f, "socket poll failed: {e}"),
         }
     }

@@ -73,7 +73,7 @@ pub(crate) fn step<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>
     settle(slot, cx, done)
 }
 
-fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
+pub(super) fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
     match event {
         Event::Ready(side, ready) => on_ready(slot, side, ready, cx),
         Event::Timer => on_timer(slot, cx),
@@ -100,7 +100,7 @@ fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
         } => begin::originated(slot, cx, *rested, client, took_ms),
         Event::Probe => warm::probe(slot, cx),
         Event::Attach(client) => begin::attach(slot, cx, client),
-        Event::Discard => Err(Fault::TlsTruncated),
+        Event::Discard => Err(Fault::NotNeeded),
     }
 }
 
@@ -273,7 +273,7 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
         TimerPurpose::Connect => return connect::time_out(slot, cx),
         // Another one replaces it: its server is silent, or it is too old for a local client.
         TimerPurpose::PartialRecord | TimerPurpose::Idle if slot.phase() == Phase::Warm => {
-            return Err(Fault::TlsTruncated);
+            return Err(Fault::NotNeeded);
         }
         TimerPurpose::PartialRecord => {
             cx.work.count.add(Count::PartialRecordTimeouts, 1);

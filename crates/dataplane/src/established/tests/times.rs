@@ -3,6 +3,7 @@
 use super::closing::readable;
 use super::*;
 use crate::effects::Effect;
+use crate::established::fault::Fault;
 use dormouse_handover::slot::TimerPurpose;
 use dormouse_routes::route::without_contexts;
 
@@ -37,6 +38,28 @@ fn a_warm_connection_with_half_a_record_is_replaced() {
     connections.step(0, step::Event::Timer, settings, work);
     assert_eq!(connections.live(), 0);
     assert!(matches!(work.effects[..], [Effect::WarmEnded { .. }]));
+}
+
+/// Its log line must not blame the server.
+#[test]
+fn a_warm_connection_that_dormouse_closes_was_not_cut_off_by_its_server() {
+    let mut world = World::new();
+    world.connect();
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    let slot = connections.slots.get_mut(0).expect("a slot");
+    slot.detach_plain().close();
+    slot.set_phase(Phase::Warm);
+    for event in [step::Event::Discard, step::Event::Timer] {
+        slot.set_timer_purpose(TimerPurpose::Idle);
+        let mut cx = Context {
+            work: &mut *work,
+            route: &settings.routes[0],
+            limits: &settings.limits,
+        };
+        let done = step::act(slot, event, &mut cx);
+        assert!(matches!(done, Err(Fault::NotNeeded)));
+    }
 }
 
 /// Settings with a route to these backends, over TLS.
