@@ -406,21 +406,29 @@ impl Connections {
         reason: Option<CloseReason>,
         work: &mut Workspace<I>,
     ) {
-        self.wheel.cancel(&mut self.slots, index);
         logged::write_line(&self.slots, index, reason, work);
+        self.unlist(index, work);
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         work.clients.leave(slot.client());
-        work.backends.leave(slot.backend);
-        traffic::leave(slot, &work.traffic);
-        self.tallies.remove(Tallies::of(slot));
         let remains = close::dismantle(slot, work);
-        work.tickets.forget(slot.generation);
-        self.paced.forget(index, slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
         remains.close(&work.io);
+    }
+
+    /// Takes a connection whose slot is about to be freed out of all counts, lists and waits.
+    fn unlist<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+        self.wheel.cancel(&mut self.slots, index);
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        self.tallies.remove(Tallies::of(slot));
+        self.paced.forget(index, slot.generation);
+        work.backends.leave(slot.backend);
+        traffic::leave(slot, &work.traffic);
+        work.tickets.forget(slot.generation);
         work.kernel.forget(index);
         work.has_room_again = true;
         self.has_freed = true;

@@ -1,7 +1,6 @@
 //! Connections recovered from a predecessor: their interest, timers and counts, and the deferred check of their sockets.
 
 use crate::established::Connections;
-use crate::established::tallies::Tallies;
 use crate::established::unverified;
 use crate::io::Io;
 use crate::settings::Settings;
@@ -63,10 +62,7 @@ impl Connections {
         if unverified::are_same_sockets(slot, &work.io) {
             return true;
         }
-        self.tallies.remove(Tallies::of(slot));
-        work.backends.leave(slot.backend);
-        traffic::leave(slot, &work.traffic);
-        self.wheel.cancel(&mut self.slots, index);
+        self.unlist(index, work);
         unverified::note_unsound(&self.slots, index, work);
         unverified::reset(&mut self.slots, index, work);
         false

@@ -11,6 +11,24 @@ fn take_memory(world: &mut World, left: usize) {
     }
 }
 
+/// The send queues of a predecessor's connections are measured before their sockets are verified.
+#[test]
+fn a_slot_whose_sockets_are_others_holds_no_memory() {
+    let mut world = World::new();
+    world.connect();
+    let slots = &mut world.worker().parts().connections.slots;
+    slots.get_mut(0).expect("a slot").tls_cookie ^= 1;
+    world.start_worker();
+    let parts = world.worker().parts();
+    let (connections, work) = (parts.connections, parts.work);
+    work.kernel.note(0, 1 << 20);
+    work.has_room_again = false;
+    connections.verify_some(work);
+    assert_eq!((connections.live(), connections.at_rest()), (0, 0));
+    assert_eq!(work.kernel.sum(), 0);
+    assert!(work.has_room_again && connections.take_freed());
+}
+
 /// The client sends these bytes through a short queue. Returns what the backend receives.
 fn upload(world: &mut World, bytes: &[u8], until: usize) -> Vec<u8> {
     let (tls, plain) = (world.ends[&1].tls, world.ends[&1].plain);
