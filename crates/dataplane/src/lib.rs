@@ -20,6 +20,7 @@ pub mod keeper;
 mod lifecycle;
 mod memory;
 mod outbound;
+mod party;
 pub mod proxy_protocol;
 mod scratch;
 mod settings;

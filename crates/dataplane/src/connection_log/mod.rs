@@ -13,6 +13,7 @@ use crate::door::client::ConnectionId;
 use crate::established::close_reason::CloseReason;
 use crate::established::interest::has_tls_ended;
 use crate::io::Io;
+use crate::party::{Party, Sides};
 use crate::settings::Settings;
 use dormouse_handover::log_entries::{LogEntries, LogEntry};
 use dormouse_handover::share::LogRules;
@@ -29,10 +30,6 @@ use std::net::SocketAddr;
 const WAITING_MAX: usize = 256 << 10;
 /// Pause before the next try after the socket would block.
 const RETRY_MS: u64 = 20;
-
-/// Values of [`LogEntry::first_end`]: the side that ended its direction first.
-const FIRST_BY_CLIENT: u8 = 1;
-const FIRST_BY_BACKEND: u8 = 2;
 
 /// The connection log of a worker.
 pub(crate) struct ConnectionLog {
@@ -74,8 +71,8 @@ pub(crate) struct FailedHandshake<'a> {
     pub(crate) route: Option<&'a str>,
     pub(crate) client: Option<SocketAddr>,
     pub(crate) took_ms: u64,
-    /// The side that ended it: `client` or `dormouse`.
-    pub(crate) by: &'static str,
+    /// The party that ended it: the client or Dormouse.
+    pub(crate) by: Party,
     pub(crate) error: &'a str,
 }
 
@@ -192,14 +189,11 @@ impl ConnectionLog {
         entry.received += received;
         entry.sent += sent;
         if entry.first_end == 0 {
-            let (by_tls, by_plain) = match is_client {
-                true => (FIRST_BY_BACKEND, FIRST_BY_CLIENT),
-                false => (FIRST_BY_CLIENT, FIRST_BY_BACKEND),
-            };
+            let sides = Sides::of(slot);
             if has_tls_ended(slot) {
-                entry.first_end = by_tls;
+                entry.first_end = sides.tls as u8;
             } else if slot.has(Flag::PlainEnded) {
-                entry.first_end = by_plain;
+                entry.first_end = sides.plain as u8;
             }
         }
         if let (0, Some(reason)) = (entry.end, reason) {
@@ -269,7 +263,7 @@ impl ConnectionLog {
             bytes_out: 0,
             duration_ms: failed.took_ms,
             end: "handshake_failed",
-            by: failed.by,
+            by: failed.by.name(),
             error: Some(failed.error),
         };
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -309,9 +303,11 @@ impl ConnectionLog {
     ) -> Line<'a> {
         // A pass-through connection has no TLS parameters.
         let has_tls = !slot.has(Flag::PassThrough);
-        let originates = slot.tls.role() == Role::Client;
-        let backend_was_first = entry.first_end == FIRST_BY_BACKEND;
-        let (end, by) = reason.end_and_by(originates, backend_was_first);
+        let first = match entry.first_end == Party::Backend as u8 {
+            true => Party::Backend,
+            false => Party::Client,
+        };
+        let (end, by) = reason.end_and_by(Sides::of(slot), first);
         let of_place = |(place, _): &(u16, String)| place.cmp(&slot.backend);
         let known = self.backends.binary_search_by(of_place).ok();
         let known = known.and_then(|at| self.backends.get(at));
@@ -343,7 +339,7 @@ impl ConnectionLog {
             bytes_out: entry.sent,
             duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
             end,
-            by,
+            by: by.name(),
             error: None,
         }
     }

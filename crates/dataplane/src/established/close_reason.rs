@@ -1,6 +1,7 @@
 //! Reasons for which connections close, with their counters and log values.
 
 use crate::bursts::Subject;
+use crate::party::{Party, Sides};
 use dormouse_tables::counters::Count;
 use dormouse_tables::traffic::Tally;
 
@@ -104,36 +105,24 @@ impl CloseReason {
             .copied()
     }
 
-    /// The fields `end` and `by` of the connection log: how the connection ended, and which side ended
-    /// it. `originates`: the TLS side is the backend, and the plain side is the client.
-    pub(crate) fn end_and_by(
-        self,
-        originates: bool,
-        backend_was_first: bool,
-    ) -> (&'static str, &'static str) {
-        let (tls, plain) = match originates {
-            true => ("backend", "client"),
-            false => ("client", "backend"),
-        };
-        let first = if backend_was_first {
-            "backend"
-        } else {
-            "client"
-        };
+    /// The fields `end` and `by` of the connection log: how the connection ended, and the party that ended it. `first`
+    /// ended its direction first.
+    pub(crate) fn end_and_by(self, sides: Sides, first: Party) -> (&'static str, Party) {
+        let Sides { tls, plain } = sides;
         match self {
             CloseReason::Clean => ("closed", first),
             CloseReason::TlsTruncated => ("truncated", tls),
             CloseReason::TlsFailed => ("failed", tls),
             CloseReason::Refused => ("protocol_error", tls),
             CloseReason::PlainFailed => ("failed", plain),
-            CloseReason::BackendDown => ("backend_down", "backend"),
-            CloseReason::Limit => ("limit", "dormouse"),
-            CloseReason::Idle => ("idle_timeout", "dormouse"),
-            CloseReason::TooOld => ("total_timeout", "dormouse"),
-            CloseReason::PartialRecord => ("partial_record_timeout", "dormouse"),
-            CloseReason::Stopping => ("stopped", "dormouse"),
-            CloseReason::Drained => ("drained", "dormouse"),
-            CloseReason::Crash => ("crash", "dormouse"),
+            CloseReason::BackendDown => ("backend_down", Party::Backend),
+            CloseReason::Limit => ("limit", Party::Dormouse),
+            CloseReason::Idle => ("idle_timeout", Party::Dormouse),
+            CloseReason::TooOld => ("total_timeout", Party::Dormouse),
+            CloseReason::PartialRecord => ("partial_record_timeout", Party::Dormouse),
+            CloseReason::Stopping => ("stopped", Party::Dormouse),
+            CloseReason::Drained => ("drained", Party::Dormouse),
+            CloseReason::Crash => ("crash", Party::Dormouse),
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::bursts::Subject;
 use crate::connection_log::FailedHandshake;
 use crate::door::client::{Client, ConnectionId};
 use crate::io::Io;
+use crate::party::Party;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_engine::{
@@ -152,11 +153,10 @@ fn flight_bytes(info: &HandshakeInfo) -> String {
     bytes.map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Logs a handshake that failed with an alert, for `log_handshakes`. `by` is the side that ended it, as in the
-/// connection log.
+/// Logs a handshake that failed with an alert, for `log_handshakes`. `by` ended it.
 pub(crate) fn log_failed(
     failure: &HandshakeFailure,
-    by: &str,
+    by: Party,
     route: Option<&str>,
     peer: &dyn fmt::Display,
     took_ms: u64,
@@ -164,7 +164,7 @@ pub(crate) fn log_failed(
     tracing::info!(
         route,
         peer = %peer,
-        by,
+        by = by.name(),
         alert = failure.alert().map(alert_name),
         blame = %failure.blame,
         error = failure.reason,
@@ -175,13 +175,13 @@ pub(crate) fn log_failed(
 
 /// Logs a handshake that ended without an alert, for `log_handshakes`.
 pub(crate) fn log_ended(
-    by: &str,
+    by: Party,
     reason: &str,
     route: Option<&str>,
     peer: &dyn fmt::Display,
     took_ms: u64,
 ) {
-    tracing::info!(route, peer = %peer, by, error = reason, took_ms, "handshake failed");
+    tracing::info!(route, peer = %peer, by = by.name(), error = reason, took_ms, "handshake failed");
 }
 
 /// A handshake with a client, as its log lines describe it.
@@ -210,7 +210,10 @@ pub(crate) fn client_failed<I: Io>(
     count_failed(failure, &work.count);
     let number = handshake.route.map(|(number, _)| number);
     traffic::count_handshake_failed(number, &work.traffic);
-    let by = side(failure.is_by_peer(), "client");
+    let by = match failure.is_by_peer() {
+        true => Party::Client,
+        false => Party::Dormouse,
+    };
     note_failed(handshake, by, &failure.reason, work);
     let (client, route) = (handshake.client, handshake.route_name());
     if handshake.log_each {
@@ -238,12 +241,11 @@ pub(crate) fn client_failed<I: Io>(
 /// Logs a handshake with a client that ended without an alert: a line with `log_handshakes`, and one in the
 /// connection log.
 pub(crate) fn client_ended<I: Io>(
-    by_client: bool,
+    by: Party,
     why: &str,
     handshake: ClientHandshake<'_>,
     work: &mut Workspace<I>,
 ) {
-    let by = side(by_client, "client");
     note_failed(handshake, by, why, work);
     if handshake.log_each {
         let (client, route) = (handshake.client, handshake.route_name());
@@ -261,23 +263,14 @@ pub(crate) fn client_not_watched<I: Io>(
     work.count.add(Count::HandshakesInternal, 1);
     let number = handshake.route.map(|(number, _)| number);
     traffic::count_handshake_failed(number, &work.traffic);
-    client_ended(
-        false,
-        &format!("socket poll failed: {error}"),
-        handshake,
-        work,
-    );
-}
-
-/// The side that ended a handshake, in the words of the connection log. `peer`: the other side's word.
-pub(crate) fn side(is_peer: bool, peer: &'static str) -> &'static str {
-    if is_peer { peer } else { "dormouse" }
+    let why = format!("socket poll failed: {error}");
+    client_ended(Party::Dormouse, &why, handshake, work);
 }
 
 /// Writes the line of the connection log.
 fn note_failed<I: Io>(
     handshake: ClientHandshake<'_>,
-    by: &'static str,
+    by: Party,
     error: &str,
     work: &mut Workspace<I>,
 ) {

@@ -20,6 +20,7 @@ use crate::effects::Effect;
 use crate::established::NewSocket;
 use crate::established::step::Event;
 use crate::io::Io;
+use crate::party::Party;
 use crate::proxy_protocol::HeaderError;
 use crate::settings::Settings;
 use crate::token::{self, Id};
@@ -292,7 +293,7 @@ impl Handshakes {
             }
             HandshakeStep::GivenUp => {
                 let reason = "the client closed the connection while it was queued";
-                log::client_ended(true, reason, handshake, &mut cx.work);
+                log::client_ended(Party::Client, reason, handshake, &mut cx.work);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
             }
@@ -300,7 +301,7 @@ impl Handshakes {
                 // A connection without a byte is a health check of TCP: it is no handshake.
                 if !is_lingering && has_begun {
                     let reason = "the client's connection ended";
-                    log::client_ended(true, reason, handshake, &mut cx.work);
+                    log::client_ended(Party::Client, reason, handshake, &mut cx.work);
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
@@ -544,7 +545,7 @@ impl Handshakes {
                 log_each: settings.limits.log_handshakes,
             };
             let reason = "a reload changed which clients the route admits";
-            log::client_ended(false, reason, handshake, work);
+            log::client_ended(Party::Dormouse, reason, handshake, work);
             self.drop_handshake(id, work);
         }
     }
@@ -605,7 +606,7 @@ fn log_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut Workspace<I>)
     let number = handshake.route.map(|(number, _)| number);
     traffic::count_handshake_failed(number, &work.traffic);
     let reason = "not finished within handshake_timeout";
-    log::client_ended(false, reason, handshake, work);
+    log::client_ended(Party::Dormouse, reason, handshake, work);
     let (client, route) = (handshake.client, handshake.route_name());
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {

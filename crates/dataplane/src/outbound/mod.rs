@@ -29,6 +29,7 @@ use crate::established::{Connections, Moved, NewSocket};
 use crate::handshake::in_flight::flush;
 use crate::handshake::log;
 use crate::io::Io;
+use crate::party::Party;
 use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
@@ -359,13 +360,18 @@ impl Outbound {
             let server = &target.name;
             match failure {
                 Failure::Handshake(failure) => {
-                    let by = log::side(failure.is_by_peer(), "backend");
+                    let by = match failure.is_by_peer() {
+                        true => Party::Backend,
+                        false => Party::Dormouse,
+                    };
                     log::log_failed(failure, by, name, server, took_ms);
                 }
                 Failure::Connection(reason) => {
-                    log::log_ended("backend", reason, name, server, took_ms)
+                    log::log_ended(Party::Backend, reason, name, server, took_ms)
                 }
-                Failure::Time(reason) => log::log_ended("dormouse", reason, name, server, took_ms),
+                Failure::Time(reason) => {
+                    log::log_ended(Party::Dormouse, reason, name, server, took_ms)
+                }
             }
         }
         if let Some(more) = more {
