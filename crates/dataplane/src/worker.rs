@@ -30,7 +30,8 @@ use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
 use crate::effects::Effect;
 use crate::established::Connections;
-use crate::handshake::{Handshakes, NewConnection};
+use crate::handshake::Handshakes;
+use crate::handshake::in_flight::NewConnection;
 use crate::io::Io;
 use crate::lifecycle::Lifecycle;
 use crate::lifecycle::recover::{self, Context};
@@ -276,13 +277,13 @@ impl<I: Io> Worker<I> {
         let has_choice = listener.door.len() > 1
             || route.needs_client_hello()
             || self.handshakes.has_challenge();
-        let new_connection = NewConnection {
+        let accepted = NewConnection {
             fd,
             client: Client::new(peer),
             route: listener.route,
             candidates: has_choice.then(|| Rc::clone(&listener.door)),
         };
-        self.handshakes.begin(new_connection, &mut self.cx);
+        self.handshakes.begin(accepted, &mut self.cx);
     }
 
     /// Fires timers, expires handshakes, and advances a drain or a stop.

@@ -24,6 +24,16 @@ use std::rc::Rc;
 /// bytes in flight, but a peer that keeps sending does not read our alert.
 const LINGER_READS_MAX: u32 = 16;
 
+/// A client that was just accepted.
+pub(crate) struct NewConnection {
+    pub(crate) fd: Fd,
+    pub(crate) client: Client,
+    /// The listener's first route.
+    pub(crate) route: u16,
+    /// The routes among which the ClientHello chooses, if it must be read.
+    pub(crate) candidates: Option<Rc<[u16]>>,
+}
+
 /// One connection that is not established yet.
 pub(crate) struct InFlight {
     pub(crate) fd: Fd,
@@ -110,12 +120,13 @@ pub(crate) struct Turn<'a, I> {
 impl InFlight {
     /// Creates the entry of a connection that was just accepted. `is_proxy`: a proxy header comes
     /// first.
-    pub(crate) fn new(
-        (fd, client): (Fd, Client),
-        is_proxy: bool,
-        (route, candidates): (u16, Option<Rc<[u16]>>),
-        now_ms: u64,
-    ) -> InFlight {
+    pub(crate) fn new(accepted: NewConnection, is_proxy: bool, now_ms: u64) -> InFlight {
+        let NewConnection {
+            fd,
+            client,
+            route,
+            candidates,
+        } = accepted;
         InFlight {
             fd,
             route,

@@ -28,16 +28,14 @@ use crate::traffic;
 use crate::workspace::Workspace;
 use challenge::Challenge;
 use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits};
-use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
-use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
-use in_flight::{HandshakeStep, InFlight, Turn};
+use in_flight::{HandshakeStep, InFlight, NewConnection, Turn};
 use log::ClientHandshake;
 use queue::Queue;
 use route_choice::RouteChoice;
-use std::rc::Rc;
 use table::HandshakeTable;
 
 /// Bytes of a hello that are peeked at to see whether the client resumes a session: tickets are at
@@ -53,16 +51,6 @@ const SILENT_CHECK_MS: u64 = 100;
 
 /// Route number of a handshake that answers a challenge. No route has this number.
 const CHALLENGE_ROUTE: u16 = u16::MAX;
-
-/// A client that was just accepted.
-pub(crate) struct NewConnection {
-    pub(crate) fd: Fd,
-    pub(crate) client: Client,
-    /// The listener's first route.
-    pub(crate) route: u16,
-    /// The routes among which the ClientHello chooses, if it must be read.
-    pub(crate) candidates: Option<Rc<[u16]>>,
-}
 
 /// Handshakes with clients.
 pub(crate) struct Handshakes {
@@ -136,29 +124,13 @@ impl Handshakes {
     // ---- accepted ----
 
     /// Queues a new connection, if it is admitted. A waiting connection uses no heap memory.
-    pub(crate) fn begin<I: Io>(
-        &mut self,
-        new_connection: NewConnection,
-        cx: &mut WorkerContext<I>,
-    ) {
-        let NewConnection {
-            fd,
-            client,
-            route,
-            candidates,
-        } = new_connection;
+    pub(crate) fn begin<I: Io>(&mut self, accepted: NewConnection, cx: &mut WorkerContext<I>) {
+        let (fd, client, route) = (accepted.fd, accepted.client, accepted.route);
+        let has_choice = accepted.candidates.is_some();
         cx.work.count.add(Count::Accepted, 1);
         let configured = cx.settings.route(route);
         let is_proxy = configured.is_some_and(|r| client.is_proxy(&r.access.accept_proxy_from));
-        if !is_proxy
-            && !admit(
-                route,
-                candidates.is_some(),
-                &client,
-                &cx.settings,
-                &mut cx.work,
-            )
-        {
+        if !is_proxy && !admit(route, has_choice, &client, &cx.settings, &mut cx.work) {
             return cx.work.io.close(fd);
         }
         if let Some(route) = configured {
@@ -166,14 +138,9 @@ impl Handshakes {
         }
         let generation = cx.work.next_generation();
         let deadline_ms = cx.work.now_ms + cx.settings.limits.handshake_timeout_ms;
-        let id = self.table.begin(
-            (fd, client),
-            is_proxy,
-            (route, candidates),
-            generation,
-            cx.work.now_ms,
-            deadline_ms,
-        );
+        let id = self
+            .table
+            .begin(accepted, is_proxy, generation, cx.work.now_ms, deadline_ms);
         // Often the ClientHello has already arrived. If not, the first step adds the socket to epoll.
         self.queue.push_new(id, cx.work.now_ms);
     }
@@ -270,14 +237,8 @@ impl Handshakes {
         let Some(entry) = self.table.entry(id) else {
             return;
         };
-        let (client, is_lingering) = (entry.client, entry.is_lingering());
-        let has_begun = entry.has_begun();
-        let handshake = ClientHandshake {
-            client: &client,
-            route: known_route(entry, &cx.settings),
-            took_ms: cx.work.now_ms.saturating_sub(entry.accepted_ms),
-            log_each: cx.settings.limits.log_handshakes,
-        };
+        let (is_lingering, has_begun) = (entry.is_lingering(), entry.has_begun());
+        let handshake = described(entry, &cx.settings, cx.work.now_ms);
         match step {
             HandshakeStep::Continues | HandshakeStep::HeaderComplete | HandshakeStep::Hello => {}
             HandshakeStep::Established => {
@@ -288,7 +249,7 @@ impl Handshakes {
             }
             HandshakeStep::Denied => self.drop_handshake(id, &mut cx.work),
             HandshakeStep::BadHeader(error) => {
-                log_bad_header(&client, error, &mut cx.work);
+                log_bad_header(handshake.client, error, &mut cx.work);
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::GivenUp => {
@@ -443,12 +404,7 @@ impl Handshakes {
             tracing::info!(%client, "ACME challenge answered");
             return cx.work.io.close(entry.fd);
         }
-        let socket = NewSocket {
-            fd: entry.fd,
-            route: entry.route,
-            generation: id.1,
-            is_watched: entry.is_watched(),
-        };
+        let socket = socket_of(&entry, id);
         let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
         let Some(handshake) = entry.into_handshake() else {
             return cx.work.io.close(socket.fd);
@@ -489,12 +445,7 @@ impl Handshakes {
             return;
         };
         let client = entry.client;
-        let socket = NewSocket {
-            fd: entry.fd,
-            route: entry.route,
-            generation: id.1,
-            is_watched: entry.is_watched(),
-        };
+        let socket = socket_of(&entry, id);
         let received = entry.into_received();
         cx.admit(&socket, |slot, settings, work| {
             work.count.add(Count::PassedThrough, 1);
@@ -510,13 +461,7 @@ impl Handshakes {
             if let Some(entry) = self.table.entry(id)
                 && !entry.is_lingering()
             {
-                let client = entry.client;
-                let handshake = ClientHandshake {
-                    client: &client,
-                    route: known_route(entry, &cx.settings),
-                    took_ms: cx.work.now_ms.saturating_sub(entry.accepted_ms),
-                    log_each: cx.settings.limits.log_handshakes,
-                };
+                let handshake = described(entry, &cx.settings, cx.work.now_ms);
                 log_timed_out(handshake, &mut cx.work);
             }
             self.drop_handshake(id, &mut cx.work);
@@ -537,13 +482,7 @@ impl Handshakes {
             if is_kept(entry, readmission) {
                 continue;
             }
-            let client = entry.client;
-            let handshake = ClientHandshake {
-                client: &client,
-                route: known_route(entry, settings),
-                took_ms: work.now_ms.saturating_sub(entry.accepted_ms),
-                log_each: settings.limits.log_handshakes,
-            };
+            let handshake = described(entry, settings, work.now_ms);
             let reason = "a reload changed which clients the route admits";
             log::client_ended(Party::Dormouse, reason, handshake, work);
             self.drop_handshake(id, work);
@@ -595,10 +534,25 @@ fn log_bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>)
     });
 }
 
-/// The route of a handshake and its number, if the route is chosen.
-fn known_route<'a>(entry: &InFlight, settings: &'a Settings) -> Option<(u16, &'a Route)> {
-    let number = (!entry.has_choice()).then_some(entry.route)?;
-    Some((number, settings.route(number)?))
+/// What log lines say of a handshake.
+fn described<'a>(entry: &'a InFlight, settings: &'a Settings, now_ms: u64) -> ClientHandshake<'a> {
+    let number = (!entry.has_choice()).then_some(entry.route);
+    ClientHandshake {
+        client: &entry.client,
+        route: number.and_then(|number| Some((number, settings.route(number)?))),
+        took_ms: now_ms.saturating_sub(entry.accepted_ms),
+        log_each: settings.limits.log_handshakes,
+    }
+}
+
+/// The socket of a handshake that becomes a slot.
+fn socket_of(entry: &InFlight, (_, generation): Id) -> NewSocket {
+    NewSocket {
+        fd: entry.fd,
+        route: entry.route,
+        generation,
+        is_watched: entry.is_watched(),
+    }
 }
 
 fn log_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut Workspace<I>) {

@@ -11,14 +11,11 @@
 //! `max_handshakes` bounds the handshakes that have begun. A waiting handshake costs the loop nothing.
 
 use crate::deadlines::Deadlines;
-use crate::door::client::Client;
 use crate::entries::Entries;
-use crate::handshake::in_flight::{HandshakeStep, InFlight, Turn};
+use crate::handshake::in_flight::{HandshakeStep, InFlight, NewConnection, Turn};
 use crate::io::Io;
 use crate::token::Id;
 use dormouse_engine::Handshake;
-use dormouse_reactor::Fd;
-use std::rc::Rc;
 
 /// Time for the alert of a failed handshake to reach the peer.
 const LINGER_MS: u64 = 2_000;
@@ -61,14 +58,13 @@ impl HandshakeTable {
     /// Adds a new connection. Its id goes into epoll's token. `is_proxy`: a PROXY header comes first.
     pub(crate) fn begin(
         &mut self,
-        accepted: (Fd, Client),
+        accepted: NewConnection,
         is_proxy: bool,
-        (route, candidates): (u16, Option<Rc<[u16]>>),
         generation: u32,
         now_ms: u64,
         deadline_ms: u64,
     ) -> Id {
-        let entry = InFlight::new(accepted, is_proxy, (route, candidates), now_ms);
+        let entry = InFlight::new(accepted, is_proxy, now_ms);
         let id = self.entries.insert(generation, entry);
         self.most = self.most.max(self.live());
         self.waiting.add(deadline_ms, id);
