@@ -29,12 +29,12 @@ use crate::door::client::Client;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
 use crate::effects::Effect;
-use crate::established::Connections;
+use crate::established::{Connections, Moved};
 use crate::handshake::Handshakes;
 use crate::handshake::in_flight::NewConnection;
 use crate::io::Io;
 use crate::lifecycle::Lifecycle;
-use crate::lifecycle::recover::{self, Context};
+use crate::lifecycle::recover::{self, Inherited};
 use crate::lifecycle::reload::Reloader;
 use crate::lifecycle::reload::Remembered;
 use crate::lifecycle::startup::{Progress, Startup};
@@ -105,8 +105,8 @@ pub(crate) struct Inheritance {
     pub(crate) remembered: Remembered,
     /// Sets the log level and format.
     pub(crate) set_logs: fn(&Log),
-    /// The old and the new index of a slot that the predecessor was moving when it died.
-    pub(crate) moved: Option<(u32, u32)>,
+    /// The slot that the predecessor was moving when it died.
+    pub(crate) moved: Option<Moved>,
     /// Other descriptors of the shared table that must stay open.
     pub(crate) keep: Vec<Fd>,
 }
@@ -457,7 +457,8 @@ impl<I: Io> Worker<I> {
         door.follow(&settings.routes);
         let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
         ours.push(orders);
-        let recovered = recover::take_over(&mut slots, &Context { moved, ours, keep }, &mut work)?;
+        let recovered =
+            recover::take_over(&mut slots, &Inherited { moved, ours, keep }, &mut work)?;
         let mut outbound = Outbound::new(&settings.routes);
         let mut connections = Connections::new(slots, recovered.unverified, work.now_ms);
         if let Some(same_poller) = recovered.same_poller {

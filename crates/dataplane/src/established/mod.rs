@@ -87,9 +87,16 @@ pub(crate) struct NewSocket {
 }
 
 /// The old and the new index of a moved slot.
+#[derive(Clone, Copy)]
 pub(crate) struct Moved {
     pub(crate) from: u32,
     pub(crate) to: u32,
+}
+
+impl From<(u32, u32)> for Moved {
+    fn from((from, to): (u32, u32)) -> Moved {
+        Moved { from, to }
+    }
 }
 
 impl Connections {
@@ -338,7 +345,7 @@ impl Connections {
         if slot.is_starved() && !was_starved {
             let wait_ms = work.starved_wait_ms;
             self.starved
-                .push(index, slot.generation, work.now_ms, wait_ms);
+                .push((index, slot.generation), work.now_ms, wait_ms);
         }
         if limits.per_client.any_bytes()
             && !is_over
@@ -493,7 +500,8 @@ impl Connections {
 
     /// Resumes connections that were not read because memory was short, if there is memory now.
     fn resume_starved<I: Io>(&mut self, work: &mut Workspace<I>) {
-        for (_, index, generation, wait_ms) in self.starved.due(work.now_ms) {
+        for starved in self.starved.due(work.now_ms) {
+            let (index, generation) = starved.id;
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
             };
@@ -511,7 +519,7 @@ impl Connections {
                 }
             }
             if slot.is_starved() {
-                self.starved.push(index, generation, work.now_ms, wait_ms);
+                self.starved.push(starved.id, work.now_ms, starved.wait_ms);
             }
             if is_resumed {
                 self.apply_interest(index, work);

@@ -39,7 +39,8 @@ impl Connections {
         work.connection_log.moved(from, to, is_last);
         if let Some(slot) = self.slots.get(to) {
             if slot.is_starved() {
-                self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
+                self.starved
+                    .push((to, slot.generation), work.now_ms, SOON_MS);
             }
             self.paced.moved(from, to, slot.generation);
         }

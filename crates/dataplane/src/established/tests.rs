@@ -169,7 +169,7 @@ impl World {
                     handover: Fd::NONE,
                     remembered: Remembered::default(),
                     set_logs: |_| {},
-                    moved: adopted.moved,
+                    moved: adopted.moved.map(Moved::from),
                     // Other tests in this process have open descriptors, too.
                     keep: (3..20_000).map(Fd).collect(),
                 },

@@ -1,6 +1,7 @@
 //! Start of a worker: established connections are served first, certificates are parsed later.
 
 use crate::connection_log::ConnectionLog;
+use crate::established::Moved;
 use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
@@ -129,7 +130,7 @@ pub(crate) fn begin<I: Io>(
         handover: fd,
         remembered,
         set_logs,
-        moved: adopted.moved,
+        moved: adopted.moved.map(Moved::from),
         keep,
     };
     let worker = Worker::adopt(inheritance, io)?;

@@ -7,6 +7,7 @@
 //!
 //! The check that each socket is still the same one is deferred (`unverified.rs`).
 
+use crate::established::Moved;
 use crate::established::close_reason::CloseReason;
 use crate::established::logged;
 use crate::established::unverified::{self, Unverified};
@@ -77,9 +78,9 @@ impl FdSet {
 }
 
 /// What recovery needs besides the slots.
-pub(crate) struct Context {
-    /// The old and the new index of a slot that the predecessor was moving when it died.
-    pub(crate) moved: Option<(u32, u32)>,
+pub(crate) struct Inherited {
+    /// The slot that the predecessor was moving when it died.
+    pub(crate) moved: Option<Moved>,
     /// Listeners, and the channel to main.
     pub(crate) ours: Vec<Fd>,
     /// Other descriptors that belong to no slot and must stay open.
@@ -97,7 +98,7 @@ pub(crate) struct Recovered {
 /// Takes over the slots, and repairs them if there was a predecessor.
 pub(crate) fn take_over<I: Io>(
     slots: &mut Slab<Slot>,
-    context: &Context,
+    inherited: &Inherited,
     work: &mut Workspace<I>,
 ) -> io::Result<Recovered> {
     let former = slots.header().epoll();
@@ -109,11 +110,11 @@ pub(crate) fn take_over<I: Io>(
             same_poller: None,
         });
     }
-    for &fd in &context.ours {
+    for &fd in &inherited.ours {
         // Fails if the predecessor did not poll it. At first, nothing here is polled.
         let _ = work.io.unwatch(fd);
     }
-    let unverified = repair(slots, context, work)?;
+    let unverified = repair(slots, inherited, work)?;
     // The first worker of a new binary also takes over connections, but no worker has died.
     if slots.header().adoptions() > 1 {
         work.count.add(Count::Restarts, 1);
@@ -127,14 +128,14 @@ pub(crate) fn take_over<I: Io>(
 /// Repairs the slots of a predecessor. Returns those whose sockets are not verified yet.
 fn repair<I: Io>(
     slots: &mut Slab<Slot>,
-    context: &Context,
+    inherited: &Inherited,
     work: &mut Workspace<I>,
 ) -> io::Result<Unverified> {
-    finish_log_move(slots, context, work);
+    finish_log_move(slots, inherited, work);
     reset_busy(slots, work);
     let (named, unverified) = drop_unsound(slots, work);
-    close_unowned(context, named, &work.io)?;
-    if let Some(slot) = context.moved.and_then(|(_, to)| slots.get_mut(to)) {
+    close_unowned(inherited, named, &work.io)?;
+    if let Some(slot) = inherited.moved.and_then(|moved| slots.get_mut(moved.to)) {
         forget_watches(slot, &work.io);
     }
     forget_heap(slots, work);
@@ -143,8 +144,8 @@ fn repair<I: Io>(
 
 /// Moves the connection log's entry after its slot, which the predecessor may not have done. Comes first: a slot that is
 /// reset or dropped writes its line.
-fn finish_log_move<I: Io>(slots: &Slab<Slot>, context: &Context, work: &mut Workspace<I>) {
-    if let Some((from, to)) = context.moved
+fn finish_log_move<I: Io>(slots: &Slab<Slot>, inherited: &Inherited, work: &mut Workspace<I>) {
+    if let Some(Moved { from, to }) = inherited.moved
         && slots.get(to).is_some()
     {
         let is_last = logged::is_last_of_page(slots, from);
@@ -194,9 +195,9 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
 }
 
 /// Closes every descriptor of the shared table without an owner: above all those of handshakes.
-fn close_unowned(context: &Context, mut known: FdSet, io: &impl Io) -> io::Result<()> {
+fn close_unowned(inherited: &Inherited, mut known: FdSet, io: &impl Io) -> io::Result<()> {
     let always = [Fd(0), Fd(1), Fd(2), io.poller()];
-    for &fd in always.iter().chain(&context.ours).chain(&context.keep) {
+    for &fd in always.iter().chain(&inherited.ours).chain(&inherited.keep) {
         known.insert(fd);
     }
     io.close_all_but(&mut known.sorted())

@@ -5,6 +5,7 @@
 //! worker does not serve the connection before. Both directions count, and they count for the
 //! connection that moved the bytes, so a connection with little traffic is not slowed down by others.
 
+use crate::token::Id;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_record::Role;
@@ -16,13 +17,10 @@ use std::collections::{BinaryHeap, HashMap};
 /// Number of waits of closed connections that may remain in the queue.
 const GONE_MAX: usize = 64;
 
-/// Index and generation of a slot. Generations are used again after 2^28 connections; an old connection may still wait.
-type Id = (u32, u32);
-
 /// The paced connections.
 #[derive(Default)]
 pub(crate) struct Paced {
-    /// Ends of the waits.
+    /// Ends of the waits. Generations are used again after 2^28 connections, and an old connection may still wait.
     waits: HashMap<Id, u64>,
     /// The same in order, and those of connections that have closed or moved.
     due: BinaryHeap<Reverse<(u64, Id)>>,

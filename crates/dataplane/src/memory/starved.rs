@@ -5,6 +5,7 @@
 //! intervals, which also grow with their number. A check costs one system call; the connection's
 //! interest changes only if the check finds space.
 
+use crate::token::Id;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -20,8 +21,14 @@ const CHECKS_PER_MS: u64 = 16;
 /// Maximum checks per turn.
 const CHECKS: usize = 256;
 
-/// A starved connection: time of the next check, index, generation, and the interval after that check.
-pub(crate) type StarvedWait = (u64, u32, u32, u64);
+/// The wait of a starved connection, ordered by time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StarvedWait {
+    check_ms: u64,
+    pub(crate) id: Id,
+    /// The interval after the check.
+    pub(crate) wait_ms: u64,
+}
 
 /// The starved connections.
 #[derive(Default)]
@@ -30,11 +37,14 @@ pub(crate) struct Starved {
 }
 
 impl Starved {
-    pub(crate) fn push(&mut self, index: u32, generation: u32, now_ms: u64, wait_ms: u64) {
+    pub(crate) fn push(&mut self, id: Id, now_ms: u64, wait_ms: u64) {
         let next = (wait_ms * 2).min(LATE_MS);
         let wait_ms = wait_ms.max(self.waiting.len() as u64 / CHECKS_PER_MS);
-        self.waiting
-            .push(Reverse((now_ms + wait_ms, index, generation, next)));
+        self.waiting.push(Reverse(StarvedWait {
+            check_ms: now_ms + wait_ms,
+            id,
+            wait_ms: next,
+        }));
     }
 
     /// Takes the connections whose check is due, at most [`CHECKS`].
@@ -42,7 +52,7 @@ impl Starved {
         let mut due = Vec::new();
         while due.len() < CHECKS
             && let Some(&Reverse(waiting)) = self.waiting.peek()
-            && waiting.0 <= now_ms
+            && waiting.check_ms <= now_ms
         {
             self.waiting.pop();
             due.push(waiting);
@@ -51,7 +61,7 @@ impl Starved {
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.waiting.peek().map(|Reverse(waiting)| waiting.0)
+        self.waiting.peek().map(|Reverse(waiting)| waiting.check_ms)
     }
 }
 
@@ -62,13 +72,13 @@ mod tests {
     #[test]
     fn intervals_between_checks_grow() {
         let mut starved = Starved::default();
-        starved.push(7, 1, 0, SOON_MS);
+        starved.push((7, 1), 0, SOON_MS);
         let (mut now_ms, mut checks) = (0, Vec::new());
         while now_ms < 300 {
             now_ms = starved.next_deadline_ms().expect("a waiting connection");
-            for (_, index, generation, wait_ms) in starved.due(now_ms) {
+            for due in starved.due(now_ms) {
                 checks.push(now_ms);
-                starved.push(index, generation, now_ms, wait_ms);
+                starved.push(due.id, now_ms, due.wait_ms);
             }
         }
         assert_eq!(checks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
@@ -80,13 +90,13 @@ mod tests {
     fn checks_of_many_connections_are_bounded() {
         for many in [100, 5_000, 50_000] {
             let mut starved = Starved::default();
-            (0..many).for_each(|index| starved.push(index, 1, 0, SOON_MS));
+            (0..many).for_each(|index| starved.push((index, 1), 0, SOON_MS));
             let mut checks = 0;
             let seconds = 10;
             for now_ms in 0..seconds * 1000 {
-                for (_, index, generation, wait_ms) in starved.due(now_ms) {
+                for due in starved.due(now_ms) {
                     checks += 1;
-                    starved.push(index, generation, now_ms, wait_ms);
+                    starved.push(due.id, now_ms, due.wait_ms);
                 }
             }
             assert!(checks >= u64::from(many), "each connection is checked");

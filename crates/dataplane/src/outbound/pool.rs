@@ -6,6 +6,7 @@
 //! attempts fail or connections end soon.
 
 use crate::established::Connections;
+use crate::token::Id;
 use dormouse_routes::route::Route;
 
 /// Maximum number of connections begun at once.
@@ -22,8 +23,8 @@ const LASTING_S: u32 = 2;
 pub(crate) struct Pool {
     /// Configured size.
     size: u32,
-    /// Index and generation of the slots. Some connections may have ended since.
-    ready: Vec<(u32, u32)>,
+    /// The slots. Some connections may have ended since.
+    ready: Vec<Id>,
     /// Number of connections being established.
     begun: u32,
     /// When to check for missing connections.
@@ -105,7 +106,7 @@ impl Pool {
     }
 
     /// Takes the newest connection, which is the least likely to have ended.
-    pub(crate) fn pop(&mut self, now_ms: u64) -> Option<(u32, u32)> {
+    pub(crate) fn pop(&mut self, now_ms: u64) -> Option<Id> {
         let ready = self.ready.pop()?;
         self.check_soon(now_ms);
         Some(ready)
@@ -113,7 +114,7 @@ impl Pool {
 
     /// Returns how many connections to begin now.
     pub(crate) fn missing(&mut self, connections: &Connections, now_ms: u64) -> u32 {
-        let is_warm = |&(index, generation): &(u32, u32)| connections.is_warm(index, generation);
+        let is_warm = |&(index, generation): &Id| connections.is_warm(index, generation);
         self.ready.retain(is_warm);
         self.check_ms = None;
         let missing = self
