@@ -83,8 +83,10 @@ lint: ## clippy, warnings denied; then a check of the code that only a release h
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(CARGO) check $(LOCKED) --workspace $(RELEASE_ONLY)
 
+# As a release has it, so that it reads the crates as `make lint` has just checked them, and checks none again.
 doc: ## the documentation of every crate, warnings denied
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps \
+	    --document-private-items $(RELEASE_ONLY)
 
 tidy: ## what the compiler does not check: boundaries, lengths, dead files, links (part of `make test`)
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- tidy
