@@ -169,11 +169,12 @@ fn is_half_without_end(slot: &Slot) -> bool {
 /// Whether this is a half of a connection with TLS to its backend whose direction from the backend has ended here, and the
 /// other one has not: the connection is about to end.
 pub(crate) fn is_half_ended(slot: &Slot) -> bool {
-    let has_ended = match slot.tls.role() {
+    let has_ended = || match slot.tls.role() {
         Role::Client => has_tls_ended(slot),
         Role::Server => slot.has(Flag::PlainEnded),
     };
-    slot.phase() == Phase::Established && slot.has(Flag::Joined) && has_ended
+    // The rarest first: every step asks this.
+    slot.has(Flag::Joined) && slot.phase() == Phase::Established && has_ended()
 }
 
 /// Whether this is the half of a connection with TLS to its backend that has the backend.

@@ -52,7 +52,7 @@ use dormouse_reactor::{Fd, poller};
 use interest::Side;
 use std::io;
 use step::{Event, step};
-use tallies::Tallies;
+use tallies::{Tallies, Tally};
 use unverified::Unverified;
 
 /// Connections of a predecessor whose send queues are measured per turn.
@@ -120,7 +120,7 @@ impl Connections {
     /// Counts all connections by state. Steps keep these numbers up to date.
     fn count_phases(&mut self) {
         let mut tallies = Tallies::default();
-        self.iter().for_each(|slot| tallies.add(Tallies::of(slot)));
+        self.iter().for_each(|slot| tallies.add(Tally::of(slot)));
         self.tallies = tallies;
     }
 
@@ -331,7 +331,7 @@ impl Connections {
             return true;
         };
         let limits = &settings.limits;
-        let former = Tallies::of(slot);
+        let former = Tally::of(slot);
         let was_starved = slot.is_starved();
         let mut cx = Context {
             work,
@@ -340,8 +340,7 @@ impl Connections {
         };
         let is_over = step(slot, event, &mut cx);
         traffic::count_step(slot, work);
-        self.tallies.remove(former);
-        self.tallies.add(Tallies::of(slot));
+        self.tallies.update(former, Tally::of(slot));
         if slot.is_starved() && !was_starved {
             let wait_ms = work.starved_wait_ms;
             self.starved
@@ -431,7 +430,7 @@ impl Connections {
         let Some(slot) = self.slots.get(index) else {
             return;
         };
-        self.tallies.remove(Tallies::of(slot));
+        self.tallies.remove(Tally::of(slot));
         self.paced.forget(index, slot.generation);
         work.backends.leave(slot.backend);
         traffic::leave(slot, &work.traffic);

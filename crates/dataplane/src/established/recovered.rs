@@ -52,8 +52,13 @@ impl Connections {
 
     /// Verifies the sockets of a slot by their cookies, once, before the slot is first used. Returns
     /// `false` if they are other sockets; the slot is then free.
+    #[inline]
     pub(super) fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
-        if self.unverified.is_empty() || !self.unverified.take(index) {
+        self.unverified.is_empty() || self.verify_now(index, work)
+    }
+
+    fn verify_now<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
+        if !self.unverified.take(index) {
             return true;
         }
         let Some(slot) = self.slots.get(index) else {

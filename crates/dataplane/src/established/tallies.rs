@@ -14,25 +14,44 @@ pub(crate) struct Tallies {
     pub(crate) half_ended: u32,
 }
 
-impl Tallies {
-    /// The numbers of this slot alone.
-    pub(crate) fn of(slot: &Slot) -> Tallies {
-        Tallies {
-            at_rest: slot.at_rest().into(),
-            draining: (slot.phase() == Phase::Draining).into(),
-            half_ended: close::is_half_ended(slot).into(),
+/// What one slot counts as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    at_rest: bool,
+    draining: bool,
+    half_ended: bool,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn of(slot: &Slot) -> Tally {
+        Tally {
+            at_rest: slot.at_rest(),
+            draining: slot.phase() == Phase::Draining,
+            half_ended: close::is_half_ended(slot),
         }
     }
+}
 
-    pub(crate) fn add(&mut self, one: Tallies) {
-        self.at_rest += one.at_rest;
-        self.draining += one.draining;
-        self.half_ended += one.half_ended;
+impl Tallies {
+    pub(crate) fn add(&mut self, one: Tally) {
+        self.at_rest += u32::from(one.at_rest);
+        self.draining += u32::from(one.draining);
+        self.half_ended += u32::from(one.half_ended);
     }
 
-    pub(crate) fn remove(&mut self, one: Tallies) {
-        self.at_rest = self.at_rest.saturating_sub(one.at_rest);
-        self.draining = self.draining.saturating_sub(one.draining);
-        self.half_ended = self.half_ended.saturating_sub(one.half_ended);
+    pub(crate) fn remove(&mut self, one: Tally) {
+        self.at_rest = self.at_rest.saturating_sub(one.at_rest.into());
+        self.draining = self.draining.saturating_sub(one.draining.into());
+        self.half_ended = self.half_ended.saturating_sub(one.half_ended.into());
+    }
+
+    /// Counts a slot as what it is now. Most steps leave it as it was.
+    #[inline]
+    pub(crate) fn update(&mut self, former: Tally, now: Tally) {
+        if now != former {
+            self.remove(former);
+            self.add(now);
+        }
     }
 }

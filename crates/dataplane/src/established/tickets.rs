@@ -35,14 +35,18 @@ impl Tickets {
     }
 
     /// Ends the waits whose time is up. Returns `true` if that was the last wait.
+    #[inline]
     pub(crate) fn expire(&mut self, now_ms: u64) -> bool {
         let Tickets { watches, deadlines } = self;
-        let any = deadlines.next_ms().is_some();
+        // The usual case: no connection waits.
+        if deadlines.next_ms().is_none() {
+            return false;
+        }
         // A connection that has its tickets, or has closed, does not wait any more.
         while let Some(one) = deadlines.take_due(now_ms, |one| watches.contains_key(one)) {
             watches.remove(&one);
         }
-        any && deadlines.next_ms().is_none()
+        deadlines.next_ms().is_none()
     }
 
     /// Handles bytes of a ticket message on a connection.
