@@ -17,7 +17,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::slab::{Header, Slab};
+use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
@@ -103,11 +103,15 @@ pub(crate) fn begin<I: Io>(
     let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions.clone());
     let mut parsed = Parsed::default();
+    let io = io(slots.header().epoll())?;
     if adopted.live == 0 {
         // No connection waits, so certificates are parsed now, and errors in them are reported at once.
-        load_all(&mut late, &mut routes, &mut parsed, slots.header())?;
+        let beat = || {
+            let heartbeat = slots.header().heartbeat();
+            heartbeat.store(io.monotonic_us() / 1000, Ordering::Relaxed);
+        };
+        load_all(&mut late, &mut routes, &mut parsed, beat)?;
     }
-    let io = io(slots.header().epoll())?;
     let parts = Parts {
         pending,
         count: counters,
@@ -143,12 +147,8 @@ fn load_all(
     late: &mut LateContexts,
     routes: &mut [Route],
     parsed: &mut Parsed,
-    header: &Header,
+    beat: impl Fn(),
 ) -> io::Result<()> {
-    let beat = || {
-        let now_ms = process::monotonic_ms();
-        header.heartbeat().store(now_ms, Ordering::Relaxed);
-    };
     while late.load_next(routes, parsed).map_err(io::Error::other)? {
         beat();
     }
