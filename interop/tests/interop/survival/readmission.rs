@@ -116,7 +116,7 @@ fn a_waiting_client_follows_a_reload_that_admits_it() {
     site.reload(&site.moved(), "deny = '10.0.0.0/8'\nhalf_close = false");
     let (tls, tcp) = in_flight;
     let more = Peer { tls, tcp };
-    for mut peer in silent.iter_mut().chain([&mut { more }]) {
+    for peer in silent.iter_mut().chain([&mut { more }]) {
         peer.stream().write_all(b"echo\n").expect("sent");
         peer.echo().expect("an echo");
     }
