@@ -356,7 +356,8 @@ fn one_machine_rotates_for_all() {
         let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
         settings.option("ticket_keys", &store.url());
         settings.option("ticket_secret_file", &file.to_string_lossy());
-        settings.option("ticket_lifetime", "1m");
+        // Longer than the test, because a TLS 1.2 session ends that long after its full handshake.
+        settings.option("ticket_lifetime", "5m");
         settings.option("ticket_rotation", "1m");
         let counts = Counts::of(&mut settings, folder.path());
         let process = scene::start(Terminator::Dormouse, &settings, folder.path());
