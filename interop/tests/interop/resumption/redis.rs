@@ -356,8 +356,7 @@ fn one_machine_rotates_for_all() {
         let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
         settings.option("ticket_keys", &store.url());
         settings.option("ticket_secret_file", &file.to_string_lossy());
-        // Longer than the test, because a TLS 1.2 session ends that long after its full handshake.
-        settings.option("ticket_lifetime", "5m");
+        settings.option("ticket_lifetime", "1m");
         settings.option("ticket_rotation", "1m");
         let counts = Counts::of(&mut settings, folder.path());
         let process = scene::start(Terminator::Dormouse, &settings, folder.path());
@@ -369,10 +368,10 @@ fn one_machine_rotates_for_all() {
         }
     };
     let machines = [machine(), machine()];
-    let configs: Vec<ClientConfig> = peer::configs_by_version().into();
-    for config in &configs {
-        visit(&machines[0], config);
-    }
+    // In TLS 1.2 a session ends with the lifetime of its first ticket, however often it is resumed.
+    let [config, _] = peer::configs_by_version();
+    let configs = [config];
+    visit(&machines[0], &configs[0]);
     let since = std::time::Instant::now();
     let mut rotations = 0;
     let mut age = 0;
