@@ -31,6 +31,7 @@ fn full_workers_leave_new_clients_in_the_queue() {
         settings.option("max_connections", "20");
     });
     let mut crowd = crowd(40, scene.address);
+    crowd.wait_until_in(20);
     assert_eq!(
         crowd.wait_until_full(),
         20,
@@ -128,6 +129,7 @@ fn local_ports_run_out() {
     let mut crowd = crowd_at_far(cable, 30, scene.address);
     // Dormouse uses nine of ten.
     let expected = if ours { 18 } else { 20 };
+    crowd.wait_until_in(expected);
     assert_eq!(
         crowd.wait_until_full(),
         expected,
