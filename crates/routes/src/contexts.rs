@@ -214,25 +214,13 @@ fn context(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parsed::tests::pem;
     use crate::route;
     use dormouse_config::{Flag, Machine, Section};
     use dormouse_engine::UnixTime;
     use dormouse_handover::Descriptors;
     use dormouse_handover::share::Share;
     use std::time::Duration;
-
-    fn pem(name: &str) -> Pem {
-        let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
-        Pem {
-            name: name.to_owned(),
-            key_name: name.to_owned(),
-            chain,
-            ocsp: Vec::new(),
-            ocsp_from_file: false,
-            is_pushed: false,
-            key: key.to_string(),
-        }
-    }
 
     /// The handover of a route with these certificates.
     fn handover(certificates: Vec<Pem>) -> Handover {

@@ -75,10 +75,11 @@ fn known<T: Clone>(all: &mut HashMap<u64, Used<T>>, id: u64, round: u64) -> Opti
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn pem(name: &str) -> Pem {
+    /// A certificate for this name, with its key.
+    pub(crate) fn pem(name: &str) -> Pem {
         let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
         Pem {
             name: name.to_owned(),

@@ -225,13 +225,7 @@ mod tests {
         let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
         let shared = Shared::create("counters", 1).expect("counters");
         let count = Counters::new(shared.block(0).expect("a block"));
-        let address = "127.0.0.1:0".parse().expect("an address");
-        let options = ListenOptions {
-            on_exec: OnExec::Close,
-            ..ListenOptions::default()
-        };
-        let [one, other] =
-            [(); 2].map(|()| socket::listen(&address, &options).expect("a listener"));
+        let [one, other] = [(); 2].map(|()| listening());
         // A regular file cannot be watched.
         let file = std::fs::File::open("/proc/self/exe").expect("a file");
         let place = Fd::from_owned(file.into());
@@ -256,12 +250,7 @@ mod tests {
         let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
         let shared = Shared::create("counters", 1).expect("counters");
         let count = Counters::new(shared.block(0).expect("a block"));
-        let address = "127.0.0.1:0".parse().expect("an address");
-        let options = ListenOptions {
-            on_exec: OnExec::Close,
-            ..ListenOptions::default()
-        };
-        let listener = socket::listen(&address, &options).expect("a listener");
+        let listener = listening();
         let mut listeners = Listeners::new(vec![Listener::new(listener, &[0])]);
         listeners.update(None, 0, &io, &count).expect("polled");
         let few = ACCEPTS_IN_A_ROW - 1;
@@ -273,6 +262,15 @@ mod tests {
         listeners.update(None, 200, &io, &count).expect("polled");
         io.unwatch(listener).expect("polled again");
         listener.close();
+    }
+
+    fn listening() -> Fd {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let options = ListenOptions {
+            on_exec: OnExec::Close,
+            ..ListenOptions::default()
+        };
+        socket::listen(&address, &options).expect("a listener")
     }
 
     fn local(fd: Fd) -> std::net::SocketAddr {

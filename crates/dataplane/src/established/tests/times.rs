@@ -24,16 +24,24 @@ fn a_client_that_is_not_read_may_leave_a_record_incomplete() {
     assert_eq!(slot.phase(), Phase::Established);
 }
 
+/// A connection in slot 0 that waits for a local client.
+fn with_warm() -> World {
+    let mut world = World::new();
+    world.connect();
+    let slots = &mut world.worker().parts().connections.slots;
+    let slot = slots.get_mut(0).expect("a slot");
+    slot.detach_plain().close();
+    slot.set_phase(Phase::Warm);
+    world
+}
+
 /// The pool must hear of its end, or it would not be replaced.
 #[test]
 fn a_warm_connection_with_half_a_record_is_replaced() {
-    let mut world = World::new();
-    world.connect();
+    let mut world = with_warm();
     let parts = world.worker().parts();
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
     let slot = connections.slots.get_mut(0).expect("a slot");
-    slot.detach_plain().close();
-    slot.set_phase(Phase::Warm);
     slot.set_timer_purpose(TimerPurpose::PartialRecord);
     connections.step(0, step::Event::Timer, settings, work);
     assert_eq!(connections.live(), 0);
@@ -43,13 +51,10 @@ fn a_warm_connection_with_half_a_record_is_replaced() {
 /// Its log line must not blame the server.
 #[test]
 fn a_warm_connection_that_dormouse_closes_was_not_cut_off_by_its_server() {
-    let mut world = World::new();
-    world.connect();
+    let mut world = with_warm();
     let parts = world.worker().parts();
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
     let slot = connections.slots.get_mut(0).expect("a slot");
-    slot.detach_plain().close();
-    slot.set_phase(Phase::Warm);
     for event in [step::Event::Discard, step::Event::Timer] {
         slot.set_timer_purpose(TimerPurpose::Idle);
         let mut cx = Context {
