@@ -34,8 +34,8 @@ test-build:
 	$(CARGO) build $(LOCKED) --workspace --all-targets
 	$(CARGO) test $(LOCKED) --workspace --quiet --test counts compiles
 
-# Most tests wait for processes and sockets: three for each core keep the cores busy.
-TEST_THREADS ?= $(shell expr 3 '*' $$(nproc))
+# Most tests wait for processes and sockets: four for each core keep the cores busy.
+TEST_THREADS ?= $(shell expr 4 '*' $$(nproc))
 test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
