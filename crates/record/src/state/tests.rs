@@ -126,6 +126,13 @@ fn validation_refuses_impossible_states() {
     bytes[..32].copy_from_slice(&established(Suite::Aes128GcmSha256).as_bytes()[..32]);
     let punched = State::read_from_bytes(&bytes).unwrap();
     assert_eq!(punched.validate(), Err(Corrupt::Secret));
+    // More records than its key has units in use: the next seal would make it unfit.
+    let mut tls12 = established_tls12(Suite::Aes128GcmSha256);
+    tls12.set_units_used(9);
+    tls12.write_sequence = 10;
+    assert_eq!(tls12.validate(), Err(Corrupt::Sequence));
+    tls12.write_sequence = 9;
+    assert_eq!(tls12.validate(), Ok(()));
     let mut tls12 = established_tls12(Suite::Aes128GcmSha256);
     tls12.set(KEY_UPDATE_REQUESTED);
     assert!(matches!(tls12.validate(), Err(Corrupt::Flags(_))));

@@ -37,7 +37,12 @@ impl State {
     }
 
     fn validate_ranges(&self, version: Version, suite: Suite) -> Result<(), Corrupt> {
-        if self.write_sequence > record_limit(version, suite) {
+        // Every record uses at least one unit, so a key cannot have sealed more records than that.
+        let records_max = match self.counts_units() {
+            true => u64::from(self.units_used()),
+            false => record_limit(version, suite),
+        };
+        if self.write_sequence > records_max {
             return Err(Corrupt::Sequence);
         }
         let counters_fit = self.empty_records <= EMPTY_RECORDS_MAX
