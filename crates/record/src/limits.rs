@@ -1,6 +1,6 @@
 //! All limits of this crate, with their reasons.
 
-use crate::suite::{Suite, Version};
+use crate::suite::Suite;
 
 /// Longest content of one record: 2^14 bytes (RFC 8446 §5.1, RFC 5246 §6.2.1).
 pub const CONTENT_MAX: usize = 16_384;
@@ -73,14 +73,13 @@ impl Budget {
     }
 }
 
-/// First sequence number that no record may use. For ChaCha20-Poly1305 "the record sequence number would wrap
-/// before the safety limit is reached" (RFC 8446 §5.5).
-pub(crate) const fn record_limit(version: Version, suite: Suite) -> u64 {
-    match version {
-        _ if !suite.is_gcm() => u64::MAX,
-        Version::Tls13 => GCM_RECORDS_MAX,
-        // Every record uses at least one unit.
-        Version::Tls12 => GCM_UNITS_MAX as u64,
+/// First sequence number that no record may use, if the key's use is not counted in units. For ChaCha20-Poly1305
+/// "the record sequence number would wrap before the safety limit is reached" (RFC 8446 §5.5).
+pub(crate) const fn record_limit(suite: Suite) -> u64 {
+    if suite.is_gcm() {
+        GCM_RECORDS_MAX
+    } else {
+        u64::MAX
     }
 }
 

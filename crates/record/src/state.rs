@@ -304,13 +304,12 @@ impl State {
 
     /// Returns how many full data records the current key can still seal. Only TLS 1.2 ever reaches zero.
     pub fn records_left(&self) -> u64 {
-        let (version, suite) = (self.version(), self.suite());
         let reserve = Budget::Data.reserve();
         if self.counts_units() {
             let left = (GCM_UNITS_MAX - reserve).saturating_sub(self.units_used());
             return u64::from(left / UNITS_OF_FULL_RECORD);
         }
-        (record_limit(version, suite) - u64::from(reserve)).saturating_sub(self.write_sequence)
+        (record_limit(self.suite()) - u64::from(reserve)).saturating_sub(self.write_sequence)
     }
 
     /// TLS 1.2: sets the mark by which the caller finds the session that this connection uses.
@@ -414,7 +413,7 @@ impl State {
             let left = (GCM_UNITS_MAX - reserve).saturating_sub(self.units_used());
             return units(content_len) <= left;
         }
-        let limit = record_limit(self.version(), self.suite()) - u64::from(reserve);
+        let limit = record_limit(self.suite()) - u64::from(reserve);
         self.write_sequence < limit
     }
 

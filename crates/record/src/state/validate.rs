@@ -15,7 +15,7 @@ impl State {
         let suite = Suite::from_code(self.suite).ok_or(Corrupt::Suite(self.suite))?;
         Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
         self.validate_flags(version)?;
-        self.validate_ranges(version, suite)?;
+        self.validate_ranges(suite)?;
         validate_secret(version, suite, &self.read_secret, version == Version::Tls12)?;
         validate_secret(version, suite, &self.write_secret, self.counts_units())
     }
@@ -36,11 +36,11 @@ impl State {
         Ok(())
     }
 
-    fn validate_ranges(&self, version: Version, suite: Suite) -> Result<(), Corrupt> {
-        // Every record uses at least one unit, so a key cannot have sealed more records than that.
+    fn validate_ranges(&self, suite: Suite) -> Result<(), Corrupt> {
+        // Every record uses at least one unit, so a key never seals more records than units.
         let records_max = match self.counts_units() {
             true => u64::from(self.units_used()),
-            false => record_limit(version, suite),
+            false => record_limit(suite),
         };
         if self.write_sequence > records_max {
             return Err(Corrupt::Sequence);
