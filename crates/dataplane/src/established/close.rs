@@ -13,7 +13,8 @@
 use crate::established::close_reason::CloseReason;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::{self, flush_opened, flush_sealed};
-use crate::established::interest::has_tls_ended;
+use crate::established::interest::{has_tls_ended, may_read_plain, may_read_tls};
+use crate::established::{opening, sealing};
 use crate::io::{Io, discard};
 use crate::memory::backlog;
 use crate::workspace::Workspace;
@@ -124,35 +125,62 @@ pub(crate) fn begin_reset(slot: &mut Slot) {
     slot.set(Flag::ResetTls);
 }
 
-/// Closes the connection with close_notify and a FIN. If one side has sent bytes that the other one will not get, both are
-/// reset instead: they must not take this for a proper end. So is a pass-through connection, where we can't send an alert.
-pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
-    if slot.has(Flag::PassThrough) || lacks_bytes(slot, &work.io) {
-        return begin_reset(slot);
+/// Closes the connection for a stop or a drain, as [`end`]. What has arrived since the last step is read first, because it
+/// may be a side's own end.
+pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    let was_late = awaits_other_half(slot);
+    let is_whole = read_rest(slot, work)?;
+    if was_late || !awaits_other_half(slot) {
+        end(slot, work, is_whole);
     }
-    begin_close(slot, work);
+    Ok(())
 }
 
-/// Closes the connection for a stop, a drain or a timeout, as [`begin_farewell`]. A connection with TLS to its backend is two slots, of
-/// which neither sees what the other one has still to pass on. So each passes on an end when it has nothing left: the
-/// backend's half that of the answer, then the client's half that of the request.
-pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) {
-    if awaits_other_half(slot) {
-        // Its end did not come in time.
-        return begin_reset(slot);
-    }
-    if is_half_without_end(slot) && !lacks_bytes(slot, &work.io) {
-        // As if the backend had ended here.
-        return slot.set(Flag::TlsEnded);
-    }
-    begin_farewell(slot, work);
-}
-
-/// Closes the connection for a timeout, as [`begin_stop`]. A half that must wait for the other one is left alone: the other
+/// Closes the connection for a timeout, as [`end`]. A half that must wait for the other one is left alone: the other
 /// half has the same timeouts. If this half cannot read the end that it waits for, both are reset.
 pub(crate) fn begin_time_out(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     if !awaits_other_half(slot) || is_stuck(slot, &work.io) {
-        begin_stop(slot, work);
+        let is_whole = !lacks_request(slot, &work.io) && !lacks_answer(slot, &work.io);
+        end(slot, work, is_whole);
+    }
+}
+
+/// Reads each side that has sent more. Returns whether no side is cut off: what it has sent has ended, or there is no more.
+fn read_rest(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow<bool> {
+    let mut is_whole = true;
+    if lacks_request(slot, &work.io) {
+        if may_read_tls(slot) && !slot.has(Flag::PassThrough) {
+            opening::read_tls(slot, work)?;
+        }
+        is_whole = has_tls_ended(slot);
+    }
+    if lacks_answer(slot, &work.io) {
+        // The end behind the last bytes takes a call of its own.
+        for _ in 0..2 {
+            if may_read_plain(slot) && !slot.has(Flag::PassThrough) {
+                sealing::read_plain(slot, work)?;
+            }
+        }
+        is_whole &= slot.has(Flag::PlainEnded);
+    }
+    Ok(is_whole)
+}
+
+/// Closes the connection with close_notify and a FIN. If one side has sent bytes that the other one will not get, both are
+/// reset instead: they must not take this for a proper end. So is a pass-through connection, where we can't send an alert.
+///
+/// A connection with TLS to its backend is two slots, of which neither sees what the other one has still to pass on. So each
+/// passes on an end when it has nothing left: the backend's half that of the answer, then the client's half that of the
+/// request.
+fn end(slot: &mut Slot, work: &mut Workspace<impl Io>, is_whole: bool) {
+    // An end that is still awaited did not come in time.
+    if !is_whole || awaits_other_half(slot) || slot.has(Flag::PassThrough) {
+        begin_reset(slot);
+    } else if is_half_without_end(slot) {
+        // As if the backend had ended here.
+        slot.set(Flag::TlsEnded);
+    } else {
+        begin_close(slot, work);
     }
 }
 
@@ -208,19 +236,21 @@ fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     farewell(slot, work, Alert::CLOSE_NOTIFY);
 }
 
-/// Whether either side has sent bytes that are not read yet, or a part of a record. (Bytes still on their way to us can't
+/// Whether the TLS side has sent bytes that are not read yet, or a part of a record. (Bytes still on their way to us can't
 /// be seen.)
-fn lacks_bytes(slot: &Slot, io: &impl Io) -> bool {
-    if slot.phase() == Phase::Warm {
-        return false;
-    }
-    let lacks_answer = slot.phase() == Phase::Established
+fn lacks_request(slot: &Slot, io: &impl Io) -> bool {
+    let has_more = |fd| io.received_unread(fd).is_ok_and(|unread| unread > 0);
+    slot.phase() != Phase::Warm
+        && !has_tls_ended(slot)
+        && (slot.partial_len > 0 || has_more(slot.tls_fd()))
+}
+
+/// Whether the plain side has sent bytes that are not read yet.
+fn lacks_answer(slot: &Slot, io: &impl Io) -> bool {
+    slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
         && slot.plain_fd() != Fd::NONE
-        && has_unread(slot, io);
-    let has_more = |fd| io.received_unread(fd).is_ok_and(|unread| unread > 0);
-    let lacks_request = !has_tls_ended(slot) && (slot.partial_len > 0 || has_more(slot.tls_fd()));
-    lacks_answer || lacks_request
+        && has_unread(slot, io)
 }
 
 /// Ends a connection for which no backend could be reached, as `backend_down` says.

@@ -77,10 +77,7 @@ pub(super) fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>)
     match event {
         Event::Ready(side, ready) => on_ready(slot, side, ready, cx),
         Event::Timer => on_timer(slot, cx),
-        Event::Close(reason) => {
-            close(slot, cx, reason);
-            Ok(())
-        }
+        Event::Close(reason) => close(slot, cx, reason),
         Event::Refuse => {
             connect::refuse(slot, cx);
             Ok(())
@@ -339,14 +336,16 @@ fn is_idle<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> bool {
 
 /// Closes the connection for the worker: the client gets close_notify and the backend a FIN, unless one of them would take
 /// that for the proper end of an incomplete message.
-fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
-    if slot.phase() != Phase::Draining {
-        drop_proxy_header(slot);
-        close::begin_stop(slot, cx.work);
-        if slot.phase() == Phase::Draining {
-            cx.note_close(slot, reason);
-        }
+fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) -> Flow {
+    if slot.phase() == Phase::Draining {
+        return Ok(());
     }
+    drop_proxy_header(slot);
+    close::begin_stop(slot, cx.work)?;
+    if slot.phase() == Phase::Draining {
+        cx.note_close(slot, reason);
+    }
+    Ok(())
 }
 
 fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bool {

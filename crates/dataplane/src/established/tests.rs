@@ -570,14 +570,17 @@ fn with_pending_plaintext(world: &mut World) -> std::net::TcpStream {
 }
 
 /// The error after the last byte that a peer receives; `None`: a proper end.
-fn end_of(mut peer: std::net::TcpStream) -> Option<io::ErrorKind> {
+fn end_of(peer: std::net::TcpStream) -> Option<io::ErrorKind> {
+    read_to_end(peer).err().map(|error| error.kind())
+}
+
+/// What a peer receives until its connection ends.
+fn read_to_end(mut peer: std::net::TcpStream) -> io::Result<Vec<u8>> {
     use std::io::Read as _;
     let timeout = std::time::Duration::from_secs(20);
     peer.set_read_timeout(Some(timeout)).expect("a timeout");
     let mut received = Vec::new();
-    peer.read_to_end(&mut received)
-        .err()
-        .map(|error| error.kind())
+    peer.read_to_end(&mut received).map(|_| received)
 }
 
 /// A backend that does not read until `drain_timeout` is over lacks bytes. It must not take that for a proper end.

@@ -6,7 +6,7 @@ use crate::established::fault::Fault;
 use crate::lifecycle::stop::Stop;
 use dormouse_handover::slot::TimerPurpose;
 use dormouse_reactor::poller::{Condition, Events, Interest};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 
 /// The event of a side that has bytes, or has ended.
@@ -35,6 +35,12 @@ pub(super) fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
         Ok(Attempt::Done(n)) => ends.client.open(&received[..n]),
         _ => Vec::new(),
     }
+}
+
+fn step_timer(world: &mut World, index: u32) {
+    let parts = world.worker().parts();
+    let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
+    connections.step(index, step::Event::Timer, settings, work);
 }
 
 fn stop(world: &mut World) {
@@ -127,9 +133,21 @@ fn a_close_without_missing_bytes_is_a_proper_end() {
     assert_eq!(heard(&mut world), [Event::Ended(End::Closed)]);
 }
 
-/// The backend has sent more.
+/// What a side has sent and ended is delivered, although the worker has not read it yet.
 #[test]
-fn a_close_in_an_answer_is_no_proper_end() {
+fn a_close_reads_an_end_that_has_arrived() {
+    let mut world = World::new();
+    world.connect();
+    let (plain, backend) = tcp();
+    replace_plain(&mut world, plain);
+    let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+    let mut records = ends.client.seal(b"a request");
+    records.extend_from_slice(&ends.client.seal_close());
+    send(ends.tls, &records);
+    stop(&mut world);
+    assert_eq!(heard(&mut world), [Event::Ended(End::Closed)]);
+    assert_eq!(read_to_end(backend).expect("a proper end"), b"a request");
+
     for is_joined in [false, true] {
         let mut world = World::new();
         world.connect();
@@ -137,14 +155,42 @@ fn a_close_in_an_answer_is_no_proper_end() {
             true => join(&mut world),
             false => world.ends[&1].plain,
         };
-        send(backend, b"the beginning of an answer");
+        send(backend, b"an answer");
+        match is_joined {
+            true => end_joint(&mut world, backend),
+            false => socket::shutdown_write(backend).expect("shut down"),
+        }
         stop(&mut world);
-        assert_eq!(heard(&mut world), []);
-        assert_eq!(world.worker().parts().connections.live(), 0);
+        let answer = Event::Data(b"an answer".to_vec());
+        assert_eq!(heard(&mut world), [answer, Event::Ended(End::Closed)]);
     }
 }
 
-/// The client has sent more: half a record, or a record that is not read.
+/// The backend has sent more, and has not ended: the client gets the bytes that have arrived, then a reset.
+#[test]
+fn a_close_in_an_answer_is_no_proper_end() {
+    for is_joined in [false, true] {
+        let mut world = World::new();
+        let (here, mut client) = tcp();
+        world.connect_over(Fd(client.as_raw_fd()), here);
+        let backend = match is_joined {
+            true => join(&mut world),
+            false => world.ends[&1].plain,
+        };
+        send(backend, b"the beginning of an answer");
+        stop(&mut world);
+        let mut received = [0; 4096];
+        let len = client.read(&mut received).expect("bytes before the reset");
+        let ends = world.ends.get_mut(&1).expect("the connection's sockets");
+        let beginning = Event::Data(b"the beginning of an answer".to_vec());
+        assert_eq!(ends.client.open(&received[..len]), [beginning]);
+        step_timer(&mut world, 0);
+        assert_eq!(world.worker().parts().connections.live(), 0);
+        assert_eq!(end_of(client), Some(io::ErrorKind::ConnectionReset));
+    }
+}
+
+/// The client has sent more: half a record, which is read or not.
 #[test]
 fn a_close_in_a_request_is_no_proper_end() {
     for is_connecting in [false, true] {
@@ -356,8 +402,27 @@ fn a_stop_in_an_answer_of_a_backend_with_tls_is_no_proper_end() {
             step_ready(&mut world, 0, Side::Plain);
             stop_turn(&mut world, 0);
         }
-        assert_eq!(heard_by(&mut world, 1), [], "{len}");
+        let heard = heard_by(&mut world, 1);
+        assert!(
+            !heard.contains(&Event::Ended(End::Closed)),
+            "{len}: {heard:?}"
+        );
     }
+}
+
+/// The backend has answered and ended, and its half has not read that.
+#[test]
+fn a_stop_passes_on_the_end_of_a_backend_with_tls() {
+    let mut world = with_two_halves();
+    let ends = world.ends.get_mut(&2).expect("sockets");
+    let mut records = ends.client.seal(b"an answer");
+    records.extend_from_slice(&ends.client.seal_close());
+    send(ends.tls, &records);
+    stop_turn(&mut world, 0);
+    stop_turn(&mut world, 0);
+    let answer = Event::Data(b"an answer".to_vec());
+    assert_eq!(heard_by(&mut world, 1), [answer, Event::Ended(End::Closed)]);
+    assert_eq!(heard_by(&mut world, 2), [Event::Ended(End::Closed)]);
 }
 
 /// The client has sent half a record, and sends no more.
