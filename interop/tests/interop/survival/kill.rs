@@ -468,8 +468,9 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     kill_at_rest(worker);
     let going_on = probes.iter_mut().filter_map(|probe| probe.echo(100).ok());
     assert!(going_on.count() > 0, "connections end evenly, not at once");
-    let gone = scene.terminator.lines_with("main process died");
-    assert!(gone.len() >= 2, "each worker logs it");
+    wait::until_true("each worker to log it", || {
+        scene.terminator.lines_with("main process died").len() >= 2
+    });
 
     // The same configuration in the same folder: address and admin socket.
     let next = scene::start(Terminator::Dormouse, &settings, scene.folder.path());
@@ -485,7 +486,7 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
 #[test]
 fn keepers_know_the_last_reloads_time_without_main() {
     requires!(Can::BeDormouse);
-    let mut scene = Scene::with(|settings| {
+    let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("shutdown_drain", "1s");
         settings.option("shutdown_grace", "100ms");
@@ -498,9 +499,12 @@ fn keepers_know_the_last_reloads_time_without_main() {
     std::fs::write(&file, next).expect("written");
     Admin::of(&scene).order("/reload").expect("a reload");
     signal(scene.terminator.pid(), Signal::KILL);
-    let said = scene
-        .terminator
-        .wait_for_line("keeper and worker exit within this time", PATIENCE);
+    let said = wait::until("the keeper to see it", PATIENCE, || {
+        scene
+            .terminator
+            .lines_with("keeper and worker exit within this time")
+            .pop()
+    });
     // And 5 s for slow machines.
     assert!(said.contains("within_s=55"), "{said}");
     probe.echo(100).expect("an echo without main");
