@@ -78,8 +78,11 @@ fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
          curl -sS {{url}}bytes/10 >&2; echo $$ $! > {}; while :; do sleep 1; done",
         mark.display()
     );
-    let mut command = Command::new(tools::dormouse());
+    // An audit under `nohup` is meant to outlive a hangup, and these tests may run under it.
+    let mut command = Command::new("env");
     command
+        .arg("--default-signal=HUP")
+        .arg(tools::dormouse())
         .args(["audit", "client", "-q", "--json", "-", "--listen", &listen])
         .args(words)
         .env("TMPDIR", temporary.path())
