@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use dormouse_interop::tools;
+use rustix::process::{Signal, kill_process_group};
 
 use super::{Started, audit, is_here, read, until_listening, unused_port};
 
@@ -222,7 +224,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let group = i32::try_from(self.0.0.id()).ok();
         if let Some(group) = group.and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+            let _ = kill_process_group(group, Signal::TERM);
+            // Apache's children do not always notice that it has ended.
+            for _ in 0..100 {
+                if !matches!(self.0.0.try_wait(), Ok(None)) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
