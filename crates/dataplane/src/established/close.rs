@@ -129,7 +129,8 @@ pub(crate) fn begin_reset(slot: &mut Slot) {
 /// may be a side's own end.
 pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let was_late = awaits_other_half(slot);
-    let is_whole = read_rest(slot, work)?;
+    // A pass-through connection is reset in any case.
+    let is_whole = !slot.has(Flag::PassThrough) && read_rest(slot, work)?;
     if was_late || !awaits_other_half(slot) {
         end(slot, work, is_whole);
     }
@@ -149,7 +150,7 @@ pub(crate) fn begin_time_out(slot: &mut Slot, work: &mut Workspace<impl Io>) {
 fn read_rest(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow<bool> {
     let mut is_whole = true;
     if lacks_request(slot, &work.io) {
-        if may_read_tls(slot) && !slot.has(Flag::PassThrough) {
+        if may_read_tls(slot) {
             opening::read_tls(slot, work)?;
         }
         is_whole = has_tls_ended(slot);
@@ -157,7 +158,7 @@ fn read_rest(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow<bool> {
     if lacks_answer(slot, &work.io) {
         // The end behind the last bytes takes a call of its own.
         for _ in 0..2 {
-            if may_read_plain(slot) && !slot.has(Flag::PassThrough) {
+            if may_read_plain(slot) {
                 sealing::read_plain(slot, work)?;
             }
         }
