@@ -1,16 +1,15 @@
 //! Watch on the files of certificates, CAs and revocation lists: changed files are reloaded automatically.
 //!
-//! Each poll compares what the paths lead to (inode, length, modification time), so it does not matter
+//! Each poll compares what the paths lead to (inode, length, times), so it does not matter
 //! whether a file was written in place, replaced by a rename, or a symbolic link changed. Changed files
 //! are read at the first poll that finds all files stable, because certificate and key are rarely replaced
 //! at the same moment; at the third poll they are read in any case, because one file may never be stable.
-//! A new pair is used only if key and certificate match; until then the old pair stays in use, and one log
-//! line says so.
+//! What cannot be used does not replace what serves ([`material::Former`]); one log line says so, and the files are read
+//! again at the next poll: some reasons pass without a change of a file.
 
 use crate::edition::Edition;
-use crate::findings::Findings;
-use crate::material::{self, Material, Renewed};
-use dormouse_config::{Config, Severity};
+use crate::material::{self, Changes, Material};
+use dormouse_config::Config;
 use dormouse_reactor::process;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,21 +18,21 @@ use std::path::{Path, PathBuf};
 /// Polls in a row that find changed files unstable until the files are read all the same.
 const UNSTABLE_POLLS: u32 = 3;
 
-/// Device, inode, length and time of change of each file.
+/// Device, inode, length, and times of change of contents and of permissions of each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Fingerprints(Vec<(PathBuf, Option<[i64; 5]>)>);
+struct Fingerprints(Vec<(PathBuf, Option<[i64; 7]>)>);
 
-/// State of the watch: the files' fingerprints, and the errors of the last read.
+/// State of the watch: the files' fingerprints, and what the last read has kept.
 #[derive(Debug)]
 pub(crate) struct CertificateWatch {
     polled_ms: u64,
     last: Fingerprints,
-    /// Fingerprints at the last read.
-    read: Fingerprints,
+    /// Fingerprints at the last read. `None`: the files are read again at the next poll.
+    read: Option<Fingerprints>,
     /// Polls in a row that have found changed files unstable.
     unstable_polls: u32,
-    /// Errors of the last read.
-    complaints: Vec<String>,
+    /// What the log has said since the last read without such lines.
+    said: Vec<String>,
 }
 
 /// Material read from files that have changed.
@@ -50,9 +49,9 @@ impl CertificateWatch {
         CertificateWatch {
             polled_ms: process::boottime_ms(),
             last: now.clone(),
-            read: now,
+            read: Some(now),
             unstable_polls: 0,
-            complaints: Vec::new(),
+            said: Vec::new(),
         }
     }
 
@@ -60,14 +59,21 @@ impl CertificateWatch {
     /// them.
     pub(crate) fn adopt(config: &Config) -> CertificateWatch {
         CertificateWatch {
-            read: Fingerprints::default(),
+            read: None,
             ..CertificateWatch::begin(config)
         }
     }
 
-    /// Has the next poll read the files again: what was read could not be applied.
+    /// Has the next poll read the files again: what was read could not be applied, or some of it was kept out.
     pub(crate) fn try_again(&mut self) {
-        self.read = Fingerprints::default();
+        self.read = None;
+    }
+
+    /// Whether a file with this name was there at the last poll.
+    pub(crate) fn has_seen(&self, name: &str) -> bool {
+        let Fingerprints(files) = &self.last;
+        let mut found = files.iter().filter(|(_, found)| found.is_some());
+        found.any(|(path, _)| path.display().to_string() == name)
     }
 
     /// Time of the next poll.
@@ -85,65 +91,71 @@ impl CertificateWatch {
         }
         let now = Fingerprints::of(&edition.config);
         let is_stable = now == self.last;
-        let is_new = now != self.read;
+        let is_new = self.read.as_ref() != Some(&now);
         self.polled_ms = now_ms;
-        self.last = now.clone();
         self.unstable_polls = match is_new && !is_stable {
             true => self.unstable_polls + 1,
             false => 0,
         };
-        if !is_new || (1..UNSTABLE_POLLS).contains(&self.unstable_polls) {
-            return None;
-        }
-        self.unstable_polls = 0;
-        self.read = now;
-        self.read_again(edition)
+        let is_read = is_new && !(1..UNSTABLE_POLLS).contains(&self.unstable_polls);
+        let read = is_read.then(|| {
+            self.unstable_polls = 0;
+            self.read = Some(now.clone());
+            self.read_again(edition)
+        });
+        self.last = now;
+        read.flatten()
     }
 
     fn read_again(&mut self, edition: &Edition) -> Option<ChangedFiles> {
-        let current = &edition.material;
-        let Renewed {
-            certificates,
-            mut names,
-            mut complaints,
-        } = material::renew(&edition.config, &current.certificates);
-        let mut findings = Findings::default();
-        let mut client_trust = material::load_client_trust(&edition.config, &mut findings);
-        if findings.has_errors() {
-            complaints.extend(findings.words(Severity::Error));
-            client_trust.clone_from(&current.client_trust);
-        }
-        let mut findings = Findings::default();
-        let mut of_client = current.load_of_client(&edition.config, &mut findings);
-        if findings.has_errors() {
-            complaints.extend(findings.words(Severity::Error));
-            of_client = current.clone();
-        }
-        for complaint in &complaints {
-            if !self.complaints.contains(complaint) {
-                tracing::warn!(
-                    // The remedy, in the next line, is for those who write a configuration.
-                    error = complaint.lines().next(),
-                    "changed file rejected; keeping the previous contents"
-                );
-            }
-        }
-        self.complaints = complaints;
-        if client_trust != current.client_trust {
-            names.push("client CAs or revocation lists".to_owned());
-        }
-        if of_client.origins != current.origins || of_client.backend_tls != current.backend_tls {
-            names.push("certificates or CAs for servers".to_owned());
-        }
+        let was_there = |name: &str| self.has_seen(name);
+        let (material, changes) = edition.material.renew(&edition.config, &was_there);
+        self.note(&changes);
+        let Changes {
+            new: mut names,
+            removed,
+            lost,
+            ..
+        } = changes;
+        names.extend(removed.iter().map(|name| format!("{name} (removed)")));
         if names.is_empty() {
             return None;
         }
-        let material = Material {
-            certificates,
-            client_trust,
-            ..of_client
-        };
+        if !lost.is_empty() {
+            tracing::warn!(names = lost.join(", "), "names have no certificate any more");
+        }
         Some(ChangedFiles { material, names })
+    }
+
+    /// Logs what a read has not used, unless the log has that already.
+    fn note(&mut self, changes: &Changes) {
+        let Changes { kept, skipped, .. } = changes;
+        // The remedy, in the next line, is for those who write a configuration.
+        let error = |text: &str| text.lines().next().map(str::to_owned);
+        let is_new = |text: &&String| !self.said.contains(text);
+        for text in kept.iter().filter(is_new) {
+            tracing::warn!(
+                error = error(text),
+                "changed file rejected; keeping the previous contents"
+            );
+        }
+        for text in skipped.iter().filter(is_new) {
+            tracing::warn!(error = error(text), "invalid certificate skipped");
+        }
+        if !kept.is_empty() {
+            self.try_again();
+        }
+        self.said = [&kept[..], skipped].concat();
+    }
+
+    /// Notes what a reload has read: the files as they were when it began, with `self` begun then.
+    pub(crate) fn reloaded(mut self, changes: &Changes) -> CertificateWatch {
+        if !changes.kept.is_empty() {
+            self.try_again();
+        }
+        // The reload has logged its findings.
+        self.said = [&changes.kept[..], &changes.skipped].concat();
+        self
     }
 }
 
@@ -158,7 +170,7 @@ impl Fingerprints {
     }
 }
 
-fn fingerprint(path: &Path) -> Option<[i64; 5]> {
+fn fingerprint(path: &Path) -> Option<[i64; 7]> {
     let found = fs::metadata(path).ok()?;
     Some([
         found.dev() as i64,
@@ -166,6 +178,8 @@ fn fingerprint(path: &Path) -> Option<[i64; 5]> {
         found.len() as i64,
         found.mtime(),
         found.mtime_nsec(),
+        found.ctime(),
+        found.ctime_nsec(),
     ])
 }
 
@@ -189,6 +203,10 @@ mod tests {
 
     /// A configuration with the certificates of this folder, and its watch.
     fn load(folder: &Path) -> (Edition, CertificateWatch) {
+        load_from(folder, folder)
+    }
+
+    fn load_from(folder: &Path, certificates: &Path) -> (Edition, CertificateWatch) {
         let source = Source {
             file: Some(folder.join("dormouse.toml")),
             section: Section::Route,
@@ -197,7 +215,7 @@ mod tests {
         let text = format!(
             "reload_certificates = '100ms'\n[[route]]\nlisten = '127.0.0.1:5001'\nto = 'echo:'\n\
              certificates = '{}'\n",
-            folder.display()
+            certificates.display()
         );
         fs::write(folder.join("dormouse.toml"), text).expect("written");
         let occasion = Occasion {
@@ -210,6 +228,7 @@ mod tests {
             loaded,
             material,
             watch,
+            ..
         } = ready;
         (
             Edition::new(1, 0, loaded.config, loaded.plan, material),
@@ -289,10 +308,75 @@ mod tests {
             "{:?}",
             changed.map(|changed| changed.names)
         );
-        assert_eq!(watch.complaints.len(), 1, "{:?}", watch.complaints);
+        assert_eq!(watch.said.len(), 1, "{:?}", watch.said);
         write_pair(folder.path(), "b.example");
         let changed = settled(&mut watch, &edition).expect("a change");
         assert_eq!(changed.names.len(), 1);
         assert!(changed.names[0].ends_with("b.example.pem"));
+    }
+
+    /// The directory's file system is not mounted for a while: first it is not there, then it is empty.
+    #[test]
+    fn a_directory_that_is_away_for_several_polls_loses_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (certificates, away) = (folder.path().join("live"), folder.path().join("away"));
+        fs::create_dir(&certificates).expect("a directory");
+        for name in ["a.example", "b.example"] {
+            write_pair(&certificates, name);
+        }
+        let (edition, mut watch) = load_from(folder.path(), &certificates);
+        fs::rename(&certificates, &away).expect("renamed");
+        let polls = |watch: &mut CertificateWatch| {
+            for _ in 0..4 {
+                let changed = settled(watch, &edition);
+                let names = changed.map(|changed| changed.names);
+                assert_eq!(names, None);
+            }
+        };
+        polls(&mut watch);
+        fs::create_dir(&certificates).expect("a directory");
+        polls(&mut watch);
+        fs::remove_dir(&certificates).expect("removed");
+        // Nor is a file there a removal of all.
+        fs::write(&certificates, "not a directory").expect("written");
+        polls(&mut watch);
+        fs::remove_file(&certificates).expect("removed");
+        write_pair(&away, "a.example");
+        fs::rename(&away, &certificates).expect("renamed");
+        let changed = settled(&mut watch, &edition).expect("a change");
+        assert_eq!(changed.names.len(), 1, "{:?}", changed.names);
+        assert_eq!(changed.material.certificates[0].len(), 2);
+    }
+
+    /// The first poll finds the files missing, the second one removes the certificate.
+    #[test]
+    fn a_pair_without_files_is_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a.example", "b.example"] {
+            write_pair(folder.path(), name);
+        }
+        let (edition, mut watch) = load(folder.path());
+        for file in ["b.example.key", "b.example.pem"] {
+            fs::remove_file(folder.path().join(file)).expect("removed");
+        }
+        let changed = settled(&mut watch, &edition).expect("a change");
+        assert_eq!(changed.material.certificates[0].len(), 1);
+        assert!(changed.names[0].ends_with("b.example.pem (removed)"));
+    }
+
+    /// A reason that passes without a change of the file.
+    #[test]
+    fn what_was_kept_is_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_pair(folder.path(), "a.example");
+        let (edition, mut watch) = load(folder.path());
+        let key = folder.path().join("a.example.key");
+        let text = fs::read(&key).expect("a key");
+        fs::write(&key, "half of a ke").expect("written");
+        assert!(settled(&mut watch, &edition).is_none());
+        assert_eq!(watch.read, None, "the next poll reads the files");
+        fs::write(&key, text).expect("written");
+        assert!(settled(&mut watch, &edition).is_none());
+        assert!(watch.read.is_some() && watch.said.is_empty());
     }
 }

@@ -21,6 +21,7 @@
 //!
 //!   start         the start of the program                resume         the start after an upgrade
 //!   reload        from one configuration to the next      reload_report  its result
+//!     reload_answer  what its caller may not expect
 //!   upgrade       replacement by another binary           main_state     what that binary gets
 //!   drain         gradual closing of all connections
 //!
@@ -57,6 +58,7 @@ mod process_setup;
 mod recount;
 mod redirect;
 mod reload;
+mod reload_answer;
 mod reload_report;
 mod reported;
 mod resume;

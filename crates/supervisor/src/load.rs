@@ -4,7 +4,7 @@
 use crate::certificate_watch::CertificateWatch;
 use crate::examine;
 use crate::findings::Findings;
-use crate::material::Material;
+use crate::material::{Changes, Former, Material};
 use crate::occasion::Occasion;
 use crate::source::Source;
 use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes, Place};
@@ -16,6 +16,8 @@ pub struct Ready {
     /// The configuration, with the sizes and limits that follow from it on this machine.
     pub loaded: Loaded,
     pub(crate) material: Material,
+    /// How the material differs from what served before.
+    pub(crate) changes: Changes,
     /// The watch on the files of the material, from before they were read: it notices a change that came after.
     pub(crate) watch: CertificateWatch,
 }
@@ -33,16 +35,15 @@ impl Ready {
 /// # Errors
 /// At least one mistake prevents the start.
 pub fn load(source: &Source, occasion: &Occasion<'_>) -> Result<Ready, Mistakes> {
-    load_after(source, occasion, &[], &|| true)
+    load_after(source, occasion, &Former::none(), &|| true)
 }
 
-/// As [`load`], after another configuration: self-signed certificates and OCSP responses among its
-/// certificates (`former`) are reused. Nothing is examined unless `is_complete` returns `true`, which
-/// means that all names are resolved.
+/// As [`load`], after another configuration, whose certificates (`former`) serve. Nothing is examined unless
+/// `is_complete` returns `true`, which means that all names are resolved.
 pub(crate) fn load_after(
     source: &Source,
     occasion: &Occasion<'_>,
-    former: &[Vec<Pem>],
+    former: &Former<'_>,
     is_complete: &dyn Fn() -> bool,
 ) -> Result<Ready, Mistakes> {
     let machine = Machine::read();
@@ -53,7 +54,7 @@ pub(crate) fn load_after(
         }
         let mut findings = Findings::default();
         let watch = CertificateWatch::begin(config);
-        let material = Material::load(config, former, &mut findings);
+        let (material, changes) = Material::load(config, former, &mut findings);
         examine::examine(config, &material, occasion, &mut findings);
         // What does not fit even without certificates is reported at its own place.
         if config::plan_for(config, &machine).is_some()
@@ -61,7 +62,7 @@ pub(crate) fn load_after(
         {
             findings.error(Place::Program("memory"), why);
         }
-        found.replace(Some((material, watch)));
+        found.replace(Some((material, changes, watch)));
         findings.into_list()
     };
     let mut loaded = config::load_with(
@@ -72,14 +73,15 @@ pub(crate) fn load_after(
         occasion.look_up,
         &examine,
     )?;
-    let (material, watch) = found.into_inner().unwrap_or_else(|| {
+    let (material, changes, watch) = found.into_inner().unwrap_or_else(|| {
         let nothing = Material {
             certificates: Vec::new(),
             client_trust: Vec::new(),
             origins: Vec::new(),
             backend_tls: Vec::new(),
         };
-        (nothing, CertificateWatch::begin(&loaded.config))
+        let watch = CertificateWatch::begin(&loaded.config);
+        (nothing, Changes::default(), watch)
     });
     if let Ok(plan) = config::plan_with(&loaded.config, &machine, material.bytes() as u64) {
         loaded.plan = plan;
@@ -87,6 +89,7 @@ pub(crate) fn load_after(
     Ok(Ready {
         loaded,
         material,
+        changes,
         watch,
     })
 }

@@ -1,8 +1,10 @@
 //! The first part of a reload, before anything changes: loads the configuration again, and keeps the
 //! options that a running program cannot change.
 
+use crate::certificate_watch::CertificateWatch;
 use crate::edition::Edition;
 use crate::load::{self, Ready};
+use crate::material::Former;
 use crate::occasion::{Occasion, Occupied, Purpose};
 use crate::scout::FoundNames;
 use crate::source::Source;
@@ -40,12 +42,13 @@ pub(crate) enum Reloaded {
 }
 
 /// Loads the configuration again, with everything that it names. A name that cannot be resolved keeps its
-/// current addresses.
+/// current addresses. `watch` knows which files there were before.
 pub(crate) fn load(
     source: &Source,
     names: &FoundNames,
     edition: &Edition,
     listeners: &[String],
+    watch: &CertificateWatch,
 ) -> Result<Reloaded, String> {
     if source.is_read_once() {
         return Err(READ_ONCE.to_owned());
@@ -72,9 +75,10 @@ pub(crate) fn load(
             admin: Some(edition.config.process.admin.clone()),
         },
     };
-    let former = &edition.material.certificates;
+    let was_there = |name: &str| watch.has_seen(name);
+    let former = Former::of(&edition.material, &was_there);
     let is_complete = || wanted.borrow().iter().all(|name| names.contains_key(name));
-    let ready = load::load_after(source, &occasion, former, &is_complete);
+    let ready = load::load_after(source, &occasion, &former, &is_complete);
     if !is_complete() {
         return Ok(Reloaded::LookUp(wanted.into_inner()));
     }
@@ -227,13 +231,16 @@ mod tests {
         };
         let at_start = load::load(&source, &Occasion::start()).expect("a configuration");
         let Ready {
-            loaded, material, ..
+            loaded,
+            material,
+            watch,
+            ..
         } = at_start;
         let names = 5001..=5004;
         let edition = Edition::new(1, 0, loaded.config, loaded.plan, material);
         let failed = || Err("Temporary failure in name resolution".to_owned());
         let names = names.map(|port| (format!("localhost:{port}"), failed()));
-        let reloaded = load(&source, &names.collect(), &edition, &[]);
+        let reloaded = load(&source, &names.collect(), &edition, &[], &watch);
         let Reloaded::Complete(ready) = reloaded.expect("addresses are known") else {
             panic!("all names have been looked up");
         };
@@ -241,7 +248,7 @@ mod tests {
         assert!(ready.loaded.config.originate == edition.config.originate);
         // The file has changed during the lookup, and has names that were not looked up.
         let some = (5001..=5002).map(|port| (format!("localhost:{port}"), failed()));
-        let reloaded = load(&source, &some.collect(), &edition, &[]);
+        let reloaded = load(&source, &some.collect(), &edition, &[], &watch);
         let Reloaded::LookUp(all) = reloaded.expect("names are unknown") else {
             panic!("two names have not been looked up");
         };

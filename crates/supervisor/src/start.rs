@@ -37,6 +37,7 @@ pub fn serve(ready: Ready, source: Source, set_logs: fn(&Log)) -> Result<(), Ser
         loaded,
         material,
         watch,
+        changes: _,
     } = ready;
     let saved = SavedStandardError::redirect(&loaded.config.log.log_to);
     let _saved = saved.map_err(system("open syslog"))?;

@@ -3,21 +3,28 @@
 
 use super::acme;
 use super::files::{self, PairFiles};
+use super::former::{self, Changes, Former};
 use super::key_mode;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
 use crate::findings::Findings;
-use dormouse_config::{Config, Place, Route, TlsVersion};
+use dormouse_config::{CertificateFiles, Config, Place, Route, TlsVersion};
 use dormouse_engine::{Identity, KeyKind};
 use dormouse_handover::Pem;
 use std::path::Path;
 
-/// Reads the certificates of every route. A self-signed certificate in `former` is reused, so that
-/// clients keep seeing the same one.
-pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Vec<Vec<Pem>> {
+/// Reads the certificates of every route. A self-signed certificate that serves is reused, so that clients keep seeing
+/// the same one.
+pub(super) fn load(
+    config: &Config,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> Vec<Vec<Pem>> {
+    let serving = former.certificates();
     let mut load = |(index, route): (usize, &Route)| {
-        let mut pems = load_route(index, route, former, findings);
-        let (issued, complaints) = acme::load(config, route, former);
+        let mut pems = load_route(index, route, former, findings, changes);
+        let (issued, complaints) = acme::load(config, route, serving);
         for complaint in complaints {
             let what = format!("the certificate will be requested again: {complaint}");
             findings.warning(Place::of_route(index, "acme"), what);
@@ -26,7 +33,8 @@ pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings
         check_suites(index, route, &pems, findings);
         pems
     };
-    let loaded = config.routes.iter().enumerate().map(&mut load).collect();
+    let loaded: Vec<_> = config.routes.iter().enumerate().map(&mut load).collect();
+    changes.compare(serving, &loaded);
     acme::check(config, findings);
     loaded
 }
@@ -34,19 +42,37 @@ pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings
 fn load_route(
     index: usize,
     route: &Route,
-    former: &[Vec<Pem>],
+    former: &Former<'_>,
     findings: &mut Findings,
+    changes: &mut Changes,
 ) -> Vec<Pem> {
     let mut pems = Vec::new();
     for (item, files) in route.certificates.iter().enumerate() {
         let place = Place::of_route(index, "certificates").item(item);
-        match files::pairs(files) {
-            Ok(pairs) => load_pairs(&pairs, former, &mut pems, place, findings),
+        match read_entry(files, former) {
+            Ok(entry) => {
+                let is_new = |pem: &&Pem| entry.new.contains(&pem.name);
+                let same = entry.pems.iter().filter(|pem| !is_new(pem));
+                let mut warnings: Vec<String> = same.flat_map(warnings_of_serving).collect();
+                warnings.extend(entry.warnings);
+                let kept = entry.kept.iter().map(|why| format!("certificate kept: {why}"));
+                let skipped = entry.skipped.iter();
+                let skipped = skipped.map(|why| format!("invalid certificate skipped: {why}"));
+                // A start with these files would fail, and so does a reload.
+                match entry.is_usable {
+                    true => findings.warnings(place, kept.chain(skipped).collect()),
+                    false => findings.errors(place, [&*entry.kept, &entry.skipped].concat()),
+                }
+                findings.errors(place, entry.mistakes);
+                findings.warnings(place, warnings);
+                changes.kept.extend(entry.kept);
+                pems.extend(entry.pems);
+            }
             Err(why) => findings.error(place, why),
         }
     }
     if let Some(name) = &route.self_signed {
-        match make_self_signed(name, former) {
+        match make_self_signed(name, former.certificates()) {
             Ok(pem) => pems.push(pem),
             Err(mistake) => findings.error(Place::of_route(index, "self_signed"), mistake),
         }
@@ -54,42 +80,12 @@ fn load_route(
     pems
 }
 
-/// Skips invalid certificates of a directory, unless all of them are invalid.
-fn load_pairs(
-    pairs: &[PairFiles],
-    former: &[Vec<Pem>],
-    pems: &mut Vec<Pem>,
-    place: Place,
-    findings: &mut Findings,
-) {
-    let before = pems.len();
-    let (mut mistakes, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in pairs {
-        let wrong = if pair.found {
-            &mut left_out
-        } else {
-            &mut mistakes
-        };
-        let Some(mut pem) = read_pair(&pair.cert, &pair.key, wrong) else {
-            continue;
-        };
-        match read_staple(pair, &mut pem, &mut warnings) {
-            Ok(identity) => {
-                warnings.extend(warnings_of(&identity, &pem.name));
-                warnings.extend(key_mode::warning_of(&pair.key));
-                keep_response(&mut pem, former);
-                pems.push(pem);
-            }
-            Err(why) => wrong.push(why),
-        }
-    }
-    if pems.len() == before {
-        mistakes.append(&mut left_out);
-    }
-    findings.errors(place, mistakes);
-    let left_out = left_out.into_iter();
-    warnings.extend(left_out.map(|why| format!("invalid certificate skipped: {why}")));
-    findings.warnings(place, warnings);
+/// Doubtful properties of a certificate that serves already.
+fn warnings_of_serving(pem: &Pem) -> Vec<String> {
+    let identity = pem.identity();
+    let mut warnings = identity.map_or_else(|_| Vec::new(), |one| warnings_of(&one, &pem.name));
+    warnings.extend(key_mode::warning_of(Path::new(&pem.key_name)));
+    warnings
 }
 
 /// Warns of suites for TLS 1.2 that fit no key of the route: clients without TLS 1.3 could not connect.
@@ -143,107 +139,169 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
     })
 }
 
-/// The certificates after a change of their files.
-pub(crate) struct Renewed {
-    /// The certificates of every route.
-    pub(crate) certificates: Vec<Vec<Pem>>,
-    /// Names of new and removed certificates.
-    pub(crate) names: Vec<String>,
-    /// Why other certificates were not replaced.
-    pub(crate) complaints: Vec<String>,
-}
-
-/// Reads all pairs of certificate and key again. An invalid new pair does not replace the current one. A
-/// pair that has disappeared from its directory is removed.
-pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
-    let mut renewed = Renewed {
-        certificates: Vec::new(),
-        names: Vec::new(),
-        complaints: Vec::new(),
-    };
-    for (route, former) in config.routes.iter().zip(current) {
-        let mut pems = renew_route(route, former, &mut renewed);
-        let (issued, mut complaints) = acme::load(config, route, std::slice::from_ref(former));
-        renewed.complaints.append(&mut complaints);
+/// Reads the certificates of every route again, after a change of their files.
+pub(super) fn renew(config: &Config, former: &Former<'_>, changes: &mut Changes) -> Vec<Vec<Pem>> {
+    let mut certificates = Vec::new();
+    for (route, serving) in config.routes.iter().zip(former.certificates()) {
+        let mut pems = renew_route(route, serving, former, changes);
+        let (issued, complaints) = acme::load(config, route, std::slice::from_ref(serving));
+        changes.kept.extend(complaints);
         for pem in issued {
-            if !former.iter().any(|other| other.chain == pem.chain) {
-                renewed.names.push(pem.name.clone());
+            if !serving.iter().any(|other| other.chain == pem.chain) {
+                changes.new.push(pem.name.clone());
             }
             pems.push(pem);
         }
-        let pems = pushed::with_pushed(former, pems);
-        for pem in former {
-            if !pems.iter().any(|other| other.name == pem.name) {
-                renewed.names.push(format!("{} (removed)", pem.name));
-            }
-        }
-        renewed.certificates.push(pems);
+        certificates.push(pushed::with_pushed(serving, pems));
     }
-    renewed
+    changes.compare(former.certificates(), &certificates);
+    certificates
 }
 
-fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem> {
+fn renew_route(
+    route: &Route,
+    serving: &[Pem],
+    former: &Former<'_>,
+    changes: &mut Changes,
+) -> Vec<Pem> {
     let own = route.self_signed.as_deref().map(self_signed_name);
     let made = |pem: &&Pem| own.as_ref() == Some(&pem.name);
-    let mut pems: Vec<Pem> = former.iter().filter(made).cloned().collect();
+    let mut pems: Vec<Pem> = serving.iter().filter(made).cloned().collect();
     for files in &route.certificates {
-        let pairs = match files::pairs(files) {
-            Ok(pairs) => pairs,
-            Err(why) => {
-                // A directory that is unreadable for a moment removes nothing.
-                renewed.complaints.push(why);
-                let within = |pem: &&Pem| Path::new(&pem.name).starts_with(&files.cert);
-                pems.extend(former.iter().filter(within).cloned());
-                continue;
+        match read_entry(files, former) {
+            Ok(entry) => {
+                for warning in entry.warnings {
+                    tracing::warn!(warning, "certificate warning");
+                }
+                changes.new.extend(entry.new);
+                changes.kept.extend(entry.kept);
+                changes.kept.extend(entry.mistakes);
+                changes.skipped.extend(entry.skipped);
+                pems.extend(entry.pems);
             }
-        };
-        for pair in pairs {
-            let (name, key_name) = (
-                pair.cert.display().to_string(),
-                pair.key.display().to_string(),
-            );
-            // A key that is missing for a moment is looked for in the chain's file, so the names may differ.
-            let same_chain = || former.iter().filter(|pem| pem.name == name);
-            let same = same_chain().find(|pem| pem.key_name == key_name);
-            let current = same.or_else(|| same_chain().next());
-            match read_again(&pair, current) {
-                Ok(None) => pems.extend(current.cloned()),
-                Ok(Some(new)) => {
-                    renewed.names.push(new.name.clone());
-                    pems.push(new);
-                }
-                Err(why) => {
-                    renewed.complaints.extend(why);
-                    pems.extend(current.cloned());
-                }
+            Err(why) => {
+                changes.kept.push(why);
+                pems.extend(former.within(&files.cert).into_iter().cloned());
             }
         }
     }
     pems
 }
 
-/// Reads the pair. `None`: it has not changed.
-fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Vec<String>> {
+/// What an entry of `certificates` has: a pair, or those of a directory.
+#[derive(Default)]
+struct Entry {
+    pems: Vec<Pem>,
+    /// Whether one of the pairs can be used as it is in its files.
+    is_usable: bool,
+    /// Files of new certificates.
+    new: Vec<String>,
+    /// Why certificates that serve are not replaced or removed.
+    kept: Vec<String>,
+    /// Why pairs of a directory that do not serve are not used.
+    skipped: Vec<String>,
+    /// Errors of the pair that the configuration names.
+    mistakes: Vec<String>,
+    /// Doubtful properties of new certificates.
+    warnings: Vec<String>,
+}
+
+/// Reads the files of an entry. Fails if it cannot be found out which files these are.
+fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, String> {
+    let pairs = files::pairs(files)?;
+    let mut entry = Entry::default();
+    for pair in &pairs {
+        match read_again(pair, former.pair(&pair.cert, &pair.key)) {
+            Look::Same(current) => {
+                entry.is_usable = true;
+                entry.pems.push(current.clone());
+            }
+            Look::New(mut pem, warnings) => {
+                keep_response(&mut pem, former.certificates());
+                entry.is_usable = true;
+                entry.new.push(pem.name.clone());
+                entry.warnings.extend(warnings);
+                entry.pems.push(*pem);
+            }
+            Look::Worse(current, why) => {
+                entry.is_usable = true;
+                entry.kept.push(why);
+                entry.pems.push(current.clone());
+            }
+            Look::Invalid(why) if !pair.found => {
+                entry.mistakes.extend(why);
+                entry.pems.extend(former.within(&pair.cert).into_iter().cloned());
+            }
+            Look::Invalid(why) => {
+                let current = former.pair(&pair.cert, &pair.key);
+                let list = match current {
+                    Some(_) => &mut entry.kept,
+                    None => &mut entry.skipped,
+                };
+                list.extend(why);
+                entry.pems.extend(current.cloned());
+            }
+        }
+    }
+    if pairs.iter().any(|pair| pair.found) {
+        keep_missing(&files.cert, former, &mut entry);
+    }
+    Ok(entry)
+}
+
+/// Adds the certificates that serve from this directory, and of which files are missing, unless they are removed.
+fn keep_missing(directory: &Path, former: &Former<'_>, entry: &mut Entry) {
+    let missing = former.within(directory).into_iter();
+    let is_read = |pem: &&Pem| entry.pems.iter().any(|other| other.name == pem.name);
+    let missing: Vec<&Pem> = missing.filter(|pem| !is_read(pem)).collect();
+    for pem in missing {
+        if !former::is_covered(pem, &entry.pems)
+            && let Some(why) = former.missing(pem, directory)
+        {
+            entry.kept.push(why);
+            entry.pems.push(pem.clone());
+        }
+    }
+    entry.pems.sort_by_cached_key(|pem| former::place_in(directory, &pem.name));
+}
+
+/// A pair of files, compared with the certificate that serves from them.
+enum Look<'a> {
+    /// It is that certificate.
+    Same(&'a Pem),
+    /// Another one, with its doubtful properties.
+    New(Box<Pem>, Vec<String>),
+    /// Another one that does not replace the certificate that serves, and why.
+    Worse(&'a Pem, String),
+    /// It cannot be used.
+    Invalid(Vec<String>),
+}
+
+fn read_again<'a>(pair: &PairFiles, current: Option<&'a Pem>) -> Look<'a> {
     let mut mistakes = Vec::new();
     let Some(mut new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
-        return Err(mistakes);
+        return Look::Invalid(mistakes);
     };
-    let is_same = |pem: &Pem| new.chain == pem.chain && new.key == pem.key;
-    let same = current.filter(|pem| is_same(pem));
-    if pair.ocsp.is_none() && same.is_some_and(|pem| !pem.ocsp_from_file) {
-        return Ok(None);
+    let has_files = |pem: &&Pem| pem.chain == new.chain && pem.key == new.key;
+    let same = current.filter(has_files);
+    if let Some(same) = same.filter(|pem| pair.ocsp.is_none() && !pem.ocsp_from_file) {
+        return Look::Same(same);
     }
     let mut warnings = Vec::new();
-    let identity = read_staple(pair, &mut new, &mut warnings).map_err(|why| vec![why])?;
-    if same.is_some_and(|pem| pem.ocsp == new.ocsp) {
-        return Ok(None);
+    let identity = match read_staple(pair, &mut new, &mut warnings) {
+        Ok(identity) => identity,
+        Err(why) => return Look::Invalid(vec![why]),
+    };
+    if let Some(same) = same.filter(|pem| pem.ocsp == new.ocsp) {
+        return Look::Same(same);
+    }
+    let other = current.filter(|_| same.is_none());
+    if let Some((current, why)) = other.zip(former::is_worse(&identity, other)) {
+        return Look::Worse(current, format!("{}: {why}", new.name));
     }
     warnings.extend(warnings_of(&identity, &new.name));
     warnings.extend(key_mode::warning_of(&pair.key));
-    for warning in warnings {
-        tracing::warn!(warning, "certificate warning");
-    }
-    Ok(Some(new))
+    Look::New(Box::new(new), warnings)
 }
 
 #[cfg(test)]
@@ -270,7 +328,8 @@ mod tests {
                 .unwrap_or_else(|mistakes| panic!("{mistakes}"))
                 .config;
             let mut findings = Findings::default();
-            load(&config, &[], &mut findings);
+            let mut changes = Changes::default();
+            load(&config, &Former::none(), &mut findings, &mut changes);
             findings.words(Severity::Warning)
         };
         assert_eq!(warnings(&[TLS13, RSA], "1.2").len(), 1);

@@ -43,7 +43,9 @@ pub(super) struct PairFiles {
 /// The pairs that `files` stands for, ordered by name.
 pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
     let CertificateFiles { cert, key, ocsp } = files;
-    if cert != key || !cert.is_dir() {
+    // A directory that is absent for a moment is no file.
+    let is_directory = || fs::metadata(cert).map(|found| found.is_dir());
+    if cert != key || !is_directory().map_err(|error| unreadable(cert, &error))? {
         return Ok(vec![PairFiles {
             cert: cert.clone(),
             key: key.clone(),

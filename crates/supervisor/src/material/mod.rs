@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   certificates  certificates for clients      trust  CAs that routes and originations trust
-//!   acme          files from ACME servers       files  which files a configuration names
+//!   former        what serves is not lost       files  which files a configuration names
+//!   acme          files from ACME servers
 //!   pair          one certificate with its key       pushed  those from an administrator
 //!   key_mode      keys that other users can read
 //! ```
@@ -10,16 +11,17 @@
 pub(crate) mod acme;
 mod certificates;
 mod files;
+mod former;
 mod key_mode;
 pub(crate) mod pair;
 mod pushed;
 mod trust;
 
-pub(crate) use certificates::{Renewed, renew};
 pub(crate) use files::can_write_into;
+pub(crate) use former::{Changes, Former};
 pub(crate) use pair::certificates_in;
 pub(crate) use pushed::{Pushed, RouteCertificates};
-pub(crate) use trust::{authorities, authorities_of, load_client_trust};
+pub(crate) use trust::{authorities, authorities_of};
 
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
@@ -45,14 +47,19 @@ pub(crate) struct Material {
 }
 
 impl Material {
-    /// Reads everything. The result is valid only if no error was found. Self-signed certificates and OCSP
-    /// responses in `former` are reused.
-    pub(crate) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Material {
+    /// Reads everything. The result is valid only if no error was found. Self-signed certificates and OCSP responses that
+    /// serve are reused.
+    pub(crate) fn load(
+        config: &Config,
+        former: &Former<'_>,
+        findings: &mut Findings,
+    ) -> (Material, Changes) {
+        let mut changes = Changes::default();
         let material = Material {
-            certificates: certificates::load(config, former, findings),
+            certificates: certificates::load(config, former, findings, &mut changes),
             client_trust: trust::load_client_trust(config, findings),
-            origins: trust::load_origins(config, findings),
-            backend_tls: trust::load_backend_tls(config, findings),
+            origins: trust::load_origins(config, former, findings, &mut changes),
+            backend_tls: trust::load_backend_tls(config, former, findings, &mut changes),
         };
         let bytes = material.bytes();
         if bytes > MATERIAL_BYTES_MAX {
@@ -63,16 +70,30 @@ impl Material {
             );
             findings.error(Place::Whole, what);
         }
-        material
+        (material, changes)
     }
 
-    /// Reads the part again with which Dormouse is a client, of the servers of originations and of backends.
-    pub(crate) fn load_of_client(&self, config: &Config, findings: &mut Findings) -> Material {
-        Material {
-            origins: trust::load_origins(config, findings),
-            backend_tls: trust::load_backend_tls(config, findings),
-            ..self.clone()
+    /// Reads the files again with the same configuration. What cannot be read stays as it is.
+    pub(crate) fn renew(&self, config: &Config, was_there: &dyn Fn(&str) -> bool) -> (Material, Changes) {
+        let former = Former::of(self, was_there);
+        let mut changes = Changes::default();
+        let certificates = certificates::renew(config, &former, &mut changes);
+        let client_trust = trust::renew_client_trust(config, &self.client_trust, &mut changes);
+        if client_trust != self.client_trust {
+            changes.new.push("client CAs or revocation lists".to_owned());
         }
+        let origins = trust::renew_origins(config, &former, &self.origins, &mut changes);
+        let backend_tls = trust::renew_backend_tls(config, &former, &self.backend_tls, &mut changes);
+        if origins != self.origins || backend_tls != self.backend_tls {
+            changes.new.push("certificates or CAs for servers".to_owned());
+        }
+        let material = Material {
+            certificates,
+            client_trust,
+            origins,
+            backend_tls,
+        };
+        (material, changes)
     }
 
     /// The length of everything.

@@ -1,10 +1,11 @@
 //! CAs that routes, originations and ACME trust, and the client certificates for servers.
 
 use super::files::files_of;
+use super::former::{self, Changes, Former};
 use super::key_mode;
 use super::pair::{read_pair, read_with, warnings_of};
 use crate::findings::Findings;
-use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route};
+use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route, Severity};
 use dormouse_engine::{Roots, SettingsError, TrustStore, read_trust_pem_file};
 use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
@@ -15,50 +16,161 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Reads the trusted CAs and the client certificate of each origination.
-pub(super) fn load_origins(config: &Config, findings: &mut Findings) -> Vec<OriginPem> {
+pub(super) fn load_origins(
+    config: &Config,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> Vec<OriginPem> {
     let all = config.originate.iter().enumerate();
-    all.map(|(index, originate)| load_origin(index, originate, findings))
+    all.map(|(index, originate)| load_origin(index, originate, former, findings, changes))
         .collect()
 }
 
-fn load_origin(index: usize, originate: &Originate, findings: &mut Findings) -> OriginPem {
+/// Reads the same again. An origination of which a file cannot be used stays as it is.
+pub(super) fn renew_origins(
+    config: &Config,
+    former: &Former<'_>,
+    current: &[OriginPem],
+    changes: &mut Changes,
+) -> Vec<OriginPem> {
+    let all = config.originate.iter().zip(current).enumerate();
+    let renew = |(index, (originate, current)): (usize, (&Originate, &OriginPem))| {
+        let mut findings = Findings::default();
+        let read = load_origin(index, originate, former, &mut findings, changes);
+        keep_on_error(read, current, &findings, changes)
+    };
+    all.map(renew).collect()
+}
+
+fn load_origin(
+    index: usize,
+    originate: &Originate,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> OriginPem {
     let place = |option| Place::of_origination(index, option);
     let roots = match originate.insecure {
         true => None,
         false => read_roots(&originate.ca, place("ca"), findings),
     };
-    let identity = read_identity(&originate.certificates, place("certificates"), findings);
+    let (files, place) = (&originate.certificates, place("certificates"));
+    let identity = read_identity(files, place, former, findings, changes);
     OriginPem { roots, identity }
 }
 
 /// Reads the same for routes with TLS to their backends.
-pub(super) fn load_backend_tls(config: &Config, findings: &mut Findings) -> Vec<Option<OriginPem>> {
-    let mut load = |(index, route): (usize, &Route)| {
-        let place = |option| Place::of_route(index, option);
-        let roots = read_roots(&route.backend_ca, place("backend_ca"), findings);
-        let place = place("backend_certificates");
-        let identity = read_identity(&route.backend_certificates, place, findings);
-        OriginPem { roots, identity }
-    };
+pub(super) fn load_backend_tls(
+    config: &Config,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> Vec<Option<OriginPem>> {
     let all = config.routes.iter().enumerate();
-    all.map(|(index, route)| route.backend_tls.then(|| load((index, route))))
+    all.map(|(index, route)| load_one_backend_tls(index, route, former, findings, changes))
         .collect()
 }
 
+/// Reads the same again. A route of which a file cannot be used stays as it is.
+pub(super) fn renew_backend_tls(
+    config: &Config,
+    former: &Former<'_>,
+    current: &[Option<OriginPem>],
+    changes: &mut Changes,
+) -> Vec<Option<OriginPem>> {
+    let all = config.routes.iter().zip(current).enumerate();
+    let renew = |(index, (route, current)): (usize, (&Route, &Option<OriginPem>))| {
+        let mut findings = Findings::default();
+        let read = load_one_backend_tls(index, route, former, &mut findings, changes);
+        keep_on_error(read, current, &findings, changes)
+    };
+    all.map(renew).collect()
+}
+
+fn load_one_backend_tls(
+    index: usize,
+    route: &Route,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> Option<OriginPem> {
+    if !route.backend_tls {
+        return None;
+    }
+    let place = |option| Place::of_route(index, option);
+    let roots = read_roots(&route.backend_ca, place("backend_ca"), findings);
+    let (files, place) = (&route.backend_certificates, place("backend_certificates"));
+    let identity = read_identity(files, place, former, findings, changes);
+    Some(OriginPem { roots, identity })
+}
+
+/// What was read, or without change what is in use if there were errors.
+fn keep_on_error<T: Clone>(
+    read: T,
+    current: &T,
+    findings: &Findings,
+    changes: &mut Changes,
+) -> T {
+    match findings.has_errors() {
+        true => {
+            changes.kept.extend(findings.words(Severity::Error));
+            current.clone()
+        }
+        false => read,
+    }
+}
+
 /// Reads the CAs and revocation lists of every route that requests client certificates.
-pub(crate) fn load_client_trust(
+pub(super) fn load_client_trust(
     config: &Config,
     findings: &mut Findings,
 ) -> Vec<Option<ClientTrust>> {
-    let mut read = HashMap::new();
-    let all = config.routes.iter().enumerate().map(|(index, route)| {
+    let mut files = TrustFiles::default();
+    let all = config.routes.iter().enumerate();
+    all.map(|(index, route)| files.of_route(index, route, findings))
+        .collect()
+}
+
+/// Reads the same again. A route of which a file cannot be used stays as it is: it never verifies less than its
+/// configuration says.
+pub(super) fn renew_client_trust(
+    config: &Config,
+    current: &[Option<ClientTrust>],
+    changes: &mut Changes,
+) -> Vec<Option<ClientTrust>> {
+    let mut files = TrustFiles::default();
+    let all = config.routes.iter().zip(current).enumerate();
+    all.map(|(index, (route, current))| {
+        let mut findings = Findings::default();
+        let read = files.of_route(index, route, &mut findings);
+        keep_on_error(read, current, &findings, changes)
+    })
+    .collect()
+}
+
+/// CAs, PEM, and the name and PEM of each revocation list.
+type Trust = (String, Vec<(String, String)>);
+
+/// What was read for the routes before. Files that several routes name are read and parsed once: a revocation list may have
+/// many megabytes.
+#[derive(Default)]
+struct TrustFiles<'a>(HashMap<(&'a Option<PathBuf>, &'a Vec<PathBuf>), Trust>);
+
+impl<'a> TrustFiles<'a> {
+    /// `None`: the route requests no client certificates, or there is an error.
+    fn of_route(
+        &mut self,
+        index: usize,
+        route: &'a Route,
+        findings: &mut Findings,
+    ) -> Option<ClientTrust> {
         let required = match route.client_certificates {
             ClientAsk::None => return None,
             ClientAsk::Optional => false,
             ClientAsk::Required => true,
         };
-        // Files that several routes name are read and parsed once: a revocation list may have many megabytes.
-        let (roots, crls) = match read.entry((&route.client_ca, &route.client_crl)) {
+        let (roots, crls) = match self.0.entry((&route.client_ca, &route.client_crl)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(read_trust(index, route, findings)?),
         };
@@ -68,16 +180,11 @@ pub(crate) fn load_client_trust(
             crls: crls.clone(),
             allow: route.client_allow.clone(),
         })
-    });
-    all.collect()
+    }
 }
 
-/// Reads and checks the CAs and revocation lists of a route: PEM, and the name and PEM of each list.
-fn read_trust(
-    index: usize,
-    route: &Route,
-    findings: &mut Findings,
-) -> Option<(String, Vec<(String, String)>)> {
+/// Reads and checks the CAs and revocation lists of a route. `None`: there is an error.
+fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Trust> {
     let place = Place::of_route(index, "client_ca");
     let ca = route.client_ca.as_deref()?;
     let roots = read_all(ca, "authority");
@@ -104,6 +211,7 @@ fn read_trust(
             _ => place,
         };
         findings.error(place, format!("{}: {why}", ca.display()));
+        return None;
     }
     Some((trust.roots, trust.crls))
 }
@@ -152,7 +260,13 @@ fn check_roots(path: &Path, text: String) -> Result<String, String> {
     }
 }
 
-fn read_identity(files: &[CertificateFiles], place: Place, findings: &mut Findings) -> Option<Pem> {
+fn read_identity(
+    files: &[CertificateFiles],
+    place: Place,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> Option<Pem> {
     let mut identity = None;
     for (item, files) in files.iter().enumerate() {
         let place = place.item(item);
@@ -163,7 +277,14 @@ fn read_identity(files: &[CertificateFiles], place: Place, findings: &mut Findin
                     findings.warnings(place, warnings_of(&own, &pem.name));
                     let exposed = key_mode::warning_of(&files.key);
                     findings.warnings(place, exposed.into_iter().collect());
-                    identity = Some(pem);
+                    let current = former.pair(&files.cert, &files.key);
+                    identity = Some(match current.zip(former::is_worse(&own, current)) {
+                        Some((current, why)) => {
+                            changes.kept.push(format!("{}: {why}", pem.name));
+                            current.clone()
+                        }
+                        None => pem,
+                    });
                 }
                 Err(error) => mistakes.push(error.to_string()),
             }

@@ -6,6 +6,7 @@ use crate::connection_log::LogFile;
 use crate::load::Ready;
 use crate::material::Material;
 use crate::reload::{self, ReloadPlan, Reloaded};
+use crate::reload_answer::{self, Undone};
 use crate::reload_report::{Cause, Finished};
 use crate::scout::{FinishedLookup, FoundNames};
 use crate::serving::Serving;
@@ -182,9 +183,13 @@ impl Supervisor {
         }
         let edition = &self.serving.edition;
         let listeners = self.serving.listening.usable_addresses();
+        let watch = &self.certificate_watch;
         let Ready {
-            loaded, material, ..
-        } = match reload::load(&self.source, names, edition, &listeners)? {
+            loaded,
+            material,
+            changes,
+            watch,
+        } = match reload::load(&self.source, names, edition, &listeners, watch)? {
             Reloaded::Complete(ready) => *ready,
             Reloaded::LookUp(names) => {
                 let started =
@@ -200,6 +205,7 @@ impl Supervisor {
             plan,
             waits_for_restart,
         } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
+        let undone = Undone::of(edition, &config);
         let log_file = LogFile::open(&config).map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_under_way();
         self.serving
@@ -208,14 +214,9 @@ impl Supervisor {
         self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();
         self.authorities.retry_now();
-        let mut words = format!(
-            "configuration reloaded, edition {}",
-            self.serving.edition.number
-        );
-        if !waits_for_restart.is_empty() {
-            words.push_str("; changed options that need a restart: ");
-            words.push_str(&waits_for_restart.join(", "));
-        }
+        self.certificate_watch = watch.reloaded(&changes);
+        let edition = self.serving.edition.number;
+        let words = reload_answer::words(edition, &waits_for_restart, &changes, &undone);
         self.history.waits_for_restart = waits_for_restart;
         Ok(Some(words))
     }
