@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rustls::server::{
@@ -260,6 +261,8 @@ struct OfferedCertificate {
     bare: Arc<CertifiedKey>,
     stapled: Option<Stapled>,
     algorithms: Arc<Algorithms>,
+    /// First and last second of validity, in Unix time.
+    validity_s: RangeInclusive<u64>,
     /// In lower case, sorted.
     names: Vec<String>,
     names_digest: [u8; NAMES_LEN],
@@ -276,6 +279,7 @@ impl OfferedCertificate {
             bare: identity.certified_key(),
             stapled: identity.stapled(),
             algorithms: identity.algorithms(),
+            validity_s: identity.begins_at_s()..=identity.expires_at_s(),
             names,
             names_digest,
         }
@@ -380,22 +384,34 @@ impl Certificates {
         choice
     }
 
-    /// Returns candidates in order of preference: certificates for exactly this name, wildcards for it (one
-    /// label, RFC 6125 §6.4.3), then all others, the default first.
+    /// Returns candidates in order of preference: certificates for this name, then all others, the default first. Of
+    /// both, those that are not valid now are last: a renewed certificate may have another file than the expired one.
     fn candidates<'a>(
         &'a self,
         name: &str,
+        now_s: u64,
     ) -> impl Iterator<Item = &'a OfferedCertificate> + use<'a> {
         let all = match self.unknown_name {
             UnknownName::Default => self.all.len(),
             UnknownName::Refuse => 0,
         };
-        self.for_name(name)
-            .chain(0..all)
-            .filter_map(|index| self.all.get(index))
+        let for_name = self.timely_first(self.for_name(name), now_s);
+        for_name.chain(self.timely_first(0..all, now_s))
     }
 
-    fn for_name<'a>(&'a self, name: &str) -> impl Iterator<Item = usize> + use<'a> {
+    fn timely_first<'a>(
+        &'a self,
+        indices: impl Iterator<Item = usize> + Clone,
+        now_s: u64,
+    ) -> impl Iterator<Item = &'a OfferedCertificate> {
+        let all = indices.filter_map(|index| self.all.get(index));
+        let is_timely = move |one: &&OfferedCertificate| one.validity_s.contains(&now_s);
+        let rest = all.clone().filter(move |one| !is_timely(one));
+        all.filter(is_timely).chain(rest)
+    }
+
+    /// Certificates for exactly this name, then wildcards for it (one label, RFC 6125 §6.4.3).
+    fn for_name<'a>(&'a self, name: &str) -> impl Iterator<Item = usize> + Clone + use<'a> {
         let exact = listed(&self.exact, name).iter();
         exact.chain(listed(&self.wildcard, parent(name))).copied()
     }
@@ -453,9 +469,10 @@ impl ResolvesServerCert for CertificateChoice {
             ours.into_iter()
                 .find(|ours| offered.contains(&ours.as_slice()))
         });
-        in_scope(|scope| {
+        let now_s = in_scope(|scope| {
             scope.server_name = hello.server_name().map(str::to_owned);
             scope.alpn = alpn.cloned();
+            scope.now.as_secs()
         });
         let certificates = &*self.certificates;
         // rustls has already removed the schemes that do not match the offered suites.
@@ -473,7 +490,7 @@ impl ResolvesServerCert for CertificateChoice {
             in_scope(|scope| scope.no_certificate = Some(why));
             return None;
         }
-        let mut candidates = certificates.candidates(&name);
+        let mut candidates = certificates.candidates(&name, now_s.unwrap_or_default());
         if let Some(fitting) = candidates.find_map(|candidate| candidate.fitting(&name, schemes)) {
             return Some(fitting);
         }

@@ -181,6 +181,39 @@ fn chosen_by_name_and_by_signature() {
     }
 }
 
+/// A renewed certificate may have another file than the one before, which has expired meanwhile.
+#[test]
+fn a_certificate_that_has_expired_is_the_last_choice() {
+    const SITE: &str = "a.site.test";
+    let authority = Authority::shared();
+    let default = authority.ecdsa(&["default.test"]).identity();
+    let expired = authority.expired(&[SITE]).identity();
+    let early = authority.not_yet_valid(&[SITE]).identity();
+    let valid = authority.ecdsa(&[SITE]).identity();
+    let wild = authority.ecdsa(&["*.site.test"]).identity();
+    for valid in [&valid, &wild] {
+        let all = [&default, &expired, &early, valid].map(Identity::clone);
+        assert!(ours(&all, authority.roots(), SITE).is_ok());
+    }
+    // The default as well.
+    let failure = ours(
+        &[expired.clone(), valid],
+        authority.roots(),
+        "elsewhere.test",
+    )
+    .unwrap_err();
+    assert!(matches!(
+        failure.kind,
+        FailureKind::Certificate(CertificateProblem::WrongName { .. })
+    ));
+    // A certificate for another name is not better.
+    let failure = ours(&[default, expired], authority.roots(), SITE).unwrap_err();
+    assert!(matches!(
+        failure.kind,
+        FailureKind::Certificate(CertificateProblem::Expired { .. })
+    ));
+}
+
 /// A wildcard covers one label (RFC 6125 §6.4.3); unknown names get the default.
 #[test]
 fn unknown_names_get_the_default() {
