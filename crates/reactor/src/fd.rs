@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -58,21 +57,6 @@ impl Fd {
         // SAFETY: the number is not negative and was open a moment ago; the caller hands over the only number
         // for it (see the type's documentation).
         Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
-    }
-
-    /// Opens a file for appending and creates it if necessary. For a pipe, neither this nor a write waits for a
-    /// reader.
-    ///
-    /// # Errors
-    /// The operating system's error; `ENXIO` for a pipe without a reader.
-    pub fn open_to_append(path: &Path, mode: u32) -> io::Result<Fd> {
-        let flags = OFlags::WRONLY
-            | OFlags::APPEND
-            | OFlags::CREATE
-            | OFlags::NONBLOCK
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
-        Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?.into())
     }
 
     /// Writes a prefix of `bytes` and returns its length.

@@ -1,9 +1,11 @@
 //! Files that a configuration names.
 
+use crate::fd::Fd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +30,39 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         ));
     }
     Ok(file)
+}
+
+/// Opens a file for appending and creates it if necessary. For a pipe, neither this nor a write waits for a
+/// reader.
+///
+/// # Errors
+/// The operating system's error, `ENXIO` for a pipe without a reader; that of [`behind_links`]; or that the file has several
+/// names: another user may have made one of them.
+pub fn open_to_append(path: &Path, mode: u32) -> io::Result<Fd> {
+    let path = behind_links(path)?;
+    let follow = match is_in_proc(&path) {
+        true => OFlags::empty(),
+        // Another user may put a link here now.
+        false => OFlags::NOFOLLOW,
+    };
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
+    let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
+    let file = File::from(rustix::fs::open(&path, flags, Mode::from_raw_mode(mode))?);
+    let found = file.metadata()?;
+    if found.is_file() && found.nlink() > 1 && follow == OFlags::NOFOLLOW {
+        return Err(io::Error::other(format!(
+            "{} is one of {} hard links to this file",
+            path.display(),
+            found.nlink()
+        )));
+    }
+    Ok(OwnedFd::from(file).into())
+}
+
+/// Whether the path is in /proc, where a symbolic link may be an open file of a process, perhaps without a name.
+fn is_in_proc(path: &Path) -> bool {
+    let found = path.parent().map(rustix::fs::statfs);
+    matches!(found, Some(Ok(found)) if found.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
 /// Replaces a file as a whole, readable only by its owner: the bytes are written to another file beside it, which then
@@ -85,7 +120,8 @@ fn replace_with(
     Ok(())
 }
 
-/// Returns the path of a file that is to be written, without symbolic links at its end. The file need not exist.
+/// Returns the path of a file that is to be written, without symbolic links at its end. The file need not exist. An open file
+/// in /proc, such as `/dev/stdout` leads to, is the file.
 ///
 /// # Errors
 /// Another user than root and this process's has made a link: that user could have any file replaced.
@@ -101,6 +137,9 @@ pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
                 "the symbolic link {} belongs to another user",
                 path.display()
             )));
+        }
+        if is_in_proc(&path) {
+            return Ok(path);
         }
         let target = fs::read_link(&path)?;
         path = match path.parent() {
@@ -173,6 +212,46 @@ mod tests {
         };
         replace_with(&path, b"text", note).expect("written");
         assert_eq!(settled.into_inner(), [(false, false), (true, true)]);
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// The file of another user's link, or with another user's name, is not ours to write.
+    #[test]
+    fn nothing_is_appended_to_a_file_of_another_name() {
+        let folder = std::env::temp_dir().join(format!("dormouse-append-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        let at = |name: &str| folder.join(name);
+        let append = |path: &Path| {
+            let opened = open_to_append(path, 0o600);
+            opened.map(|fd| {
+                fd.write(b"line\n").expect("written");
+                fd.close();
+            })
+        };
+        symlink("log", at("link")).expect("a link");
+        append(&at("link")).expect("our own link");
+        append(&at("log")).expect("the file");
+        assert_eq!(fs::read(at("log")).expect("read"), b"line\nline\n");
+        fs::hard_link(at("log"), at("second")).expect("a link");
+        let error = append(&at("log")).expect_err("two names").to_string();
+        assert!(error.contains("one of 2 hard links"), "{error}");
+        fs::remove_file(at("second")).expect("removed");
+        if rustix::process::geteuid().is_root() {
+            let strange = at("strange");
+            symlink(at("log"), &strange).expect("a link");
+            std::os::unix::fs::lchown(&strange, Some(1), Some(1)).expect("changed");
+            let error = append(&strange).expect_err("another user's").to_string();
+            assert!(error.contains("another user"), "{error}");
+        }
+        // As /dev/stdout is: a pipe has no name that could be opened.
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+        symlink(format!("/proc/self/fd/{number}"), at("out")).expect("a link");
+        append(&at("out")).expect("an open file");
+        drop(writer);
+        let text = std::io::read_to_string(reader).expect("the line");
+        assert_eq!(text, "line\n");
+        assert_eq!(fs::read(at("log")).expect("read").len(), 10);
         fs::remove_dir_all(&folder).expect("removed");
     }
 

@@ -12,7 +12,7 @@ use dormouse_config::{Config, LogDestination, LogTarget};
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
 use dormouse_helpers::helper::{Privileges, RestartTimer};
 use dormouse_reactor::Fd;
-use dormouse_reactor::file::behind_links;
+use dormouse_reactor::file::{behind_links, open_to_append};
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
@@ -50,7 +50,7 @@ impl LogFile {
             }
             (LogTarget::File(path), _) => path,
         };
-        match Fd::open_to_append(path, FILE_MODE) {
+        match open_to_append(path, FILE_MODE) {
             Ok(fd) => Ok(Some(LogFile::File(fd))),
             Err(error) => Err(ServeError::System {
                 what: format!("open the connection log {}", path.display()),
