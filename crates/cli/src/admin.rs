@@ -4,13 +4,14 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_config::{self as config, Admin};
-use dormouse_handover::status::OrderResult;
+use dormouse_config::{self as config, Admin, STANDARD_INPUT};
+use dormouse_handover::status::{OrderResult, Status};
 use dormouse_reactor::socket::connect_unix;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -37,7 +38,7 @@ pub(crate) struct InstanceArgs {
     #[arg(long, value_name = "PATH|ADDR")]
     pub(crate) admin: Option<String>,
 
-    /// Configuration file whose admin socket to use
+    /// Configuration file of the running `serve`: its admin socket is used if the instance there runs this file
     #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -70,8 +71,38 @@ impl fmt::Display for AdminAddress {
 }
 
 impl AdminAddress {
-    /// Finds the address by flag, configuration or default. Prints the error, if any.
+    /// Finds the address by flag, configuration or default. With a configuration, the instance there must run it: several
+    /// instances may have the same `admin`, and one of them has the socket. Prints the error, if any.
     pub(crate) fn find(args: &InstanceArgs) -> Result<AdminAddress, ExitCode> {
+        let address = AdminAddress::of_instance(args)?;
+        if let Some(file) = &args.config {
+            address.check_runs(file).map_err(failed)?;
+        }
+        Ok(address)
+    }
+
+    fn check_runs(&self, file: &Path) -> Result<(), String> {
+        let status: Status = self.question("/status")?;
+        let running = status.configuration.and_then(|running| running.file);
+        if running
+            .as_deref()
+            .is_some_and(|running| is_same(Path::new(running), file))
+        {
+            return Ok(());
+        }
+        let runs = match running.as_deref() {
+            None => "was started without a configuration file".to_owned(),
+            Some(STANDARD_INPUT) => "has its configuration from standard input".to_owned(),
+            Some(running) => format!("runs {running}"),
+        };
+        Err(format!(
+            "the instance at {self} {runs}, not {}; no request was sent\n   \
+             = help: give each instance another `admin`; to reach the one at {self}, use --admin {self}",
+            file.display()
+        ))
+    }
+
+    fn of_instance(args: &InstanceArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => {
                 // As `metrics` writes them.
@@ -190,6 +221,14 @@ impl AdminAddress {
             _ => format!("{self}: {error}"),
         }
     }
+}
+
+/// Whether both paths lead to one file, also through links.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let absolute = |path: &Path| std::path::absolute(path).ok();
+    let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let is_equal = absolute(one).is_some_and(|one| Some(one) == absolute(other));
+    is_equal || file(one).is_some_and(|one| Some(one) == file(other))
 }
 
 /// Returns the configuration file's admin address. Prints the error, if any.

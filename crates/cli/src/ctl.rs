@@ -62,6 +62,8 @@ enum Order {
     },
     /// Replace the ticket key now; tickets of the previous key are accepted until the next rotation
     RotateTicketKeys(AdminArgs),
+    /// Open the file of the connection log again, after its rotation; nothing else changes
+    ReopenLogs(AdminArgs),
     /// List the certificates in use
     Certificates(AdminArgs),
     /// Use a certificate from now on, until the next reload
@@ -120,6 +122,7 @@ pub(crate) fn run(args: &CtlArgs) -> Exit {
             admin::run_order(admin, &format!("/log-level?level={}", encoded(level)))
         }
         Order::RotateTicketKeys(admin) => admin::run_order(admin, "/ticket-keys/rotate"),
+        Order::ReopenLogs(admin) => admin::run_order(admin, "/logs/reopen"),
         Order::Certificates(admin) => certificates::list(admin),
         Order::PushCertificate(args) => certificates::push(args),
         Order::WithdrawCertificate(args) => certificates::withdraw(args),

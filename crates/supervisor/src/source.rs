@@ -17,6 +17,16 @@ pub struct Source {
 }
 
 impl Source {
+    /// The file, as processes in other directories can name it.
+    pub(crate) fn absolute_file(&self) -> Option<PathBuf> {
+        let file = self.file.as_deref()?;
+        let absolute = match file == Path::new(STANDARD_INPUT) {
+            true => None,
+            false => std::path::absolute(file).ok(),
+        };
+        Some(absolute.unwrap_or_else(|| file.to_owned()))
+    }
+
     /// Whether the file is standard input or a pipe, which can be read once.
     pub fn is_read_once(&self) -> bool {
         let Some(path) = self.file.as_deref() else {

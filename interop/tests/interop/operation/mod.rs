@@ -5,6 +5,7 @@ mod connection_log;
 mod control;
 mod fleets;
 mod foreign_text;
+mod instances;
 mod keys;
 mod logs;
 mod monitoring;
