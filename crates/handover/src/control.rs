@@ -91,6 +91,8 @@ pub enum AdminOrder {
     LogLevel(LogLevel),
     /// Rotate the ticket keys now.
     RotateTicketKeys,
+    /// Open the file of the connection log again.
+    ReopenLogs,
     /// Show clients this certificate from now on.
     PushCertificate {
         /// The chain, the leaf first, and its key, PEM.

@@ -111,18 +111,15 @@ impl CertificateWatch {
         let was_there = |name: &str| self.has_seen(name);
         let (material, changes) = edition.material.renew(&edition.config, &was_there);
         self.note(&changes);
+        changes.log_lost();
         let Changes {
             new: mut names,
             removed,
-            lost,
             ..
         } = changes;
         names.extend(removed.iter().map(|name| format!("{name} (removed)")));
         if names.is_empty() {
             return None;
-        }
-        if !lost.is_empty() {
-            tracing::warn!(names = lost.join(", "), "names have no certificate any more");
         }
         Some(ChangedFiles { material, names })
     }

@@ -21,7 +21,7 @@
 //!
 //!   start         the start of the program                resume         the start after an upgrade
 //!   reload        from one configuration to the next      reload_report  its result
-//!     reload_answer  what its caller may not expect
+//!     reload_answer  what its caller may not expect      ctl_changes  what orders have changed until then
 //!   upgrade       replacement by another binary           main_state     what that binary gets
 //!   drain         gradual closing of all connections
 //!
@@ -39,6 +39,7 @@ mod connection_log;
 mod contexts;
 mod control;
 mod control_addresses;
+mod ctl_changes;
 mod drain;
 mod edition;
 mod error;

@@ -2,6 +2,7 @@
 
 use crate::control::FormerControl;
 use crate::control_addresses::ControlAddressesState;
+use crate::ctl_changes::CtlChanges;
 use crate::pairs::PairState;
 use crate::session_files::SessionFilesState;
 use crate::socket_file::SocketFile;
@@ -25,6 +26,8 @@ pub(crate) struct MainState {
     /// The number of the next new route.
     pub(crate) next_number: u16,
     pub(crate) waits_for_restart: Vec<String>,
+    #[serde(default)]
+    pub(crate) ctl_changes: CtlChanges,
     pub(crate) pairs: Vec<PairState>,
     /// The listeners of control.
     pub(crate) control: Option<ControlAddressesState>,

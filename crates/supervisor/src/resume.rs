@@ -89,6 +89,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         is_announced: true,
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
+        ctl_changes: state.ctl_changes,
         stops_after_drain: false,
     };
     let log_file = LogFile::open(config).unwrap_or_else(|error| {

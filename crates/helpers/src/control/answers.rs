@@ -31,6 +31,7 @@ POST /backends/out?address=ADDRESS&route=NAME        no new connections; undo wi
 POST /backends/weight?address=ADDRESS&weight=N
 POST /log-level?level=debug
 POST /ticket-keys/rotate
+POST /logs/reopen                                    after a rotation of the connection log
 POST /certificates?route=NAME                        body: a chain and its key, PEM
 POST /certificates/withdraw?name=NAME&route=NAME
 POST /upgrade?binary=PATH";
@@ -59,6 +60,7 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         | "/backends/weight"
         | "/log-level"
         | "/ticket-keys/rotate"
+        | "/logs/reopen"
         | "/certificates"
         | "/certificates/withdraw" => "POST",
         _ => {
@@ -163,6 +165,7 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         "/reload" => AdminOrder::Reload,
         "/drain/stop" => AdminOrder::StopDrain,
         "/ticket-keys/rotate" => AdminOrder::RotateTicketKeys,
+        "/logs/reopen" => AdminOrder::ReopenLogs,
         "/log-level" => AdminOrder::LogLevel(log_level(take("level"))?),
         "/backends/in" | "/backends/out" | "/backends/weight" => AdminOrder::Backend {
             change: match request.path.as_str() {

@@ -55,7 +55,10 @@ fn load_route(
                 let same = entry.pems.iter().filter(|pem| !is_new(pem));
                 let mut warnings: Vec<String> = same.flat_map(warnings_of_serving).collect();
                 warnings.extend(entry.warnings);
-                let kept = entry.kept.iter().map(|why| format!("certificate kept: {why}"));
+                let kept = entry
+                    .kept
+                    .iter()
+                    .map(|why| format!("certificate kept: {why}"));
                 let skipped = entry.skipped.iter();
                 let skipped = skipped.map(|why| format!("invalid certificate skipped: {why}"));
                 // A start with these files would fail, and so does a reload.
@@ -230,7 +233,9 @@ fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, St
             }
             Look::Invalid(why) if !pair.found => {
                 entry.mistakes.extend(why);
-                entry.pems.extend(former.within(&pair.cert).into_iter().cloned());
+                entry
+                    .pems
+                    .extend(former.within(&pair.cert).into_iter().cloned());
             }
             Look::Invalid(why) => {
                 let current = former.pair(&pair.cert, &pair.key);
@@ -262,7 +267,9 @@ fn keep_missing(directory: &Path, former: &Former<'_>, entry: &mut Entry) {
             entry.pems.push(pem.clone());
         }
     }
-    entry.pems.sort_by_cached_key(|pem| former::place_in(directory, &pem.name));
+    entry
+        .pems
+        .sort_by_cached_key(|pem| former::place_in(directory, &pem.name));
 }
 
 /// A pair of files, compared with the certificate that serves from them.

@@ -165,6 +165,14 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    /// Logs the names that are lost.
+    pub(crate) fn log_lost(&self) {
+        if !self.lost.is_empty() {
+            let names = self.lost.join(", ");
+            tracing::warn!(names, "names have no certificate any more");
+        }
+    }
+
     /// Adds what `former` has and `next` has no longer.
     pub(crate) fn compare(&mut self, former: &[Vec<Pem>], next: &[Vec<Pem>]) {
         let [former, next] = [former, next].map(|all| all.iter().flatten());
@@ -179,7 +187,11 @@ impl Changes {
             // Nearly always they are the same, and nothing needs to be parsed.
             if successor.is_none_or(|successor| successor.chain != pem.chain) {
                 let kept = successor.map(|pem| names_of(pem)).unwrap_or_default();
-                lost.extend(names_of(pem).into_iter().filter(|name| !kept.contains(name)));
+                lost.extend(
+                    names_of(pem)
+                        .into_iter()
+                        .filter(|name| !kept.contains(name)),
+                );
             }
         }
         if !lost.is_empty() {
@@ -307,7 +319,9 @@ EJ4RUDkOUz8IoPM+FSKVNJ6HLZuFU+dW1WHo+JzV/FucQ46njjKIBATB
             ("an empty certificate", &|at| at.write("a.example.pem", "")),
             ("no key", &|at| at.remove(&["a.example.key"])),
             ("no certificate", &|at| at.remove(&["a.example.pem"])),
-            ("neither", &|at| at.remove(&["a.example.pem", "a.example.key"])),
+            ("neither", &|at| {
+                at.remove(&["a.example.pem", "a.example.key"])
+            }),
             ("a broken link", &|at| {
                 at.remove(&["a.example.pem", "a.example.key"]);
                 let link = at.at("a.example.pem");
@@ -318,11 +332,16 @@ EJ4RUDkOUz8IoPM+FSKVNJ6HLZuFU+dW1WHo+JzV/FucQ46njjKIBATB
             let at = Certificates::of(&["a.example", "b.example"]);
             let now = at.start();
             step(&at);
-            let (next, changes) = at.reload(&now).unwrap_or_else(|why| panic!("{what}: {why:?}"));
+            let (next, changes) = at
+                .reload(&now)
+                .unwrap_or_else(|why| panic!("{what}: {why:?}"));
             assert_eq!(served(&next), served(&now), "{what}");
             assert_eq!(changes.kept.len(), 1, "{what}: {:?}", changes.kept);
             assert!(changes.kept[0].contains("a.example."), "{:?}", changes.kept);
-            assert!(changes.removed.is_empty() && changes.lost.is_empty(), "{what}");
+            assert!(
+                changes.removed.is_empty() && changes.lost.is_empty(),
+                "{what}"
+            );
             // Another look, with the next binary, keeps it as well.
             let (renewed, _) = next.renew(&at.config, &|_| true);
             assert_eq!(served(&renewed), served(&now), "{what}");
@@ -340,7 +359,10 @@ EJ4RUDkOUz8IoPM+FSKVNJ6HLZuFU+dW1WHo+JzV/FucQ46njjKIBATB
         let steps: [&dyn Fn(&Certificates); 3] = [
             &|at| at.write("a.example.key", &made("a.example").1),
             &|at| at.remove(&["a.example.pem", "a.example.key"]),
-            &|at| fs::rename(at.folder.path(), at.folder.path().with_extension("away")).expect("renamed"),
+            &|at| {
+                fs::rename(at.folder.path(), at.folder.path().with_extension("away"))
+                    .expect("renamed")
+            },
         ];
         for (n, step) in steps.iter().enumerate() {
             let at = Certificates::of(&["a.example"]);
@@ -366,7 +388,10 @@ EJ4RUDkOUz8IoPM+FSKVNJ6HLZuFU+dW1WHo+JzV/FucQ46njjKIBATB
         assert_eq!(served(&next).len(), 2);
         let (next, changes) = at.read(&Former::of(&next, &|_| false)).expect("valid");
         assert_eq!(served(&next), served(&now)[1..]);
-        assert_eq!(changes.removed, [at.at("a.example.pem").display().to_string()]);
+        assert_eq!(
+            changes.removed,
+            [at.at("a.example.pem").display().to_string()]
+        );
         assert_eq!(changes.lost, ["a.example"]);
     }
 

@@ -74,18 +74,27 @@ impl Material {
     }
 
     /// Reads the files again with the same configuration. What cannot be read stays as it is.
-    pub(crate) fn renew(&self, config: &Config, was_there: &dyn Fn(&str) -> bool) -> (Material, Changes) {
+    pub(crate) fn renew(
+        &self,
+        config: &Config,
+        was_there: &dyn Fn(&str) -> bool,
+    ) -> (Material, Changes) {
         let former = Former::of(self, was_there);
         let mut changes = Changes::default();
         let certificates = certificates::renew(config, &former, &mut changes);
         let client_trust = trust::renew_client_trust(config, &self.client_trust, &mut changes);
         if client_trust != self.client_trust {
-            changes.new.push("client CAs or revocation lists".to_owned());
+            changes
+                .new
+                .push("client CAs or revocation lists".to_owned());
         }
         let origins = trust::renew_origins(config, &former, &self.origins, &mut changes);
-        let backend_tls = trust::renew_backend_tls(config, &former, &self.backend_tls, &mut changes);
+        let backend_tls =
+            trust::renew_backend_tls(config, &former, &self.backend_tls, &mut changes);
         if origins != self.origins || backend_tls != self.backend_tls {
-            changes.new.push("certificates or CAs for servers".to_owned());
+            changes
+                .new
+                .push("certificates or CAs for servers".to_owned());
         }
         let material = Material {
             certificates,

@@ -106,12 +106,7 @@ fn load_one_backend_tls(
 }
 
 /// What was read, or without change what is in use if there were errors.
-fn keep_on_error<T: Clone>(
-    read: T,
-    current: &T,
-    findings: &Findings,
-    changes: &mut Changes,
-) -> T {
+fn keep_on_error<T: Clone>(read: T, current: &T, findings: &Findings, changes: &mut Changes) -> T {
     match findings.has_errors() {
         true => {
             changes.kept.extend(findings.words(Severity::Error));

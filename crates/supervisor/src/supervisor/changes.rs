@@ -3,10 +3,11 @@
 use super::Supervisor;
 use crate::authorities::Issued;
 use crate::connection_log::LogFile;
+use crate::ctl_changes::CtlChanges;
 use crate::load::Ready;
 use crate::material::Material;
 use crate::reload::{self, ReloadPlan, Reloaded};
-use crate::reload_answer::{self, Undone};
+use crate::reload_answer;
 use crate::reload_report::{Cause, Finished};
 use crate::scout::{FinishedLookup, FoundNames};
 use crate::serving::Serving;
@@ -205,7 +206,7 @@ impl Supervisor {
             plan,
             waits_for_restart,
         } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
-        let undone = Undone::of(edition, &config);
+        let undone = self.history.ctl_changes.undone(edition, &config);
         let log_file = LogFile::open(&config).map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_under_way();
         self.serving
@@ -214,7 +215,9 @@ impl Supervisor {
         self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();
         self.authorities.retry_now();
+        self.history.ctl_changes = CtlChanges::default();
         self.certificate_watch = watch.reloaded(&changes);
+        reload_answer::log(&changes, &undone);
         let edition = self.serving.edition.number;
         let words = reload_answer::words(edition, &waits_for_restart, &changes, &undone);
         self.history.waits_for_restart = waits_for_restart;

@@ -19,6 +19,7 @@ use crate::authorities::Authorities;
 use crate::certificate_watch::CertificateWatch;
 use crate::connection_log::LogWriter;
 use crate::control::ControlProcess;
+use crate::ctl_changes::CtlChanges;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
 use crate::recount::Recount;
@@ -38,6 +39,7 @@ use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::process::{self, Pid, Wait};
 use dormouse_reactor::signal::Signals;
 use std::io;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -64,6 +66,8 @@ pub(crate) struct History {
     pub(crate) ending: Vec<Pid>,
     /// Changed options that take effect at the next start.
     pub(crate) waits_for_restart: Vec<String>,
+    /// What orders have changed since the configuration was read.
+    pub(crate) ctl_changes: CtlChanges,
     /// Whether the program ends after the drain.
     pub(crate) stops_after_drain: bool,
 }
@@ -78,6 +82,8 @@ pub(crate) struct Helpers {
 /// The state of main.
 pub(crate) struct Supervisor {
     source: Source,
+    /// The configuration file, for those who ask from another directory.
+    file: Option<PathBuf>,
     /// Applies the log settings, after each reload.
     set_logs: fn(&Log),
     serving: Serving,
@@ -122,6 +128,7 @@ impl Supervisor {
         } = helpers;
         let syslog = SyslogSocket::of_log(&serving.edition.config.log);
         Supervisor {
+            file: source.absolute_file(),
             source,
             set_logs,
             serving,

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use super::running::{change_backend, set_log_level};
+use crate::connection_log::LogFile;
 use crate::reported::Reported;
 use crate::serving::Serving;
 use dormouse_config::Config;
@@ -53,6 +54,10 @@ impl Supervisor {
                 }
                 Err(why) => self.answer(id, Err(why)),
             },
+            AdminOrder::ReopenLogs => {
+                let result = self.reopen_logs();
+                self.answer(id, result);
+            }
             AdminOrder::PushCertificate { pem, route } => {
                 self.push_certificate(id, &pem, route.as_deref());
             }
@@ -69,6 +74,20 @@ impl Supervisor {
                 self.answer(id, result);
             }
         }
+    }
+
+    /// Opens the file of the connection log again, and changes nothing else.
+    fn reopen_logs(&mut self) -> Result<String, String> {
+        if let Some(why) = self.refusal_of_change() {
+            return Err(why);
+        }
+        let file =
+            LogFile::open(&self.serving.edition.config).map_err(|error| error.to_string())?;
+        if !matches!(file, Some(LogFile::File(_))) {
+            return Ok("there is no log file to reopen: `connection_log` names none".to_owned());
+        }
+        self.log_writer.replace_file(file, &self.poller);
+        Ok("the connection log is written to its reopened file".to_owned())
     }
 
     /// Answers orders to rotate ticket keys, once the new ones are saved.
@@ -120,7 +139,7 @@ impl Supervisor {
             phase: self.phase(),
             keepers: pairs.keepers(),
             configuration: Configuration {
-                file: self.source.file.clone(),
+                file: self.file.clone(),
                 edition: edition.number,
                 loaded_ms: edition.loaded_ms,
                 last_reload: self.reload.last(),
@@ -189,6 +208,7 @@ fn describe(order: &AdminOrder) -> String {
         }
         AdminOrder::LogLevel(level) => format!("log level {level}"),
         AdminOrder::RotateTicketKeys => "rotate ticket keys".to_owned(),
+        AdminOrder::ReopenLogs => "reopen logs".to_owned(),
         AdminOrder::PushCertificate { route, .. } => {
             format!("push a certificate{}", of_route(route))
         }

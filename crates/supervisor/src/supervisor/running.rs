@@ -35,9 +35,12 @@ impl Supervisor {
         let mut config = edition.config.clone();
         let words = change(&mut config)?;
         let material = edition.material.clone();
+        let before = edition.config.clone();
         self.serving
             .apply(config, material, self.drain.is_under_way())?;
-        (self.set_logs)(&self.serving.edition.config.log);
+        let after = &self.serving.edition.config;
+        self.history.ctl_changes.note(&before, after);
+        (self.set_logs)(&after.log);
         self.follow_edition();
         Ok(words)
     }

@@ -118,6 +118,7 @@ impl Supervisor {
             next_number: serving.listening.numbers().next(),
             spare_listeners: serving.listening.spare().iter().map(|fd| fd.0).collect(),
             waits_for_restart: self.history.waits_for_restart.clone(),
+            ctl_changes: self.history.ctl_changes.clone(),
             pairs: serving.pairs.state(),
             control: control.map(|control| control.addresses().state()),
             former_control: control.and_then(ControlProcess::former),

@@ -98,12 +98,21 @@ fn a_backend_is_taken_out_and_put_in() {
     assert_eq!(shares(&scene, 8), [6, 2]);
     done(&scene, &format!("out {second}"));
     let admin = Admin::at(&scene.folder.path().join("admin.sock"));
-    admin.order("/reload").expect("a reload");
+    let said = admin.order("/reload").expect("a reload");
     assert_eq!(
         shares(&scene, 6),
         [3, 3],
         "a reload applies the file's weights again"
     );
+    for ended in [
+        format!("backend {first} of route 1 has the weight 1 again, no longer 3"),
+        format!("backend {second} of route 1 is in again"),
+    ] {
+        let line = format!("\nended by this reload: {ended}");
+        assert!(said.contains(&line), "{line}: {said}");
+        let logged = scene.terminator.lines_with("reload ended changes made by");
+        assert!(logged[0].contains(&ended), "{ended}: {logged:?}");
+    }
 
     let why = refused(&scene, "out 192.0.2.1:80");
     assert!(

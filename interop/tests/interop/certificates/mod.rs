@@ -7,5 +7,6 @@ mod client_certificates;
 mod ocsp;
 mod pass_through;
 mod pushed;
+mod rotation;
 mod routes;
 pub(crate) mod site;

@@ -121,12 +121,14 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
     assert_eq!(site.shown("second.example", &[]), "renewed");
     done(&site, &["push-certificate", "--cert", path(&new.both)]);
     assert_eq!(site.shown("second.example", &[]), "new");
-    site.admin.order("/reload").expect("a reload");
+    let said = site.admin.order("/reload").expect("a reload");
     assert_eq!(
         site.shown("second.example", &[]),
         "renewed",
         "after a reload"
     );
+    let ended = "ended by this reload: certificate no longer used: pushed: second.example";
+    assert!(said.contains(ended), "{said}");
     let why = refused(&site, &["withdraw-certificate", "second.example"]);
     assert!(
         why.contains("no certificate for second.example was pushed"),

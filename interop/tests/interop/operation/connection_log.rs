@@ -291,18 +291,22 @@ fn ids_are_unique_across_crashes_and_upgrades() {
     assert_eq!(ids.len(), count, "{lines:?}");
 }
 
-/// A reload opens the file again, and no line is split between two files.
+/// An order opens the file again, and so does a reload. No line is split between two files.
 #[test]
 fn the_connection_log_is_rotated_disabled_and_sampled() {
     requires!(Can::BeDormouse);
     let (scene, admin) = scene(|_| {});
     let connect = || close(Peer::saying(scene.address, "echo"));
     let mut files = 0;
-    for round in 0..3 {
+    for (round, order) in ["/logs/reopen", "/reload", "/logs/reopen"]
+        .iter()
+        .enumerate()
+    {
+        let reopen = || admin.order(order).expect("an order");
         (0..20).for_each(|_| connect());
         let old = scene.folder.path().join(format!("old.{round}"));
         fs::rename(file(&scene), &old).expect("renamed");
-        admin.order("/reload").expect("a reload");
+        reopen();
         wait::until_true("another file", || file(&scene).exists());
         connect();
         lines(&scene, 1);
@@ -311,10 +315,11 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
         assert!(text.lines().all(is_whole) && text.ends_with('\n'), "{text}");
         files += text.lines().count();
         fs::remove_file(file(&scene)).expect("removed");
-        admin.order("/reload").expect("a reload");
+        reopen();
         wait::until_true("another file", || file(&scene).exists());
     }
     assert_eq!(files, 60);
+    assert_eq!(admin.status()["configuration"]["edition"], 3, "two reloads");
     let mode = fs::metadata(file(&scene))
         .expect("an existing file")
         .permissions()
