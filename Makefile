@@ -19,6 +19,10 @@ build: ## everything, as the tests use it
 release: ## the binary with its symbols: target/release/dormouse
 	$(CARGO) build $(LOCKED) --release
 
+.PHONY: release-lto
+release-lto: ## the binary as the packages have it, optimised as a whole: target/release-lto/dormouse
+	$(CARGO) build $(LOCKED) --profile release-lto
+
 .PHONY: dist
 dist: ## the download: one static binary, symbols, checksums, a list of contents; target/dist/
 	packaging/dist/build
@@ -132,13 +136,13 @@ PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	$(CARGO) run $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --package dormouse -- demo
 
-figures: release ## memory and CPU beside nginx and HAProxy in one run, against the goals
+figures: release-lto ## memory and CPU beside nginx and HAProxy in one run, against the goals
 	lab/figures
 
-compare: release ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
+compare: release-lto ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
 	lab/compare $(PEERS)
 
-lab: release ## audit real systems, alone and behind dormouse, and try the advice: lab/results/; NAME=nginx selects
+lab: release-lto ## audit real systems, alone and behind dormouse, and try the advice: lab/results/; NAME=nginx selects
 	$(if $(NAME),lab/audit "$(NAME)",lab/all) $(MORE)
 
 million: release ## 1,000,000 live TLS connections on this machine

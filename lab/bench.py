@@ -9,7 +9,7 @@ from pathlib import Path
 
 import servers
 
-DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/dormouse"))
+DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release-lto/dormouse"))
 
 # The load on every server in a comparison, small enough that all servers together take less than an
 # hour. All other options have their defaults.
@@ -82,7 +82,7 @@ def run(asked, server, kind, out, more=(), table=None):
     # On a busy machine a server may be slow, which is not a failure.
     words += ["--timeout", "60s"]
     if not DORMOUSE.exists():
-        raise servers.Failed(f"{DORMOUSE} is not there: make release")
+        raise servers.Failed(f"{DORMOUSE} is not there: make release-lto")
     Path(out).unlink(missing_ok=True)  # An old result must not be taken for the new one.
     command = [*servers.pinned(server.cores and OTHERS), str(DORMOUSE), "bench", *words, *map(str, more)]
     result = subprocess.run(

@@ -121,8 +121,11 @@ fn cargo_build() -> Command {
         "--workspace",
         "--bin=dormouse",
     ]);
-    if profile_folder() == "release" {
-        cargo.arg("--release");
+    match profile_folder() {
+        "debug" => {}
+        profile => {
+            cargo.args(["--profile", profile]);
+        }
     }
     cargo.current_dir(home());
     cargo
