@@ -121,7 +121,7 @@ fn cargo_build() -> Command {
         "--workspace",
         "--bin=dormouse",
     ]);
-    match profile_folder() {
+    match profile_folder().as_str() {
         "debug" => {}
         profile => {
             cargo.args(["--profile", profile]);
