@@ -1,4 +1,4 @@
-//! A function fits a screen; a file has one subject.
+//! A function fits a screen; a file has one subject; a page that promises a length keeps it.
 
 use super::finding::Finding;
 use crate::lex;
@@ -35,7 +35,23 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(
+        tree.markdown()
+            .filter_map(|(path, file)| long_page(path, &file.text)),
+    );
     findings
+}
+
+/// A page states its limit itself: "at most 2,800 words".
+fn long_page(path: &str, text: &str) -> Option<Finding> {
+    let (before, _) = text.split_once(" words, which `cargo xtask tidy` checks")?;
+    let promised = before.rsplit("at most ").next()?.replace(',', "");
+    let words_max: usize = promised.parse().ok()?;
+    let words = text.split_whitespace().count();
+    (words > words_max).then(|| {
+        let message = format!("{words} words, but the page promises at most {words_max}");
+        Finding::new(path, 1, message)
+    })
 }
 
 struct Function<'a> {
@@ -120,6 +136,24 @@ mod tests {
             )
             .len(),
             1
+        );
+    }
+
+    #[test]
+    fn a_page_keeps_the_length_that_it_promises() {
+        let page = |words: usize| {
+            let promise =
+                "At most 1,000 words: at most 1,000 words, which `cargo xtask tidy` checks.\n";
+            let missing = words - promise.split_whitespace().count();
+            Tree::of(&[("a.md", &format!("{promise}{}", "word ".repeat(missing)))])
+        };
+        assert!(check(&page(1_000), &[]).is_empty());
+        let found = check(&page(1_001), &[]);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].message.contains("1001 words"),
+            "{}",
+            found[0].message
         );
     }
 }
