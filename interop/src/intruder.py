@@ -97,8 +97,11 @@ class Thread:
         return ctypes.c_longlong(self.registers().rax).value
 
     def leave(self):
-        self.set(self.saved)
-        ptrace(DETACH, self.tid)
+        try:
+            self.set(self.saved)
+            ptrace(DETACH, self.tid)
+        except ProcessLookupError:
+            pass  # It was killed.
 
 
 def obey(thread, words):

@@ -23,6 +23,9 @@ const TRACER: &str = include_str!("intruder.py");
 /// Memory in the process for the arguments of calls.
 const ROOM_BYTES: usize = 1 << 16;
 
+/// Flags of a send that does not wait.
+const SEND_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as i64;
+
 /// A thread under the intruder's control. Dropping this lets the thread continue.
 pub struct Intruder {
     tracer: Child,
@@ -252,6 +255,21 @@ impl Intruder {
     /// # Errors
     /// The kernel's error for the process.
     pub fn send(&mut self, socket: i64, bytes: &[u8], descriptors: &[i32]) -> io::Result<i64> {
+        let message = self.message(bytes, descriptors);
+        self.call(libc::SYS_sendmsg, &[socket, message, SEND_FLAGS])
+    }
+
+    /// Sends a message for which the process may be killed before the call returns.
+    pub fn send_last(mut self, socket: i64, bytes: &[u8], descriptors: &[i32]) {
+        let message = self.message(bytes, descriptors);
+        let commands = self.commands.as_mut().expect("open until the end");
+        let call = libc::SYS_sendmsg;
+        writeln!(commands, "call {call} {socket} {message} {SEND_FLAGS} 0 0 0")
+            .expect("the tracer listens");
+    }
+
+    /// Writes a message with descriptors to the process's memory, and returns its address.
+    fn message(&mut self, bytes: &[u8], descriptors: &[i32]) -> i64 {
         let len = bytes.len() as u64;
         let at = self.put(bytes) as u64;
         let part = self.put(&[at.to_le_bytes(), len.to_le_bytes()].concat()) as u64;
@@ -262,9 +280,7 @@ impl Intruder {
         };
         // struct msghdr: name, its length, the parts, their number, control, its length, flags.
         let message = [0, 0, part, 1, control_at, control.len() as u64, 0];
-        let message = self.put(&message.map(u64::to_le_bytes).concat());
-        let flags = i64::from(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-        self.call(libc::SYS_sendmsg, &[socket, message, flags])
+        self.put(&message.map(u64::to_le_bytes).concat())
     }
 
     fn command(&mut self, line: &str) -> String {

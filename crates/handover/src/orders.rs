@@ -6,7 +6,7 @@
 
 use crate::control::DrainOrder;
 use dormouse_reactor::process::Pid;
-use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
+use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX, PlainMessage};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
 use std::net::SocketAddr;
@@ -323,16 +323,31 @@ pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
     order.map(Some)
 }
 
-/// Receives the next report, if there is one, and the process that sent it; for main. Fails if neither
-/// worker nor keeper exists any more, or the message is invalid.
-pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
+/// A message from a worker or its keeper.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// The report. `None`: the message is invalid. The messages after it can still be received.
+    pub report: Option<WorkerReport>,
+    /// The process that sent it.
+    pub sender: Pid,
+}
+
+/// Receives the next message, if there is one; for main. Fails if neither worker nor keeper exists any more.
+pub fn receive_report(channel: Fd) -> io::Result<Option<Received>> {
     let mut buffer = vec![0; MESSAGE_MAX];
     let Attempt::Done(message) = socket::receive_plain_message(channel, &mut buffer)? else {
         return Ok(None);
     };
-    let (kind, body) = split(&buffer, message.len)?;
-    let report = WorkerReport::decode(kind, body)?;
-    Ok(Some((report, message.sender.ok_or_else(invalid)?)))
+    let (report, sender) = match message {
+        PlainMessage::Whole { len, sender } => {
+            let (kind, body) = split(&buffer, len)?;
+            (WorkerReport::decode(kind, body).ok(), sender)
+        }
+        PlainMessage::Invalid { sender } => (None, sender),
+        PlainMessage::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+    };
+    let sender = sender.ok_or_else(|| io::Error::other("the kernel does not name senders"))?;
+    Ok(Some(Received { report, sender }))
 }
 
 /// Splits a message into its kind and its body.
@@ -410,8 +425,19 @@ mod tests {
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
             send_report(worker, &report);
-            let expected = (report, process::pid());
-            assert_eq!(receive_report(main).expect("a report"), Some(expected));
+            let received = receive_report(main).expect("a report");
+            let (report, sender) = (Some(report), process::pid());
+            assert_eq!(received, Some(Received { report, sender }));
+        }
+        // Invalid messages have a sender, too, and the next one is received.
+        for bytes in [&b"?"[..], b"Rx", b"c1234567", &[b'R'; MESSAGE_MAX]] {
+            let _ = socket::send_message(worker, bytes, &[]).expect("sent");
+            send_report(worker, &WorkerReport::Quiet);
+            for report in [None, Some(WorkerReport::Quiet)] {
+                let sender = process::pid();
+                let received = receive_report(main).expect("a message");
+                assert_eq!(received, Some(Received { report, sender }));
+            }
         }
         main.close();
         assert!(receive_order(worker).is_err(), "main is gone");

@@ -29,6 +29,10 @@ pub struct Limits {
     pub idle_timeout_ms: Option<u64>,
     /// Maximum age of a connection. `None`: no limit.
     pub total_timeout_ms: Option<u64>,
+    /// Percentage by which both differ between connections.
+    pub timeout_jitter: u32,
+    /// When a reload has last brought or lowered one of them, on CLOCK_BOOTTIME; 0: never.
+    pub timeouts_since_ms: u64,
     /// Time for the rest of a record that has begun to arrive.
     pub partial_record_timeout_ms: u64,
     /// Time for a connect to a backend.
@@ -81,6 +85,9 @@ pub struct Share {
     pub(crate) kernel_bytes_max: u64,
     /// Number of source addresses for loopback backends.
     pub(crate) sources: u32,
+    /// When a reload has last brought or lowered a timeout of all connections.
+    #[serde(default)]
+    pub timeouts_since_ms: u64,
 }
 
 impl Share {
@@ -96,6 +103,7 @@ impl Share {
             pending_bytes_max: plan.pending_memory.0 / u64::from(workers),
             kernel_bytes_max: plan.kernel_memory.0 / u64::from(workers),
             sources: plan.sources,
+            timeouts_since_ms: 0,
         }
     }
 
@@ -139,6 +147,8 @@ impl Share {
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
             idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
             total_timeout_ms: timeouts.total_timeout.map(milliseconds),
+            timeout_jitter: timeouts.timeout_jitter,
+            timeouts_since_ms: self.timeouts_since_ms,
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),

@@ -4,6 +4,7 @@ use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Upstream};
 use dormouse_reactor::process;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A running configuration. A reload creates the next one, and so does each new certificate.
 #[derive(Clone)]
@@ -15,6 +16,9 @@ pub(crate) struct Edition {
     /// The sizes and limits that follow from the configuration on this machine.
     pub(crate) plan: Plan,
     pub(crate) material: Material,
+    /// When a reload has last brought or lowered `idle_timeout` or `total_timeout`: workers spread the connections that
+    /// were overdue then. 0: never.
+    pub(crate) timeouts_since_ms: u64,
 }
 
 impl Edition {
@@ -32,13 +36,23 @@ impl Edition {
             config,
             plan,
             material,
+            timeouts_since_ms: 0,
         }
     }
 
     /// The edition that follows this one, loaded now.
     pub(crate) fn followed_by(&self, config: Config, plan: Plan, material: Material) -> Edition {
         let now_ms = process::boottime_ms();
-        Edition::new(self.number + 1, now_ms, config, plan, material)
+        let (former, next) = (&self.config.timeouts, &config.timeouts);
+        let is_shorter = is_shorter(next.idle_timeout, former.idle_timeout)
+            || is_shorter(next.total_timeout, former.total_timeout);
+        Edition {
+            timeouts_since_ms: match is_shorter {
+                true => now_ms,
+                false => self.timeouts_since_ms,
+            },
+            ..Edition::new(self.number + 1, now_ms, config, plan, material)
+        }
     }
 
     /// Time for handshakes when workers become quiet.
@@ -71,6 +85,11 @@ impl Edition {
         }
         has_changed
     }
+}
+
+/// Whether a timeout is new, or shorter than before.
+fn is_shorter(next: Option<Duration>, former: Option<Duration>) -> bool {
+    next.is_some_and(|next| former.is_none_or(|former| next < former))
 }
 
 /// The backends of all routes of a configuration.

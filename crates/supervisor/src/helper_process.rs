@@ -46,6 +46,8 @@ impl HelperProcess {
         arguments: impl FnOnce(Fd, Fd) -> A,
     ) -> io::Result<HelperProcess> {
         let (ours, theirs) = socket::channel(OnExec::Close)?;
+        // So an empty message is not taken for the end of the process.
+        socket::name_senders(ours)?;
         inherited.push(theirs);
         let started = helper::start(name, privileges, &arguments(ours, theirs), inherited);
         theirs.close();
@@ -56,10 +58,16 @@ impl HelperProcess {
         Ok(HelperProcess { pid, channel: ours })
     }
 
-    /// Its next message. `None`: there is none, or the process is gone, which SIGCHLD reports.
+    /// Its next message. `None`: there is none, or the process is gone, which SIGCHLD reports. After an invalid message the
+    /// process is killed, so that another one starts.
     pub(crate) fn receive<T: DeserializeOwned>(&self, poller: &Poller) -> Option<T> {
-        message::receive(self.channel).unwrap_or_else(|_| {
+        message::receive(self.channel).unwrap_or_else(|error| {
             let _ = poller.remove(self.channel);
+            if error.kind() == io::ErrorKind::InvalidData {
+                let pid = self.pid.0;
+                tracing::error!(pid, %error, "invalid message from a helper process; killing it");
+                let _ = process::send_signal(self.pid, Signal::Kill);
+            }
             None
         })
     }

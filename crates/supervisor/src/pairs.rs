@@ -6,7 +6,7 @@ use dormouse_handover::child::{self, Bounds};
 use dormouse_handover::control;
 use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
 use dormouse_handover::notes::Notes;
-use dormouse_handover::orders::{self, Order, WorkerReport};
+use dormouse_handover::orders::{self, Order, Received, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::upgrade::Command;
@@ -35,6 +35,8 @@ struct Pair {
     born_ms: u64,
     /// How the keeper ended.
     ended: Option<Ended>,
+    /// The worker that was killed last for an invalid message.
+    distrusted: Option<Pid>,
     /// Main's end of the channel to the worker.
     orders: Fd,
     /// Main's end of the connection log's socket pair. [`Fd::NONE`]: the pair was started by an older binary
@@ -299,22 +301,23 @@ impl Pairs {
 
     /// Returns the next report of a worker or its keeper, with the sender's process id, and records what main
     /// must remember of it. In answers to [`Order::Reload`], the edition replaces the order's number. `None`: there is
-    /// none, or it is invalid at this time or from this sender.
+    /// none, or it is invalid, at this time or from this sender.
     pub(crate) fn receive(
         &mut self,
         worker: usize,
         poller: &Poller,
     ) -> Option<(WorkerReport, Pid)> {
         let pair = self.all.get_mut(worker)?;
-        let received = orders::receive_report(pair.orders).unwrap_or_else(|error| {
-            if error.kind() == io::ErrorKind::InvalidData {
-                tracing::error!(worker, %error, "invalid message from a worker; closing its channel");
-            }
+        let received = orders::receive_report(pair.orders).unwrap_or_else(|_| {
             let _ = poller.remove(pair.orders);
             pair.is_over = true;
             None
         });
-        let (report, sender) = received?;
+        let Received { report, sender } = received?;
+        let Some(report) = report else {
+            pair.distrust(worker, sender);
+            return None;
+        };
         Some((pair.note_report(report, sender)?, sender))
     }
 
@@ -544,6 +547,7 @@ impl Pair {
             keeper: Pid(state.keeper),
             former: state.former.map(Pid),
             worker: None,
+            distrusted: None,
             is_unusable: false,
             born_ms: state.born_ms,
             ended: None,
@@ -562,6 +566,24 @@ impl Pair {
             bounds: state.bounds,
             renewal: Renewal::None,
             share: state.share,
+        }
+    }
+
+    /// Kills the sender of an invalid message. The keeper starts the next worker, which has the same channel.
+    fn distrust(&mut self, worker: usize, sender: Pid) {
+        // It may have sent many.
+        if self.distrusted.replace(sender) == Some(sender) {
+            return;
+        }
+        let parents = [Some(self.keeper), self.former, Some(process::pid())];
+        let parents: Vec<Pid> = parents.into_iter().flatten().collect();
+        let is_killed = process::kill_child_of(&parents, sender)
+            // /proc may hide it.
+            || (self.worker == Some(sender) && process::send_signal(sender, Signal::Kill).is_ok());
+        let pid = sender.0;
+        match is_killed {
+            true => tracing::error!(worker, pid, "invalid message from a worker; killed it"),
+            false => tracing::error!(worker, pid, "invalid message in a worker's name"),
         }
     }
 

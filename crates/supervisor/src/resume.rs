@@ -114,13 +114,16 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
     let memory = SharedMemory::adopt(&handover.descriptors, config, sessions, workers)?;
     let (number, loaded_ms) = (state.edition, state.loaded_ms);
     Ok(Serving {
-        edition: Edition::new(
-            number,
-            loaded_ms,
-            config.clone(),
-            state.plan.clone(),
-            material(handover),
-        ),
+        edition: Edition {
+            timeouts_since_ms: handover.share.timeouts_since_ms,
+            ..Edition::new(
+                number,
+                loaded_ms,
+                config.clone(),
+                state.plan.clone(),
+                material(handover),
+            )
+        },
         reported: OnceCell::new(),
         connections_max: state.connections_max,
         user: handover.user,

@@ -64,10 +64,11 @@ impl Serving {
             material,
             ..
         } = &self.edition;
-        let share = match self.pairs.share(worker) {
+        let mut share = match self.pairs.share(worker) {
             Some(share) => share.renewed(worker, plan),
             None => Share::of(worker, plan),
         };
+        share.timeouts_since_ms = self.edition.timeouts_since_ms;
         let mut descriptors = Descriptors {
             slots: -1,
             pending: -1,
@@ -525,6 +526,26 @@ mod tests {
             rejected,
             Some((WorkerReport::NotReloaded(number, _), _)) if number == edition
         ));
+    }
+
+    /// Whoever sends an invalid message in a worker's name silences neither the worker nor its successors.
+    #[test]
+    fn reports_after_an_invalid_message_are_received() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), ""));
+        let [main, worker] = with_worker(&mut serving);
+        socket::name_senders(main).expect("an option");
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        for _ in 0..3 {
+            let _ = socket::send_message(worker, b"?", &[]).expect("sent");
+        }
+        orders::send_report(worker, &WorkerReport::Ready);
+        for _ in 0..3 {
+            assert!(serving.pairs.receive(0, &poller).is_none());
+        }
+        let received = serving.pairs.receive(0, &poller);
+        assert!(matches!(received, Some((WorkerReport::Ready, _))));
+        assert_eq!(serving.pairs.remaining(), [0]);
     }
 
     /// It never becomes ready without a reload, so its rejection is the answer to one. Its successor's is not yet.

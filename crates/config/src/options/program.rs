@@ -175,6 +175,11 @@ option_groups! {
         /// proper end.
         total_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
+        /// Percentage by which `idle_timeout` and `total_timeout` differ between connections, so that
+        /// connections that began together do not end together. `idle_timeout` becomes up to this much
+        /// longer, and `total_timeout` up to this much shorter. `0`: all connections have the same.
+        timeout_jitter: u32 = default "10", "0" ..= "50";
+
         /// Maximum time from the first byte of a record to its last. Then both sides get a reset.
         partial_record_timeout: Duration = default "60s", "100ms" ..= "1h";
 

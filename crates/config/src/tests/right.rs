@@ -222,6 +222,7 @@ const EVERY_OPTION: &str = "
         handshake_timeout = '1s'
         idle_timeout = '1h'
         total_timeout = '1d'
+        timeout_jitter = 20
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
         hang_timeout = '20s'

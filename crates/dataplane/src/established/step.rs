@@ -20,6 +20,7 @@ use crate::established::flow;
 use crate::established::interest::{self, Side, has_tls_ended, may_read_plain, may_read_tls};
 use crate::established::opening;
 use crate::established::sealing;
+use crate::established::timers;
 use crate::established::warm;
 use crate::io::{Io, PeerName};
 use crate::outbound::request::LocalClient;
@@ -317,8 +318,8 @@ fn overdue<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> Option<CloseReason> {
 }
 
 fn is_too_old<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
-    let total_ms = cx.limits.total_timeout_ms;
-    total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= cx.work.now_ms)
+    let due_ms = timers::total_due_ms(slot, cx.limits, cx.limits.total_timeout_ms);
+    due_ms.is_some_and(|due_ms| due_ms <= cx.work.now_ms)
 }
 
 fn is_idle<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> bool {
@@ -326,9 +327,9 @@ fn is_idle<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> bool {
         true => LATER_IDLE_MS,
         false => 0,
     };
-    let until_ms = |idle_ms| slot.active_until_ms() + idle_ms + later_ms;
+    let due_ms = timers::idle_due_ms(slot, cx.limits);
     !slot.has(Flag::Paced)
-        && (cx.limits.idle_timeout_ms).is_some_and(|idle_ms| until_ms(idle_ms) <= cx.work.now_ms)
+        && due_ms.is_some_and(|due_ms| due_ms + later_ms <= cx.work.now_ms)
         && !close::is_ahead(slot, &cx.work.io)
 }
 

@@ -75,6 +75,8 @@ fn limits() -> Limits {
         handshake_timeout_ms: 10_000,
         idle_timeout_ms: Some(3_600_000),
         total_timeout_ms: None,
+        timeout_jitter: 0,
+        timeouts_since_ms: 0,
         partial_record_timeout_ms: 60_000,
         backend_connect_timeout_ms: 5_000,
         drain_timeout_ms: 10_000,

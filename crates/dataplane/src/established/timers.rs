@@ -1,9 +1,18 @@
 //! The timer of a connection: each slot has one, chosen by the connection's state.
 
+use crate::established::close;
 use crate::established::interest::may_read_tls;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
+use std::ops::RangeInclusive;
+
+/// Maximum place of a connection in the spread of a timeout.
+const PLACES: u64 = 1 << 16;
+
+/// Bounds of the time over which connections end that a reload of timeouts has found overdue. Between them, it is the new
+/// timeout: at that rate connections end in any case.
+const SPREAD_MS: RangeInclusive<u64> = 10_000..=600_000;
 
 /// Interval at which a draining connection's send queue is checked.
 const DRAIN_CHECK_MS: u64 = 100;
@@ -39,12 +48,9 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
             Some(limits.partial_record_timeout_ms),
         ),
         Phase::Established => quiet(slot, limits, now_ms),
-        Phase::Warm => match limits.total_timeout_ms {
-            // A local client gets at least the other half.
-            Some(total_ms) => {
-                let due_ms = slot.opened_by_ms() + total_ms / 2;
-                (TimerPurpose::Idle, Some(due_ms.saturating_sub(now_ms)))
-            }
+        // A local client gets at least the other half.
+        Phase::Warm => match total_due_ms(slot, limits, limits.total_timeout_ms.map(|ms| ms / 2)) {
+            Some(due_ms) => (TimerPurpose::Idle, Some(due_ms.saturating_sub(now_ms))),
             None => (TimerPurpose::None, None),
         },
         Phase::Free => (TimerPurpose::None, None),
@@ -60,10 +66,8 @@ fn is_up_to_peer(slot: &Slot) -> bool {
 /// The timer of a quiet connection. Events do not move it. When it fires, it checks the slot and is armed
 /// again for the rest of the time.
 fn quiet(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
-    let idle_ms = limits.idle_timeout_ms;
-    let idle_ms = idle_ms.map(|idle_ms| slot.active_until_ms() + idle_ms);
-    let total_ms = limits.total_timeout_ms;
-    let total_ms = total_ms.map(|total_ms| slot.opened_by_ms() + total_ms);
+    let idle_ms = idle_due_ms(slot, limits);
+    let total_ms = total_due_ms(slot, limits, limits.total_timeout_ms);
     match idle_ms.into_iter().chain(total_ms).min() {
         Some(due_ms) => (
             TimerPurpose::Idle,
@@ -71,4 +75,57 @@ fn quiet(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64
         ),
         None => (TimerPurpose::None, None),
     }
+}
+
+/// When the connection is idle for too long. `None`: never.
+pub(super) fn idle_due_ms(slot: &Slot, limits: &Limits) -> Option<u64> {
+    let idle_ms = limits.idle_timeout_ms?;
+    // Longer, because clients that ping within the timeout must not lose.
+    let more_ms = part(jitter_ms(idle_ms, limits), place(slot));
+    let due_ms = slot.active_until_ms() + idle_ms + more_ms;
+    Some(due_ms.max(after_reload_ms(
+        slot,
+        limits,
+        idle_ms,
+        slot.active_until_ms(),
+    )))
+}
+
+/// When the connection is older than `total_ms`. `None`: never.
+pub(super) fn total_due_ms(slot: &Slot, limits: &Limits, total_ms: Option<u64>) -> Option<u64> {
+    let total_ms = total_ms?;
+    // Shorter, because it is a maximum.
+    let less_ms = part(jitter_ms(total_ms, limits), PLACES - place(slot));
+    let due_ms = slot.opened_by_ms() + total_ms - less_ms;
+    Some(due_ms.max(after_reload_ms(slot, limits, total_ms, slot.opened_by_ms())))
+}
+
+/// Before this time, a reload of timeouts does not end a connection that has waited since `from_ms`: those that it finds
+/// overdue do not end together.
+fn after_reload_ms(slot: &Slot, limits: &Limits, timeout_ms: u64, from_ms: u64) -> u64 {
+    let since_ms = limits.timeouts_since_ms;
+    if from_ms >= since_ms {
+        return 0;
+    }
+    let spread_ms = timeout_ms.clamp(*SPREAD_MS.start(), *SPREAD_MS.end());
+    since_ms + part(spread_ms, place(slot))
+}
+
+fn jitter_ms(timeout_ms: u64, limits: &Limits) -> u64 {
+    timeout_ms / 100 * u64::from(limits.timeout_jitter)
+}
+
+fn part(ms: u64, place: u64) -> u64 {
+    (u128::from(ms) * u128::from(place) / u128::from(PLACES)) as u64
+}
+
+/// The place of a connection in the spread, which it keeps for life, also in another worker. Multiples of the golden ratio
+/// are spread evenly, whichever connections are left.
+fn place(slot: &Slot) -> u64 {
+    const GOLDEN_RATIO: u32 = 0x9E37_79B9;
+    // Of two halves, the backend's ends first.
+    if slot.has(Flag::Joined) && !close::is_backend_half(slot) {
+        return PLACES;
+    }
+    u64::from(slot.generation.wrapping_mul(GOLDEN_RATIO) >> 16)
 }

@@ -94,7 +94,10 @@ impl<I: Io> Worker<I> {
     fn reload(&mut self, next: Fd, number: u64) {
         let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
-        let timeouts = |limits: &Limits| (limits.idle_timeout_ms, limits.total_timeout_ms);
+        let timeouts = |limits: &Limits| {
+            let (idle_ms, total_ms) = (limits.idle_timeout_ms, limits.total_timeout_ms);
+            (idle_ms, total_ms, limits.timeout_jitter)
+        };
         let former = timeouts(&cx.settings.limits);
         let report = match reloader.reload(next, &mut self.door, &mut self.handshakes, cx) {
             Ok(changed) => {

@@ -13,7 +13,7 @@ use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signal;
-use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
+use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX, PlainMessage};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_tables::counters::Common;
 use std::io;
@@ -219,11 +219,11 @@ fn read_reports(channel: Fd, shared: &Shared) -> (Option<TicketKeys>, bool) {
     for _ in 0..REPORTS_MAX {
         let report: Option<StoreReport> = match socket::receive_plain_message(channel, &mut room) {
             Ok(Attempt::WouldBlock) => break,
-            Ok(Attempt::Done(words)) => {
-                let bytes = room.get(..words.len).unwrap_or_default();
+            Ok(Attempt::Done(PlainMessage::Whole { len, .. })) => {
+                let bytes = room.get(..len).unwrap_or_default();
                 serde_json::from_slice(bytes).ok()
             }
-            Err(_) => None,
+            Ok(Attempt::Done(_)) | Err(_) => None,
         };
         let Some(report) = report else {
             return (latest, false);

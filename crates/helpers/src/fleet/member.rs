@@ -12,7 +12,7 @@ use dormouse_handover::parts;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
+use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX, PlainMessage};
 use dormouse_reactor::{Fd, OnExec};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -257,10 +257,11 @@ fn receive_first_message(channel: Fd, poller: &Poller) -> io::Result<FirstMessag
     let mut events = Events::with_capacity(1);
     loop {
         match socket::receive_plain_message(channel, &mut room)? {
-            Attempt::Done(words) => {
-                let bytes = room.get(..words.len).unwrap_or_default();
+            Attempt::Done(PlainMessage::Whole { len, .. }) => {
+                let bytes = room.get(..len).unwrap_or_default();
                 return serde_json::from_slice(bytes).map_err(io::Error::other);
             }
+            Attempt::Done(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Attempt::WouldBlock => drop(poller.wait(&mut events, None)?),
         }
     }

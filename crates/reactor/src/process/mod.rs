@@ -22,7 +22,7 @@ pub use privileges::{KeptPrivileges, User, can_become, confined, drop_privileges
 pub use program::{Inherit, Program, ProgramFile, open_program};
 pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
 pub use share::{FirstThread, share_table};
-pub use status::{Ended, Life, Wait, has_children, peek, runs, send_signal, wait};
+pub use status::{Ended, Life, Wait, has_children, kill_child_of, peek, runs, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, group_id,
     host_name, may_write, monotonic_ms, monotonic_us, parent, pid, return_heap, set_subreaper,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::SystemTime;
 
-use super::boottime_ms;
+use super::{Pid, boottime_ms};
 use crate::memory::PAGE;
 
 /// Returns a process's resident memory in bytes, including pages that it shares with other processes. Returns
@@ -44,12 +44,32 @@ pub struct ProcessUse {
     pub descriptors_max: Option<u64>,
 }
 
+/// Returns a process's parent; `None` if the process has ended, or is hidden.
+pub(super) fn parent_of(pid: i32) -> Option<Pid> {
+    let fields = stat(pid)?;
+    i32::try_from(*fields.get(4 - FIRST_FIELD)?).ok().map(Pid)
+}
+
+/// Number of the first field of proc(5) that [`stat`] returns.
+const FIRST_FIELD: usize = 4;
+
+/// Returns the numbers in /proc/PID/stat.
+fn stat(pid: i32) -> Option<Vec<u64>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain spaces and brackets. The state follows, which is no number; and some numbers are negative.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields = fields.split_whitespace().skip(1);
+    Some(
+        fields
+            .map(|field| field.parse().unwrap_or_default())
+            .collect(),
+    )
+}
+
 /// Returns a process's resource usage; `None` if the process has ended.
 pub fn process_use(pid: i32) -> Option<ProcessUse> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain spaces and brackets. The first field after it is number 3 of proc(5).
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let fields = stat(pid)?;
+    let field = |number: usize| fields.get(number - FIRST_FIELD).copied();
     let per_s = TICKS_PER_S;
     let started_after_boot_s = field(22)? as f64 / per_s;
     let since_boot_s = boottime_ms() as f64 / 1000.0;

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, WaitOptions};
 
-use super::Pid;
+use super::{Pid, resident};
 use crate::signal::{self, Signal};
 
 /// How a process ended.
@@ -127,6 +127,19 @@ impl Life {
             Err(errno) => *errno == Errno::SRCH,
         }
     }
+}
+
+/// Kills the process with this id if one of these is its parent: another process may have the id by now. Returns whether it
+/// was killed; `false`, too, if /proc hides the process.
+pub fn kill_child_of(parents: &[Pid], child: Pid) -> bool {
+    let Life(Ok(process)) = Life::of(child) else {
+        return false;
+    };
+    // Of the process that is held by now, or of none: an id is free only after that has ended.
+    let parent = resident::parent_of(child.0);
+    let kill = rustix::process::Signal::KILL;
+    parent.is_some_and(|parent| parents.contains(&parent))
+        && rustix::process::pidfd_send_signal(&process, kill).is_ok()
 }
 
 /// Sends a signal to a process.

@@ -92,21 +92,30 @@ pub fn name_senders(fd: Fd) -> io::Result<()> {
     )?)
 }
 
-/// A message without descriptors.
+/// What a channel has when no descriptors are expected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PlainMessage {
-    /// Its length; the bytes are in the buffer. 0: the other end is closed.
-    pub len: usize,
-    /// The sending process, as reported by the kernel; `None` without [`name_senders`].
-    pub sender: Option<Pid>,
+pub enum PlainMessage {
+    /// A message of this length; the bytes are in the buffer.
+    Whole {
+        /// Its length.
+        len: usize,
+        /// The sending process, as reported by the kernel; `None` without [`name_senders`].
+        sender: Option<Pid>,
+    },
+    /// A message that is longer than the buffer, has descriptors, or is empty. The next one can be received.
+    Invalid {
+        /// As above.
+        sender: Option<Pid>,
+    },
+    /// The other end is closed. Without [`name_senders`], an empty message looks the same.
+    End,
 }
 
 /// Receives one message without descriptors into `buf`. There is no room for descriptors, so the kernel closes
 /// any that arrive, and a sender cannot fill the receiver's table.
 ///
 /// # Errors
-/// `InvalidData` if the message is longer than `buf` or has descriptors; otherwise the operating system's
-/// error.
+/// The operating system's error.
 pub fn receive_plain_message(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<PlainMessage>> {
     let fd = fd.borrow()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
@@ -129,16 +138,13 @@ pub fn receive_plain_message(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Plain
             _ => {}
         }
     }
-    let flags = received.flags;
-    if has_descriptors || flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "a message is too long, or has unexpected descriptors",
-        ));
-    }
-    Ok(Attempt::Done(PlainMessage {
-        len: received.bytes,
-        sender,
+    let is_cut = (received.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    Ok(Attempt::Done(match received.bytes {
+        _ if has_descriptors || is_cut => PlainMessage::Invalid { sender },
+        // The end has no sender.
+        0 if sender.is_some() => PlainMessage::Invalid { sender },
+        0 => PlainMessage::End,
+        len => PlainMessage::Whole { len, sender },
     }))
 }
 
@@ -250,17 +256,26 @@ mod tests {
             let _ = send_message(a, b"one", &[]).expect("sent");
             let words = receive_plain_message(b, &mut buf).expect("a message");
             let sender = named.then(crate::process::pid);
-            assert_eq!(words, Attempt::Done(PlainMessage { len: 3, sender }));
+            assert_eq!(words, Attempt::Done(PlainMessage::Whole { len: 3, sender }));
             let before = count(a);
             for some in [1, 2, 3, DESCRIPTORS_MAX] {
                 let _ = send_message(a, b"two", &vec![a; some]).expect("sent");
-                let refused = receive_plain_message(b, &mut buf).expect_err("descriptors");
-                assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{some}");
+                let refused = receive_plain_message(b, &mut buf).expect("a message");
+                let invalid = PlainMessage::Invalid { sender };
+                assert_eq!(refused, Attempt::Done(invalid), "{some} descriptors");
                 assert_eq!(count(a), before, "none is left open");
             }
+            let _ = send_message(a, &[7; 65], &[]).expect("sent");
+            let too_long = receive_plain_message(b, &mut buf).expect("a message");
+            assert_eq!(too_long, Attempt::Done(PlainMessage::Invalid { sender }));
+            let empty = rustix::net::send(a.borrow().expect("open"), &[], SendFlags::empty());
+            empty.expect("sent");
+            let empty = receive_plain_message(b, &mut buf).expect("a message");
+            let is_end = empty == Attempt::Done(PlainMessage::End);
+            assert_eq!(is_end, !named, "a sender tells a message from the end");
             a.close();
             let end = receive_plain_message(b, &mut buf).expect("the end");
-            assert!(matches!(end, Attempt::Done(PlainMessage { len: 0, .. })));
+            assert_eq!(end, Attempt::Done(PlainMessage::End));
             b.close();
         }
     }

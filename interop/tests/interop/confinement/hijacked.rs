@@ -150,7 +150,7 @@ fn main_signals_no_process_that_a_worker_names() {
     let main = scene.terminator.pid();
     let channel = intruder.channel();
     // As a keeper that names its successor, as this successor, and as a keeper that stays. All are valid, because an
-    // invalid message closes the channel.
+    // invalid message costs the worker.
     for word in [&[b"P", &named[..]].concat()[..], b"p", b"k"] {
         for _ in 0..3 {
             let sent = intruder.send(channel, word, &[]);
@@ -164,7 +164,7 @@ fn main_signals_no_process_that_a_worker_names() {
         probe.echo(100).expect("an echo after an upgrade");
     }
     let silenced = scene.terminator.lines_with("invalid message from a worker");
-    assert_eq!(silenced, Vec::<String>::new(), "the channel was open");
+    assert_eq!(silenced, Vec::<String>::new(), "the worker was trusted");
     assert!(
         victim.runs(),
         "main has signalled a process that a worker named"
@@ -207,39 +207,70 @@ fn a_worker_cannot_pose_as_the_new_keeper() {
     assert_eq!(keeps, keeper, "the old keeper was replaced");
 }
 
-/// Descriptors attached to messages that have none: main keeps none of them.
+/// Messages that main refuses: unknown, cut short, empty, and with descriptors, of which main keeps none. Each costs the
+/// worker that sent it, and nobody else: main goes on reading its successor's.
 #[test]
-fn a_worker_cannot_fill_the_descriptor_table_of_main() {
+fn an_invalid_message_costs_only_the_worker_that_sends_it() {
     requires!(can_run());
-    let (scene, mut probe, mut intruder) = hijack(|_| {});
-    let main = scene.terminator.pid();
-    let channel = intruder.channel();
-    let before = descriptors(main);
-    // The messages themselves are valid, because an invalid one closes the channel. It may be full at times.
-    let mut sent = 0;
-    for some in [1, 2, 64, 128] {
-        for _ in 0..20 {
-            let message = intruder.send(channel, b"q", &vec![channel as i32; some]);
-            sent += u32::from(message.is_ok());
-        }
-    }
-    assert!(sent >= 10, "{sent} messages with descriptors");
-    wait::until_true("main to have read all", || {
-        let sent = intruder.send(channel, b"q", &[]);
-        sent.is_ok()
-            || !scene
-                .terminator
-                .lines_with("invalid message from a worker")
-                .is_empty()
-    });
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(
-        descriptors(main),
-        before,
-        "main keeps descriptors of a worker"
-    );
+    let (scene, mut probe, intruder) = hijack(Admin::in_folder);
     drop(intruder);
-    probe.echo(100).expect("an echo");
+    let admin = Admin::of(&scene);
+    let main = scene.terminator.pid();
+    let before = descriptors(main);
+    let messages: [(&[u8], usize); 6] = [
+        (b"?", 0),
+        (b"c123", 0),
+        (b"", 0),
+        (b"q", 1),
+        (b"q", 2),
+        (b"q", 128),
+    ];
+    for (number, (message, some)) in messages.into_iter().enumerate() {
+        let mut intruder = Intruder::enter_first(&scene.terminator);
+        let (channel, pid) = (intruder.channel(), intruder.pid());
+        let attached = vec![channel as i32; some];
+        intruder.send_last(channel, message, &attached);
+        wait::until_true("another worker", || {
+            worker(&scene).is_some_and(|next| next != pid)
+        });
+        let said = scene.terminator.lines_with("invalid message from a worker");
+        assert_eq!(said.len(), number + 1, "{said:?}");
+        probe.echo(100).expect("an echo from the next worker");
+        // All workers have confirmed it.
+        let said = admin.order("/reload").expect("a reload");
+        assert_eq!(
+            said,
+            format!("configuration reloaded, edition {}", number + 2)
+        );
+    }
+    wait::until_true("all descriptors to be closed", || {
+        descriptors(main) == before
+    });
+    scene.terminator.upgrade();
+    probe.echo(100).expect("an echo after an upgrade");
+}
+
+/// The same from control. Another one starts, and answers.
+#[test]
+fn an_invalid_message_costs_only_the_control_process_that_sends_it() {
+    requires!(can_run());
+    let (scene, mut probe, intruder) = hijack(Admin::in_folder);
+    drop(intruder);
+    let admin = Admin::of(&scene);
+    let control = || scene.terminator.named("control");
+    for (number, message) in [&b"?"[..], b"{\"id\":", b""].into_iter().enumerate() {
+        let pid = control().expect("a control process");
+        let mut intruder = Intruder::enter(pid);
+        let channel = intruder.channel();
+        intruder.send_last(channel, message, &[]);
+        wait::until_true("another control process", || {
+            control().is_some_and(|next| next != pid)
+        });
+        let said = admin.order("/reload").expect("a reload");
+        assert!(said.ends_with(&format!("edition {}", number + 2)), "{said}");
+    }
+    scene.terminator.upgrade();
+    probe.echo(100).expect("an echo after an upgrade");
 }
 
 /// Other unix sockets of this machine: a bus, a container runtime; by path and abstract.

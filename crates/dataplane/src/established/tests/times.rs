@@ -176,3 +176,96 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
         }
     }
 }
+
+/// Connections that began together do not end together: neither after a timeout, nor after a reload that brings it.
+#[test]
+fn no_timeout_ends_many_connections_at_once() {
+    const COUNT: u32 = 2_000;
+    const AGE_MS: u64 = 3_600_000;
+    let mut world = World::new();
+    let mut settings = Settings {
+        limits: limits(),
+        routes: vec![route(&world.tls, &sockets())],
+    };
+    let parts = world.worker().parts();
+    let (connections, work) = (parts.connections, parts.work);
+    let begun_s = work.now_s();
+    for generation in 0..COUNT {
+        let index = connections.slots.insert().expect("a free place");
+        let slot = connections.slots.get_mut(index).expect("a slot");
+        // Nothing happens on its socket.
+        slot.begin(Fd(1_000_000), 0, 0, generation, begun_s);
+        slot.set_phase(Phase::Established);
+    }
+    work.now_ms += AGE_MS;
+    // Some are accepted after the reload.
+    let reloaded_ms = work.now_ms;
+    let later_s = work.now_s() + 2;
+    for index in 0..COUNT / 10 {
+        let slot = connections.slots.get_mut(index).expect("a slot");
+        (slot.opened_s, slot.active_s) = (later_s, later_s);
+    }
+    for (idle, timeout_ms, jitter) in [
+        (true, 2 * AGE_MS, 10),
+        (false, 2 * AGE_MS, 10),
+        (true, 60_000, 10),
+        (false, 60_000, 10),
+        (true, 1_000, 10),
+        (false, 1_000, 0),
+    ] {
+        let brings = timeout_ms < AGE_MS;
+        settings.limits = Limits {
+            idle_timeout_ms: idle.then_some(timeout_ms),
+            total_timeout_ms: (!idle).then_some(timeout_ms),
+            timeout_jitter: jitter,
+            timeouts_since_ms: if brings { reloaded_ms } else { 0 },
+            ..limits()
+        };
+        connections.follow_new_timeouts();
+        while connections.follows_new_timeouts() {
+            connections.on_time(&settings, work);
+        }
+        let [new, old] = [true, false].map(|is_new| {
+            let those = connections
+                .iter()
+                .filter(|slot| (slot.opened_s == later_s) == is_new);
+            let dues = those.map(|slot| slot.timer.due_ms().expect("a timer"));
+            let mut dues: Vec<u64> = dues.collect();
+            dues.sort_unstable();
+            dues
+        });
+        let what = format!("idle {idle}, {timeout_ms} ms");
+        let (first, last) = (old[0], old[old.len() - 1]);
+        let jitter_ms = timeout_ms / 100 * u64::from(jitter);
+        let spread_ms = match brings {
+            true => timeout_ms.max(10_000),
+            false => jitter_ms,
+        };
+        assert!(
+            last - first <= spread_ms + 1_000,
+            "{what}: {first} to {last}"
+        );
+        // No second ends more than twice its share.
+        let share = old.len() as u64 * 2_000 / spread_ms;
+        for second in (first..last).step_by(1_000) {
+            let of_second = old
+                .iter()
+                .filter(|due| (second..second + 1_000).contains(due));
+            let count = of_second.count() as u64;
+            assert!(
+                count <= share.max(4),
+                "{what}: {count} in a second, {share} allowed"
+            );
+        }
+        // The reload does not change the time of connections that come later.
+        let from_ms = u64::from(later_s) * 1_000 + 1_000 + timeout_ms;
+        let range = match idle {
+            true => from_ms..=from_ms + jitter_ms + 1_000,
+            false => from_ms - jitter_ms..=from_ms + 1_000,
+        };
+        assert!(
+            new.iter().all(|due| range.contains(due)),
+            "{what}: {new:?} not in {range:?}"
+        );
+    }
+}

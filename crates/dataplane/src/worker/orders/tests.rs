@@ -148,7 +148,7 @@ fn a_worker_without_certificates_accepts_again_after_a_reload() {
     assert!(is_stopped(&worker), "the key is invalid");
     let report = || {
         let report = orders::receive_report(main).expect("a report");
-        report.map(|(report, _)| report)
+        report.and_then(|received| received.report)
     };
     assert_eq!(report(), Some(WorkerReport::Unusable));
     let number = 6;
