@@ -72,7 +72,7 @@ pub use dormouse_engine::{
     ResumptionSettings, Reuse, Roots, SecretLog, ServerContext, ServerSettings,
     Session as ResumableSession, SessionStore, SettingsError, ShownCertificates, Sign,
     SigningScheme, Suite, TicketKeyFileError, TicketKeys, TicketSettings, TicketWatch, TrustStore,
-    UnixTime, UnknownName, alert_name, pem_chain, read_pem_file, secret_log_line,
+    UnixTime, UnknownName, alert_name, pem_chain, secret_log_line,
 };
 pub use dormouse_record::{AlertDescription, Corrupt, Role, SealError, State, Version};
 pub use error::{ImportError, SessionError};

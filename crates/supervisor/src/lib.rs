@@ -43,8 +43,6 @@ mod edition;
 mod error;
 mod examine;
 mod findings;
-#[doc(hidden)]
-pub mod fuzzed;
 mod helper_process;
 mod listening;
 mod load;

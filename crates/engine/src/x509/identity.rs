@@ -16,7 +16,8 @@ use crate::hooks::sign::{ForeignKey, Sign};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::key_kind::KeyKind;
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
-use crate::x509::pem;
+use crate::x509::pem::contents;
+use crate::x509::pem::file::PemFile;
 use crate::x509::words::in_words;
 
 /// A certificate chain with its key.
@@ -73,8 +74,8 @@ impl Identity {
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
-        let chain = pem::chain(certificate, certificate_name)?;
-        let key = pem::key(key, key_name)?;
+        let chain = contents::chain(certificate, certificate_name)?;
+        let key = contents::key(key, key_name)?;
         let identity = Identity::new(chain, &key, certificate_name, key_name)?;
         identity.check_key(certificate_name, key_name)?;
         Ok(identity)
@@ -84,8 +85,8 @@ impl Identity {
     /// the key matches: the certificate's extension is critical (RFC 8737 §3), so that neither rustls nor any
     /// client accepts it as an ordinary certificate.
     pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
-        let chain = pem::chain(pem.as_bytes(), name)?;
-        Identity::new(chain, &*pem::key(pem.as_bytes(), name)?, name, name)
+        let chain = contents::chain(pem.as_bytes(), name)?;
+        Identity::new(chain, &*contents::key(pem.as_bytes(), name)?, name, name)
     }
 
     /// Makes an identity from a chain, DER, the server's own certificate first, and its key, PKCS #8. `name` is
@@ -119,15 +120,12 @@ impl Identity {
 
     /// Reads an identity from files.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
-        let certificate_name = certificate.display().to_string();
-        let key_name = key.display().to_string();
-        let certificate = pem::read_file(certificate)?;
-        let key = pem::read_file(key)?;
+        let (certificate, key) = (PemFile::read(certificate)?, PemFile::read(key)?);
         Identity::from_pem(
-            certificate.as_bytes(),
-            key.as_bytes(),
-            &certificate_name,
-            &key_name,
+            certificate.text(),
+            key.text(),
+            certificate.name(),
+            key.name(),
         )
     }
 

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `identity`, `identity_error` | a chain with its key, and the errors for both |
 //! | `pem`, `der` | files and encodings |
+//! | `outline` | what decides a certificate's place in a chain |
 //! | `trust` | roots, and the verification of a server's certificate |
+//! | `revocation_list` | revocation lists: the newest, and the expired |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
@@ -16,6 +18,8 @@ pub(crate) mod identity_error;
 pub(crate) mod judgement;
 pub(crate) mod key_kind;
 pub(crate) mod ocsp;
+pub(crate) mod outline;
 pub(crate) mod pem;
+pub(crate) mod revocation_list;
 pub(crate) mod trust;
 pub(crate) mod words;

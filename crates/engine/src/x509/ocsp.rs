@@ -11,10 +11,9 @@ use aws_lc_rs::digest;
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use rustls_pki_types::UnixTime;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
-use x509_parser::time::ASN1Time;
 
 use crate::failure::utc;
-use crate::x509::der::{Der, Tag, octets, sequence, tagged};
+use crate::x509::der::{Der, Tag, octets, seconds, sequence, tagged};
 
 /// Maximum clock difference.
 const SKEW_S: i64 = 300;
@@ -323,11 +322,6 @@ impl Single {
             until_s: positive(self.until_s),
         }
     }
-}
-
-fn seconds(time: &[u8]) -> Option<i64> {
-    let (_, time) = ASN1Time::from_der(time).ok()?;
-    Some(time.timestamp())
 }
 
 /// Whether the issuer has authorised this certificate as its OCSP responder (RFC 6960 §4.2.2.2).

@@ -12,6 +12,7 @@ mod identities;
 mod kept_sessions;
 mod ocsp;
 mod ours;
+mod pem;
 mod refusals;
 mod resumption;
 mod sessions;

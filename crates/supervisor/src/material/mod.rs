@@ -11,13 +11,12 @@ pub(crate) mod acme;
 mod certificates;
 mod files;
 mod key_mode;
-pub(crate) mod pair;
+mod pair;
 mod pushed;
 mod trust;
 
 pub(crate) use certificates::{Renewed, renew};
 pub(crate) use files::can_write_into;
-pub(crate) use pair::certificates_in;
 pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of, load_client_trust};
 
