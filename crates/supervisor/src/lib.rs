@@ -42,6 +42,7 @@ mod drain;
 mod edition;
 mod error;
 mod examine;
+mod expiry_notice;
 mod findings;
 mod helper_process;
 mod listening;

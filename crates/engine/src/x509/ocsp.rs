@@ -330,14 +330,17 @@ fn is_responder(one: &X509Certificate<'_>, issuer: &X509Certificate<'_>, now_s: 
     let validity = one.validity();
     let is_now =
         validity.not_before.timestamp() <= now_s && now_s <= validity.not_after.timestamp();
-    may && is_now
-        && one.issuer().as_raw() == issuer.subject().as_raw()
-        && is_signature(
-            one.signature_algorithm.algorithm.as_bytes(),
-            key_of(issuer),
-            one.tbs_certificate.as_ref(),
-            &one.signature_value.data,
-        )
+    may && is_now && one.issuer().as_raw() == issuer.subject().as_raw() && has_signed(issuer, one)
+}
+
+/// Whether a certificate's signature is of this issuer's key.
+pub(crate) fn has_signed(issuer: &X509Certificate<'_>, issued: &X509Certificate<'_>) -> bool {
+    is_signature(
+        issued.signature_algorithm.algorithm.as_bytes(),
+        key_of(issuer),
+        issued.tbs_certificate.as_ref(),
+        &issued.signature_value.data,
+    )
 }
 
 fn is_signature(algorithm: &[u8], key: &[u8], signed: &[u8], signature: &[u8]) -> bool {

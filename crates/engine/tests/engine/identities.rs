@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use dormouse_engine::{Identity, IdentityProblem, IdentityWarning, KeyKind, UnixTime};
+use dormouse_engine::{DateProblem, Identity, IdentityProblem, IdentityWarning, KeyKind, UnixTime};
 use dormouse_testkit::{Authority, PemFiles, RSA_BITS, now};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -192,14 +192,14 @@ fn usable_identities_with_problems_get_warnings() {
     let expired = authority.expired(&["a.test"]).identity();
     assert_eq!(
         expired.warnings(now()),
-        [IdentityWarning::Expired {
+        [IdentityWarning::Dates(DateProblem::Expired {
             not_after_s: expired.expires_at_s()
-        }]
+        })]
     );
     let early = authority.not_yet_valid(&["a.test"]).identity();
     assert!(matches!(
         early.warnings(now())[..],
-        [IdentityWarning::NotYetValid { .. }]
+        [IdentityWarning::Dates(DateProblem::NotYetValid { .. })]
     ));
     let long_ago = UnixTime::since_unix_epoch(Duration::from_secs(1));
     assert!(!good.warnings(long_ago).is_empty());

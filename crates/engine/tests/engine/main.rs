@@ -3,6 +3,7 @@
 mod before_finished;
 mod before_finished_protected;
 mod certificates;
+mod chains;
 mod early_data;
 mod examples;
 mod exporter;

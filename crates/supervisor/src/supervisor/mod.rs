@@ -21,6 +21,7 @@ use crate::connection_log::LogWriter;
 use crate::control::ControlProcess;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
+use crate::expiry_notice::ExpiryNotice;
 use crate::recount::Recount;
 use crate::redirect::RedirectProcess;
 use crate::reload_report::ReloadReport;
@@ -83,6 +84,7 @@ pub(crate) struct Supervisor {
     serving: Serving,
     control: Option<ControlProcess>,
     certificate_watch: CertificateWatch,
+    expiry_notice: ExpiryNotice,
     authorities: Authorities,
     redirect: RedirectProcess,
     log_writer: LogWriter,
@@ -127,6 +129,7 @@ impl Supervisor {
             serving,
             control,
             certificate_watch,
+            expiry_notice: ExpiryNotice::begin(),
             authorities: Authorities::default(),
             redirect: RedirectProcess::default(),
             log_writer,
@@ -246,6 +249,7 @@ impl Supervisor {
         if self.may_change() {
             self.poll_certificates();
         }
+        self.expiry_notice.write_if_due(&self.serving.edition);
         self.attend_to_authorities();
         let Serving { edition, pairs, .. } = &self.serving;
         let late = self.reload.finish_if_late(edition.number, pairs);
@@ -264,6 +268,7 @@ impl Supervisor {
             control.and_then(ControlProcess::next_deadline_ms),
             self.notifier.next_ms(),
             certificates.filter(|_| self.may_change()),
+            Some(self.expiry_notice.next_deadline_ms()),
             self.authorities_deadline_ms(),
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),
