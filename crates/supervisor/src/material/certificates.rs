@@ -2,8 +2,9 @@
 //! their files have changed.
 
 use super::acme;
-use super::files::{self, PairFiles};
+use super::files;
 use super::key_mode;
+use super::layouts::PairFiles;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
 use crate::findings::Findings;
@@ -41,7 +42,10 @@ fn load_route(
     for (item, files) in route.certificates.iter().enumerate() {
         let place = Place::of_route(index, "certificates").item(item);
         match files::pairs(files) {
-            Ok(pairs) => load_pairs(&pairs, former, &mut pems, place, findings),
+            Ok(pairs) => {
+                load_pairs(&pairs, former, &mut pems, place, findings);
+                findings.warnings(place, files::unused(files));
+            }
             Err(why) => findings.error(place, why),
         }
     }

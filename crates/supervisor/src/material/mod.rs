@@ -4,13 +4,14 @@
 //!   certificates  certificates for clients      trust  CAs that routes and originations trust
 //!   acme          files from ACME servers       files  which files a configuration names
 //!   pair          one certificate with its key       pushed  those from an administrator
-//!   key_mode      keys that other users can read
+//!   key_mode      keys that other users can read     layouts  which files of a directory are pairs
 //! ```
 
 pub(crate) mod acme;
 mod certificates;
 mod files;
 mod key_mode;
+mod layouts;
 mod pair;
 mod pushed;
 mod trust;

@@ -1,8 +1,8 @@
 //! Reading files: a certificate with its key, its OCSP response, authorities, revocation lists.
 
-use super::files::PairFiles;
+use super::layouts::PairFiles;
 use crate::error::unreadable;
-use dormouse_engine::{Identity, IdentityError, OcspProblem, PemFile};
+use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_reactor::file::open_regular;
@@ -12,16 +12,20 @@ use std::path::Path;
 /// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
 
-const DAY_S: u64 = 86_400;
-/// Remaining validity below which a warning is due.
-const SOON_S: u64 = 14 * DAY_S;
-
 /// Reads a certificate and its key. `None`: the errors were added to `mistakes`.
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
     let read = |path| read_with(PemFile::read, path);
-    let chain = read(cert).and_then(|file| file.chain().map_err(|error| error.to_string()));
-    let key = read(key).and_then(|file| file.key().map_err(|error| error.to_string()));
+    let words = |error: IdentityError| match error.problem {
+        IdentityProblem::CertificateInsteadOfKey if cert == key => format!(
+            "{}: has no key, neither in this file nor in {} beside it",
+            error.file,
+            cert.with_extension("key").display()
+        ),
+        _ => error.to_string(),
+    };
+    let chain = read(cert).and_then(|file| file.chain().map_err(words));
+    let key = read(key).and_then(|file| file.key().map_err(words));
     match (chain, key) {
         (Ok(chain), Ok(mut key)) => Some(Pem {
             name: names.0,
@@ -81,16 +85,10 @@ pub(super) fn keep_response(pem: &mut Pem, former: &[Vec<Pem>]) {
 
 /// Current and imminent problems of a certificate.
 pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
-    let now = unix_time();
-    let mut warnings: Vec<String> = (identity.warnings(now).iter())
-        .map(|warning| format!("{name}: {warning}"))
-        .collect();
-    let left_s = identity.expires_at_s().saturating_sub(now.as_secs());
-    if (1..SOON_S).contains(&left_s) {
-        let days = left_s.div_ceil(DAY_S);
-        warnings.push(format!("{name}: expires within {days} days; renew it"));
-    }
+    let warnings = identity.warnings(unix_time()).into_iter();
     warnings
+        .map(|warning| format!("{name}: {warning}"))
+        .collect()
 }
 
 /// Reads a file, if it is one: a pipe would block main.
