@@ -106,9 +106,7 @@ pub unsafe extern "C" fn dormouse_identity_from_signer(
         // SAFETY: guaranteed by the caller.
         let certificate = unsafe { bytes(certificate, certificate_len) }?;
         let sign = sign.ok_or(DORMOUSE_BAD_ARGUMENT)?;
-        let chain = pem_chain(certificate).ok_or_else(|| {
-            Refusal::settings("certificate: the PEM contains no readable certificate")
-        })?;
+        let chain = pem_chain(certificate, "certificate").map_err(Refusal::settings)?;
         let key = Arc::new(CallerKey(Callback::new(sign, context)));
         Identity::from_signer(chain, key, "certificate").map_err(Refusal::settings)
     })

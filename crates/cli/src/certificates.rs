@@ -81,7 +81,7 @@ fn staple_row(pems: &[Pem], fetch: bool) -> Option<Row> {
 }
 
 fn has_responder(pem: &Pem) -> bool {
-    let chain = pem_chain(pem.chain.as_bytes()).unwrap_or_default();
+    let chain = pem_chain(pem.chain.as_bytes(), &pem.name).unwrap_or_default();
     let slices: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
     ocsp_question(&slices).is_some()
 }

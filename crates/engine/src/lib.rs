@@ -68,13 +68,14 @@ pub use sessions::server_sessions::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
 pub use sessions::tickets::{TicketKeys, TicketSettings};
+pub use x509::chain::{DateProblem, IssuerProblem};
 pub use x509::client_auth::{ClientCertificates, ClientVerifier};
 pub use x509::client_rules::ClientRule;
 pub use x509::identity::{Algorithms, Identity, IdentityWarning};
 pub use x509::identity_error::{IdentityError, IdentityProblem};
+pub use x509::issuers::Issuers;
 pub use x509::key_kind::KeyKind;
 pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
-pub use x509::pem::{
-    certificates as pem_chain, read_file as read_pem_file, read_trust_file as read_trust_pem_file,
-};
+pub use x509::pem::contents::certificates as pem_chain;
+pub use x509::pem::file::PemFile;
 pub use x509::trust::{Roots, TrustStore};

@@ -44,9 +44,8 @@ mod drain;
 mod edition;
 mod error;
 mod examine;
+mod expiry_notice;
 mod findings;
-#[doc(hidden)]
-pub mod fuzzed;
 mod helper_process;
 mod listening;
 mod load;

@@ -49,7 +49,7 @@ fn certificates(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
         Some(control::Certificate {
             file: shortened(&pem.name),
             name: shortened(identity.names().first()?),
-            expires_s: identity.expires_at_s(),
+            expires_s: identity.chain_expires_at_s(),
             is_pushed: pem.is_pushed,
         })
     });

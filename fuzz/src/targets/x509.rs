@@ -1,7 +1,7 @@
 //! Certificates, their keys, and OCSP responses.
 
 use dormouse_engine::{
-    ClientRule, Identity, TrustStore, UnixTime, check_ocsp, fuzzed, ocsp_question, pem_chain,
+    ClientRule, Identity, PemFile, TrustStore, UnixTime, check_ocsp, fuzzed, ocsp_question,
 };
 
 use super::choice;
@@ -49,16 +49,19 @@ pub(crate) fn pem(data: &[u8]) {
         0 => (rest, rest),
         _ => super::cut(data),
     };
-    let _ = (pem_chain(certificate), TrustStore::from_pem(certificate));
+    let _ = TrustStore::from_pem(certificate);
     if let Err(error) = Identity::from_pem(certificate, key, "a.pem", "a.key") {
         assert!(!error.to_string().is_empty());
     }
-    let text = String::from_utf8_lossy(data);
-    let public = dormouse_supervisor::fuzzed::certificates_in(&text);
-    if public.contains("-----BEGIN CERTIFICATE-----\n") && public != *text {
-        assert!(
-            !public.contains("\n-----BEGIN PRIVATE KEY-----"),
-            "{public}"
-        );
+    let file = PemFile::of(certificate, "a.pem");
+    if let Ok(chain) = file.chain() {
+        // The key is in no text that is passed on as public, and the text is read again as it was read.
+        assert!(!chain.contains("PRIVATE KEY"), "{chain}");
+        let again = PemFile::of(chain.as_bytes(), "a.pem").chain();
+        assert_eq!(again.as_deref(), Ok(&*chain));
+    }
+    if let Ok(lists) = file.revocation_lists() {
+        let again = PemFile::of(lists.as_bytes(), "a.pem").revocation_lists();
+        assert_eq!(again, Ok(lists));
     }
 }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use dormouse_bench::load::{IdentityFiles, Starttls, Trust};
 use dormouse_engine::{
-    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
+    ClientContext, ClientSettings, Group, Identity, PemFile, Protocols, ResumptionSettings, Roots,
+    pem_chain,
 };
 use dormouse_measure::Interrupts;
 use dormouse_reactor::socket::Addr;
@@ -74,18 +75,9 @@ impl Dialer<'_> {
 
     /// Size of the client's certificate chain in DER, in bytes.
     pub(super) fn chain_bytes(&self) -> Option<u32> {
-        let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
-        let mut inside = false;
-        let mut coded = 0;
-        for line in text.lines() {
-            match line.trim() {
-                "-----BEGIN CERTIFICATE-----" => inside = true,
-                line if line.starts_with("-----") => inside = false,
-                line if inside => coded += line.trim_end_matches('=').len(),
-                _ => {}
-            }
-        }
-        u32::try_from(coded / 4 * 3).ok()
+        let file = PemFile::read(&self.identity?.certificate).ok()?;
+        let chain = pem_chain(file.text(), file.name()).ok()?;
+        u32::try_from(chain.iter().map(Vec::len).sum::<usize>()).ok()
     }
 
     pub(super) fn context(

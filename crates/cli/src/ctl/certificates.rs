@@ -1,10 +1,10 @@
 //! `dormouse ctl push-certificate` and related commands: certificates that are served without files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use dormouse_engine::{Identity, IdentityError, read_pem_file};
+use dormouse_engine::{Identity, IdentityError, PemFile};
 use dormouse_handover::status::{CertificateStatus, Status};
 use zeroize::Zeroizing;
 
@@ -59,24 +59,14 @@ pub(super) fn push(args: &PushArgs) -> Exit {
 /// Returns the chain followed by the key. Main checks both too, but only this check can name the files.
 fn pem_text(args: &PushArgs) -> Result<Zeroizing<String>, IdentityError> {
     let key = args.key.as_ref().unwrap_or(&args.cert);
-    let chain = read_pem_file(&args.cert)?;
-    let name = |path: &Path| path.display().to_string();
-    if *key == args.cert {
-        Identity::from_pem(chain.as_bytes(), chain.as_bytes(), &name(key), &name(key))?;
-        return Ok(chain);
-    }
-    let key_text = read_pem_file(key)?;
-    Identity::from_pem(
-        chain.as_bytes(),
-        key_text.as_bytes(),
-        &name(&args.cert),
-        &name(key),
-    )?;
-    let len = chain.len() + key_text.len() + 1;
-    let mut both = Zeroizing::new(String::with_capacity(len));
+    Identity::from_files(&args.cert, key)?;
+    let (chain, key) = (
+        PemFile::read(&args.cert)?.chain()?,
+        PemFile::read(key)?.key()?,
+    );
+    let mut both = Zeroizing::new(String::with_capacity(chain.len() + key.len()));
     both.push_str(&chain);
-    both.push('\n');
-    both.push_str(&key_text);
+    both.push_str(&key);
     Ok(both)
 }
 

@@ -66,7 +66,7 @@ fn a_key_in_an_external_store_signs() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     let key = rcgen::KeyPair::from_pem(&leaf.key_pem).unwrap();
     for (store, good) in [(Store(Some(key)), true), (Store(None), false)] {
-        let chain = pem_chain(leaf.certificate_pem.as_bytes()).unwrap();
+        let chain = pem_chain(leaf.certificate_pem.as_bytes(), "leaf").unwrap();
         let store = Arc::new(store);
         let identity = Identity::from_signer(chain, store, "store").unwrap();
         let mut settings = server_settings();

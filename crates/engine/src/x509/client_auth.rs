@@ -5,7 +5,6 @@
 //! refused is not resumed, and the full handshake that follows refuses it with the right alert.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,22 +16,19 @@ use rustls::crypto::{
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
-use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
-use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
-use x509_parser::revocation_list::CertificateRevocationList;
-use x509_parser::time::ASN1Time;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::context::settings::{Group, SettingsError, provider};
-use crate::failure::{CertificateProblem, utc};
+use crate::failure::CertificateProblem;
 use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
-use crate::x509::der::{Der, Tag};
 use crate::x509::judgement::Shown;
-use crate::x509::trust::roots_from_pem;
+use crate::x509::pem::contents;
+use crate::x509::revocation_list::{self, made_at_s};
+use crate::x509::trust;
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
 pub(crate) const POLICY_LEN: usize = 8;
@@ -56,21 +52,11 @@ impl ClientCertificates {
     /// Returns a warning for each revocation list that has expired at `now`, unless there is a newer one; clients of
     /// its issuer are refused.
     pub fn warnings(&self, now: UnixTime) -> Vec<String> {
-        let mut ends: HashMap<Vec<u8>, (i64, Option<String>)> = HashMap::new();
-        for (name, pem) in &self.crls {
-            for der in CertificateRevocationListDer::pem_slice_iter(pem).flatten() {
-                let Ok((_, list)) = CertificateRevocationList::from_der(&der) else {
-                    continue;
-                };
-                let newest = ends.entry(scope(&list)).or_insert((i64::MIN, None));
-                if newest.0 < list.last_update().timestamp() {
-                    *newest = (list.last_update().timestamp(), expired(name, &list, now));
-                }
-            }
-        }
-        let mut warnings: Vec<String> = ends.into_values().filter_map(|(_, end)| end).collect();
-        warnings.sort();
-        warnings
+        let lists = self.crls.iter().flat_map(|(name, text)| {
+            let lists = contents::revocation_lists(text, name).unwrap_or_default();
+            lists.into_iter().map(|(_, list)| (name.as_str(), list))
+        });
+        revocation_list::expired(lists, now)
     }
 
     /// Parses the authorities and the revocation lists. Several contexts can share the result.
@@ -78,33 +64,29 @@ impl ClientCertificates {
         ClientVerifier::new(self, &provider(&Group::ALL)?)
     }
 
-    fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, SettingsError> {
+    /// Returns the revocation lists, each with its file and line.
+    fn lists(&self) -> Result<Vec<FoundList>, SettingsError> {
         let mut lists = Vec::new();
-        for (name, pem) in &self.crls {
-            let before = lists.len();
-            let refuse = |why: String| SettingsError::ClientCrl(format!("{name}: {why}"));
-            for list in CertificateRevocationListDer::pem_slice_iter(pem) {
-                lists.push(list.map_err(|e| refuse(e.to_string()))?);
-            }
-            if lists.len() == before {
-                return Err(refuse(
-                    "it contains no PEM revocation list (openssl crl -inform DER converts one)"
-                        .to_owned(),
-                ));
-            }
+        for (name, text) in &self.crls {
+            let found = contents::revocation_lists(text, name)
+                .map_err(|refused| SettingsError::ClientCrl(refused.to_string()))?;
+            lists.extend(
+                found
+                    .into_iter()
+                    .map(|(line, list)| (format!("{name}:{line}"), list)),
+            );
         }
         // The library uses the first list that covers a certificate. A directory may hold the lists of earlier days,
         // too, in which a certificate is not revoked yet, or which have expired.
-        lists.sort_by_cached_key(|list| Reverse(made_at_s(list)));
+        lists.sort_by_cached_key(|(_, list)| Reverse(made_at_s(list)));
         Ok(lists)
     }
 
     /// Returns a digest of the policy: whether certificates are required, and the authorities. Revocation lists
     /// and rules are not part of it, because they are checked whenever a session is resumed.
     fn policy(&self) -> [u8; POLICY_LEN] {
-        let mut anchors: Vec<_> = CertificateDer::pem_slice_iter(&self.roots)
-            .flatten()
-            .collect();
+        let anchors = contents::authorities(&self.roots, "").unwrap_or_default();
+        let mut anchors: Vec<_> = anchors.into_iter().map(|(_, anchor)| anchor).collect();
         anchors.sort_by(|a, b| a.as_ref().cmp(b.as_ref()));
         anchors.dedup();
         let mut context = digest::Context::new(&digest::SHA256);
@@ -118,44 +100,8 @@ impl ClientCertificates {
     }
 }
 
-/// Returns when a revocation list was made, in seconds of Unix time (thisUpdate, RFC 5280 §5.1.2.4). Of the list, which
-/// may be long, only its beginning is read.
-fn made_at_s(list: &[u8]) -> Option<i64> {
-    let mut list = Der::whole(list)?
-        .enter(Tag::SEQUENCE)?
-        .enter(Tag::SEQUENCE)?;
-    // Version, signature algorithm, issuer.
-    list.skip(Tag::INTEGER);
-    list.expect(Tag::SEQUENCE)?;
-    list.expect(Tag::SEQUENCE)?;
-    let time = match list.element(Tag::UTC_TIME) {
-        Some(time) => time,
-        None => list.element(Tag::GENERALIZED_TIME)?,
-    };
-    let (_, time) = ASN1Time::from_der(time).ok()?;
-    Some(time.timestamp())
-}
-
-/// Returns what distinguishes a list from others of its issuer: the issuing distribution point.
-fn scope(list: &CertificateRevocationList<'_>) -> Vec<u8> {
-    let is_scope =
-        |extension: &&X509Extension<'_>| extension.oid == OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
-    let scope = list.extensions().iter().find(is_scope);
-    let scope = scope.map_or(&[][..], |extension| extension.value);
-    [list.issuer().as_raw(), scope].concat()
-}
-
-/// Returns the warning for a list that has expired at `now`.
-fn expired(name: &str, list: &CertificateRevocationList<'_>, now: UnixTime) -> Option<String> {
-    let ends_s = u64::try_from(list.next_update()?.timestamp()).ok()?;
-    (ends_s < now.as_secs()).then(|| {
-        format!(
-            "{name}: the revocation list of {} expired at {}; clients with certificates from this issuer are refused until a newer list is installed",
-            list.issuer(),
-            utc(ends_s)
-        )
-    })
-}
+/// A revocation list with its place, for errors.
+type FoundList = (String, CertificateRevocationListDer<'static>);
 
 /// Parsed authorities and revocation lists. Cloning it is cheap.
 #[derive(Debug, Clone)]
@@ -166,14 +112,24 @@ impl ClientVerifier {
         settings: &ClientCertificates,
         provider: &Arc<CryptoProvider>,
     ) -> Result<ClientVerifier, SettingsError> {
-        let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
-        // `ClientAuth` knows whether a certificate is required.
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-            .with_crls(settings.lists()?)
-            .enforce_revocation_expiration()
-            .build()
-            .map(ClientVerifier)
-            .map_err(|e| SettingsError::ClientCrl(e.to_string()))
+        let (roots, _) = trust::roots(&settings.roots, "")
+            .map_err(|refused| SettingsError::ClientRoots(trust::in_bundle(&refused)))?;
+        let roots = Arc::new(roots);
+        let lists = settings.lists()?;
+        let build = |lists: &[FoundList]| {
+            // `ClientAuth` knows whether a certificate is required.
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider))
+                .with_crls(lists.iter().map(|(_, list)| list.clone()))
+                .enforce_revocation_expiration()
+                .build()
+        };
+        build(&lists).map(ClientVerifier).map_err(|error| {
+            // The error does not say which list it is about.
+            let mut alone = lists.chunks(1).filter(|list| build(list).is_err());
+            let place = alone.next().and_then(|list| list.first());
+            let place = place.map_or("", |(place, _)| place);
+            SettingsError::ClientCrl(format!("{place}: {error}"))
+        })
     }
 }
 

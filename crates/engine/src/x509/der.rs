@@ -1,6 +1,9 @@
 //! The part of DER (X.690) that OCSP and revocation lists need beyond certificates: reads elements one after the
 //! other, and writes them.
 
+use x509_parser::prelude::FromDer as _;
+use x509_parser::time::ASN1Time;
+
 /// The type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(u8);
@@ -32,6 +35,12 @@ impl<'a> Der<'a> {
         rest.is_empty().then_some(der)
     }
 
+    /// Divides bytes into their first element and the rest.
+    pub(crate) fn first(bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let (_, _, rest) = Der(bytes).split()?;
+        bytes.split_at_checked(bytes.len() - rest.len())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -57,6 +66,15 @@ impl<'a> Der<'a> {
         let before = self.0;
         self.expect(tag)?;
         before.get(..before.len() - self.0.len())
+    }
+
+    /// Returns the next element, a UTCTime or GeneralizedTime, in seconds of Unix time.
+    pub(crate) fn time(&mut self) -> Option<i64> {
+        let element = match self.element(Tag::UTC_TIME) {
+            Some(element) => element,
+            None => self.element(Tag::GENERALIZED_TIME)?,
+        };
+        seconds(element)
     }
 
     /// Returns the elements within the next one.
@@ -92,6 +110,12 @@ impl<'a> Der<'a> {
         let (content, rest) = rest.split_at_checked(len)?;
         Some((Tag(*tag), content, rest))
     }
+}
+
+/// Returns a time in seconds of Unix time.
+pub(crate) fn seconds(element: &[u8]) -> Option<i64> {
+    let (_, time) = ASN1Time::from_der(element).ok()?;
+    Some(time.timestamp())
 }
 
 /// Encodes an element.

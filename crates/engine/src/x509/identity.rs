@@ -13,10 +13,14 @@ use zeroize::Zeroizing;
 
 use crate::failure::utc;
 use crate::hooks::sign::{ForeignKey, Sign};
+use crate::x509::chain::{self, DateProblem, IssuerProblem};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::issuers::Issuers;
 use crate::x509::key_kind::KeyKind;
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
-use crate::x509::pem;
+use crate::x509::outline::Outline;
+use crate::x509::pem::contents;
+use crate::x509::pem::file::PemFile;
 use crate::x509::words::in_words;
 
 /// A certificate chain with its key.
@@ -50,15 +54,16 @@ pub(crate) struct Stapled {
 /// A problem with an identity that can still be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdentityWarning {
-    /// The certificate has expired; clients will refuse it.
-    Expired {
-        /// Its last second of validity, in Unix time.
-        not_after_s: u64,
-    },
-    /// The certificate is not valid yet; clients will refuse it.
-    NotYetValid {
-        /// Its first second of validity, in Unix time.
-        not_before_s: u64,
+    /// The dates of the server's own certificate.
+    Dates(DateProblem),
+    /// A later certificate of the chain.
+    Issuer {
+        /// Its place in the chain, from 1.
+        place: usize,
+        /// Its subject.
+        subject: String,
+        /// What is wrong with it.
+        problem: IssuerProblem,
     },
     /// The certificate contains no names; clients will refuse it. (Clients ignore the common name, RFC 9525.)
     NoNames,
@@ -73,8 +78,8 @@ impl Identity {
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
-        let chain = pem::chain(certificate, certificate_name)?;
-        let key = pem::key(key, key_name)?;
+        let chain = contents::chain(certificate, certificate_name)?;
+        let key = contents::key(key, key_name)?;
         let identity = Identity::new(chain, &key, certificate_name, key_name)?;
         identity.check_key(certificate_name, key_name)?;
         Ok(identity)
@@ -84,8 +89,8 @@ impl Identity {
     /// the key matches: the certificate's extension is critical (RFC 8737 §3), so that neither rustls nor any
     /// client accepts it as an ordinary certificate.
     pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
-        let chain = pem::chain(pem.as_bytes(), name)?;
-        Identity::new(chain, &*pem::key(pem.as_bytes(), name)?, name, name)
+        let chain = contents::chain(pem.as_bytes(), name)?;
+        Identity::new(chain, &*contents::key(pem.as_bytes(), name)?, name, name)
     }
 
     /// Makes an identity from a chain, DER, the server's own certificate first, and its key, PKCS #8. `name` is
@@ -117,17 +122,31 @@ impl Identity {
         })
     }
 
+    /// Returns the identity with what its chain lacks, of these certificates: OpenSSL completes a chain from the
+    /// authorities that a program trusts, and many programs name their intermediate certificates only there.
+    pub fn completed(self, issuers: &Issuers) -> Identity {
+        let missing = issuers.missing(&self.certified.cert);
+        if missing.is_empty() {
+            return self;
+        }
+        let chain = [&self.certified.cert[..], &missing].concat();
+        let key = Arc::clone(&self.certified.key);
+        Identity {
+            certified: Arc::new(CertifiedKey::new(chain, key)),
+            // A response is stapled to a chain.
+            stapled: None,
+            ..self
+        }
+    }
+
     /// Reads an identity from files.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
-        let certificate_name = certificate.display().to_string();
-        let key_name = key.display().to_string();
-        let certificate = pem::read_file(certificate)?;
-        let key = pem::read_file(key)?;
+        let (certificate, key) = (PemFile::read(certificate)?, PemFile::read(key)?);
         Identity::from_pem(
-            certificate.as_bytes(),
-            key.as_bytes(),
-            &certificate_name,
-            &key_name,
+            certificate.text(),
+            key.text(),
+            certificate.name(),
+            key.name(),
         )
     }
 
@@ -202,6 +221,11 @@ impl Identity {
         let leaf = chain
             .first()
             .ok_or_else(|| about_certificate(IdentityProblem::NoCertificate))?;
+        let bad = chain.iter().position(|one| Outline::of(one).is_none());
+        if let Some(at) = bad.filter(|&at| at > 0) {
+            let words = format!("certificate {} of its chain is invalid DER", at + 1);
+            return Err(about_certificate(IdentityProblem::BadCertificate(words)));
+        }
         let (_, parsed) = X509Certificate::from_der(leaf)
             .map_err(|e| about_certificate(IdentityProblem::BadCertificate(e.to_string())))?;
         let names = names(&parsed);
@@ -293,23 +317,21 @@ impl Identity {
         self.not_after_s
     }
 
+    /// Returns the last second in which it and all other certificates of its chain are valid.
+    pub fn chain_expires_at_s(&self) -> u64 {
+        chain::not_after_s(&self.certified.cert)
+    }
+
     /// Returns the problems at `now`.
     pub fn warnings(&self, now: UnixTime) -> Vec<IdentityWarning> {
         let now_s = now.as_secs();
         let mut warnings = Vec::new();
-        if now_s > self.not_after_s {
-            warnings.push(IdentityWarning::Expired {
-                not_after_s: self.not_after_s,
-            });
-        }
-        if now_s < self.not_before_s {
-            warnings.push(IdentityWarning::NotYetValid {
-                not_before_s: self.not_before_s,
-            });
-        }
+        let dates = DateProblem::of(self.not_before_s, self.not_after_s, now_s);
+        warnings.extend(dates.map(IdentityWarning::Dates));
         if self.names.is_empty() {
             warnings.push(IdentityWarning::NoNames);
         }
+        warnings.extend(of_issuers(&self.certified.cert, now_s));
         warnings
     }
 
@@ -344,6 +366,36 @@ impl Identity {
     pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
+}
+
+impl IdentityWarning {
+    /// Returns the warnings about dates at `now` for a chain in PEM. Its key is not needed.
+    pub fn of_dates(chain: &[u8], now: UnixTime) -> Vec<IdentityWarning> {
+        let chain = contents::chain(chain, "").unwrap_or_default();
+        let own = chain.first().and_then(|own| Outline::of(own));
+        let own =
+            own.and_then(|own| DateProblem::of(own.not_before_s, own.not_after_s, now.as_secs()));
+        let is_date = |warning: &IdentityWarning| {
+            let IdentityWarning::Issuer { problem, .. } = warning else {
+                return false;
+            };
+            matches!(problem, IssuerProblem::Dates(_))
+        };
+        let of_issuers = of_issuers(&chain, now.as_secs()).filter(is_date);
+        own.map(IdentityWarning::Dates)
+            .into_iter()
+            .chain(of_issuers)
+            .collect()
+    }
+}
+
+fn of_issuers(chain: &[CertificateDer<'_>], now_s: u64) -> impl Iterator<Item = IdentityWarning> {
+    let problems = chain::problems(chain, now_s).into_iter();
+    problems.map(|(place, subject, problem)| IdentityWarning::Issuer {
+        place,
+        subject,
+        problem,
+    })
 }
 
 const SHA256_LEN: usize = 32;
@@ -409,14 +461,27 @@ fn signature_algorithm(certificate: &X509Certificate<'_>) -> &'static str {
 impl fmt::Display for IdentityWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expired { not_after_s } => {
-                write!(f, "the certificate expired at {}", utc(*not_after_s))
+            Self::Dates(dates @ DateProblem::ExpiresSoon { .. }) => write!(f, "{dates}; renew it"),
+            Self::Dates(dates) => write!(f, "the certificate {dates}"),
+            Self::Issuer {
+                place,
+                subject,
+                problem,
+            } => {
+                write!(f, "certificate {place} of the chain ({subject}) ")?;
+                match problem {
+                    IssuerProblem::Dates(dates) => write!(
+                        f,
+                        "{dates}; get the current one from the authority, or leave it out if clients know another"
+                    ),
+                    IssuerProblem::Duplicate { of } => {
+                        write!(f, "is the same as certificate {of}; remove it")
+                    }
+                    IssuerProblem::Unrelated => {
+                        write!(f, "has issued no certificate before it; remove it")
+                    }
+                }
             }
-            Self::NotYetValid { not_before_s } => write!(
-                f,
-                "the certificate is not valid before {}",
-                utc(*not_before_s)
-            ),
             Self::NoNames => write!(
                 f,
                 "the certificate has no subject alternative name; clients will refuse it"

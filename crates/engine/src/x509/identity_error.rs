@@ -24,10 +24,17 @@ pub enum IdentityProblem {
     },
     /// The file is empty.
     Empty,
-    /// The file is not PEM.
-    NotPem,
-    /// The PEM is truncated or corrupt.
-    BadPem(String),
+    /// The file is in this format, which is not PEM, and this converts it.
+    NotPem(&'static str),
+    /// The file is text without a section of PEM.
+    NoSection,
+    /// The PEM is truncated or damaged, or has something that cannot be used.
+    BadPem {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The file contains no certificate.
     NoCertificate,
     /// The file contains a key instead of the certificate.
@@ -39,7 +46,12 @@ pub enum IdentityProblem {
     /// The key is protected by a passphrase.
     EncryptedKey,
     /// More than one key.
-    SeveralKeys(usize),
+    SeveralKeys {
+        /// The lines that begin them.
+        lines: Vec<usize>,
+    },
+    /// The file contains no revocation list.
+    NoRevocationList,
     /// The certificate cannot be parsed.
     BadCertificate(String),
     /// The certificate's key is of an unsupported kind (its OID).
@@ -62,9 +74,28 @@ pub enum IdentityProblem {
     BadName(String),
 }
 
+impl IdentityProblem {
+    pub(crate) fn bad_pem(line: usize, why: impl Into<String>) -> IdentityProblem {
+        let why = why.into();
+        IdentityProblem::BadPem { line, why }
+    }
+
+    /// Returns the error for a file with this problem.
+    pub(crate) fn of(self, file: &str) -> IdentityError {
+        let file = file.to_owned();
+        IdentityError {
+            file,
+            problem: self,
+        }
+    }
+}
+
 impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.file, self.problem)
+        match &self.problem {
+            IdentityProblem::BadPem { line, why } => write!(f, "{}:{line}: {why}", self.file),
+            problem => write!(f, "{}: {problem}", self.file),
+        }
     }
 }
 
@@ -80,11 +111,12 @@ impl fmt::Display for IdentityProblem {
                 )
             }
             Self::Empty => write!(f, "is empty"),
-            Self::NotPem => write!(
+            Self::NotPem(format) => write!(f, "is not PEM but {format}"),
+            Self::NoSection => write!(
                 f,
-                "is not PEM; convert it: openssl x509 -inform DER (certificate) or openssl pkey -inform DER (key)"
+                "is not PEM: no line begins a section, as -----BEGIN CERTIFICATE----- does"
             ),
-            Self::BadPem(why) => write!(f, "is invalid PEM: {why}"),
+            Self::BadPem { line, why } => write!(f, "line {line}: {why}"),
             Self::NoCertificate => write!(f, "contains no certificate"),
             Self::KeyInsteadOfCertificate => {
                 write!(
@@ -103,9 +135,19 @@ impl fmt::Display for IdentityProblem {
                 f,
                 "is encrypted with a passphrase; remove it with: openssl pkey -in FILE -out FILE"
             ),
-            Self::SeveralKeys(count) => {
-                write!(f, "contains {count} private keys; exactly one is required")
+            Self::SeveralKeys { lines } => {
+                let lines: Vec<String> = lines.iter().map(usize::to_string).collect();
+                write!(
+                    f,
+                    "contains {} different private keys, which begin at lines {}; exactly one is required",
+                    lines.len(),
+                    lines.join(", ")
+                )
             }
+            Self::NoRevocationList => write!(
+                f,
+                "contains no revocation list, a section that begins with -----BEGIN X509 CRL-----"
+            ),
             Self::BadCertificate(why) => write!(f, "the certificate cannot be used: {why}"),
             Self::UnsupportedKey(oid) => write!(
                 f,

@@ -4,18 +4,25 @@
 //! |---|---|
 //! | `identity`, `identity_error` | a chain with its key, and the errors for both |
 //! | `pem`, `der` | files and encodings |
+//! | `outline`, `chain` | what decides a certificate's place in a chain, and what is wrong with one |
 //! | `trust` | roots, and the verification of a server's certificate |
+//! | `revocation_list` | revocation lists: the newest, and the expired |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
+//! | `issuers` | the issuers that a chain lacks |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
+pub(crate) mod chain;
 pub(crate) mod client_auth;
 pub(crate) mod client_rules;
 pub(crate) mod der;
 pub(crate) mod identity;
 pub(crate) mod identity_error;
+pub(crate) mod issuers;
 pub(crate) mod judgement;
 pub(crate) mod key_kind;
 pub(crate) mod ocsp;
+pub(crate) mod outline;
 pub(crate) mod pem;
+pub(crate) mod revocation_list;
 pub(crate) mod trust;
 pub(crate) mod words;

@@ -11,10 +11,9 @@ use aws_lc_rs::digest;
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use rustls_pki_types::UnixTime;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
-use x509_parser::time::ASN1Time;
 
 use crate::failure::utc;
-use crate::x509::der::{Der, Tag, octets, sequence, tagged};
+use crate::x509::der::{Der, Tag, octets, seconds, sequence, tagged};
 
 /// Maximum clock difference.
 const SKEW_S: i64 = 300;
@@ -325,25 +324,23 @@ impl Single {
     }
 }
 
-fn seconds(time: &[u8]) -> Option<i64> {
-    let (_, time) = ASN1Time::from_der(time).ok()?;
-    Some(time.timestamp())
-}
-
 /// Whether the issuer has authorised this certificate as its OCSP responder (RFC 6960 §4.2.2.2).
 fn is_responder(one: &X509Certificate<'_>, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
     let may = matches!(one.extended_key_usage(), Ok(Some(usage)) if usage.value.ocsp_signing);
     let validity = one.validity();
     let is_now =
         validity.not_before.timestamp() <= now_s && now_s <= validity.not_after.timestamp();
-    may && is_now
-        && one.issuer().as_raw() == issuer.subject().as_raw()
-        && is_signature(
-            one.signature_algorithm.algorithm.as_bytes(),
-            key_of(issuer),
-            one.tbs_certificate.as_ref(),
-            &one.signature_value.data,
-        )
+    may && is_now && one.issuer().as_raw() == issuer.subject().as_raw() && has_signed(issuer, one)
+}
+
+/// Whether a certificate's signature is of this issuer's key.
+pub(crate) fn has_signed(issuer: &X509Certificate<'_>, issued: &X509Certificate<'_>) -> bool {
+    is_signature(
+        issued.signature_algorithm.algorithm.as_bytes(),
+        key_of(issuer),
+        issued.tbs_certificate.as_ref(),
+        &issued.signature_value.data,
+    )
 }
 
 fn is_signature(algorithm: &[u8], key: &[u8], signed: &[u8], signature: &[u8]) -> bool {

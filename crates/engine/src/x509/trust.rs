@@ -9,14 +9,14 @@ use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::context::settings::SettingsError;
 use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
+use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::judgement::Shown;
-use crate::x509::pem;
+use crate::x509::pem::contents;
 use crate::x509::words::in_words;
 
 /// The roots that a client trusts.
@@ -40,7 +40,8 @@ pub struct TrustStore(Arc<RootCertStore>);
 impl TrustStore {
     /// Reads a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
-        let store = roots_from_pem(bundle).map_err(SettingsError::Roots)?;
+        let (store, _) =
+            roots(bundle, "").map_err(|refused| SettingsError::Roots(in_bundle(&refused)))?;
         Ok(TrustStore(Arc::new(store)))
     }
 
@@ -58,11 +59,9 @@ impl TrustStore {
 impl Roots {
     /// Returns the operating system's roots as one PEM bundle, for processes that cannot read files themselves.
     pub fn system_pem() -> Result<String, SettingsError> {
-        let mut bundle = String::new();
-        for certificate in usable_system_certificates()? {
-            bundle.push_str(&pem::encode(&certificate));
-        }
-        Ok(bundle)
+        let all = usable_system_certificates()?;
+        let certificates = all.iter().map(AsRef::as_ref);
+        Ok(contents::encode_certificates(certificates))
     }
 
     pub(crate) fn judges(&self) -> bool {
@@ -117,19 +116,33 @@ fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, Settings
     Ok(usable)
 }
 
-/// Reads a bundle. The operator chose it, so every certificate in it must be usable.
-pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
+/// Reads a bundle, and returns its certificates too. The operator chose it, so each of them must be usable. `name` is
+/// for errors.
+pub(crate) fn roots(
+    bundle: &[u8],
+    name: &str,
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), IdentityError> {
     let mut store = RootCertStore::empty();
-    for (index, certificate) in CertificateDer::pem_slice_iter(bundle).enumerate() {
-        let added = certificate
-            .map_err(|e| e.to_string())
-            .and_then(|certificate| store.add(certificate).map_err(|e| in_words(&e)));
-        added.map_err(|e| format!("certificate {}: {e}", index + 1))?;
+    let mut certificates = Vec::new();
+    for (line, certificate) in contents::authorities(bundle, name)? {
+        store.add(certificate.clone()).map_err(|error| {
+            let why = format!(
+                "the certificate cannot be an authority: {}",
+                in_words(&error)
+            );
+            IdentityProblem::bad_pem(line, why).of(name)
+        })?;
+        certificates.push(certificate);
     }
-    if store.is_empty() {
-        return Err("the bundle contains no PEM certificate".to_owned());
+    Ok((store, certificates))
+}
+
+/// The error for a bundle without a name.
+pub(crate) fn in_bundle(refused: &IdentityError) -> String {
+    match &refused.problem {
+        problem @ IdentityProblem::BadPem { .. } => problem.to_string(),
+        problem => format!("the bundle {problem}"),
     }
-    Ok(store)
 }
 
 /// Verifies servers: their handshake signature always, their chain if there are roots or a judge.

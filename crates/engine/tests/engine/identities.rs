@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use dormouse_engine::{Identity, IdentityProblem, IdentityWarning, KeyKind, UnixTime};
+use dormouse_engine::{DateProblem, Identity, IdentityProblem, IdentityWarning, KeyKind, UnixTime};
 use dormouse_testkit::{Authority, PemFiles, RSA_BITS, now};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -37,8 +37,8 @@ fn every_mistake_has_its_own_error() {
     for (certificate, key, file, expected) in [
         ("", key, "site.pem", IdentityProblem::Empty),
         (good, " \n", "site.key", IdentityProblem::Empty),
-        ("\u{30}\u{82}", key, "site.pem", IdentityProblem::NotPem),
-        (good, "no key", "site.key", IdentityProblem::NotPem),
+        ("no text", key, "site.pem", IdentityProblem::NoSection),
+        (good, "no key", "site.key", IdentityProblem::NoSection),
         (
             key,
             key,
@@ -57,7 +57,7 @@ fn every_mistake_has_its_own_error() {
             good,
             &format!("{key}{other_key}"),
             "site.key",
-            IdentityProblem::SeveralKeys(2),
+            IdentityProblem::SeveralKeys { lines: vec![1, 6] },
         ),
         (good, &other_key, "site.key", mismatch()),
         (good, &rsa_key, "site.key", mismatch()),
@@ -73,11 +73,10 @@ fn every_mistake_has_its_own_error() {
     ] {
         assert_eq!(problem(certificate, key), (file.to_owned(), expected));
     }
-    assert!(matches!(problem(cut, key).1, IdentityProblem::BadPem(_)));
-    assert!(matches!(
-        problem(nonsense, key).1,
-        IdentityProblem::BadCertificate(_)
-    ));
+    for wrong in [cut, nonsense] {
+        let problem = problem(wrong, key).1;
+        assert!(matches!(problem, IdentityProblem::BadPem { line: 1, .. }));
+    }
     assert!(matches!(
         problem(good, bad_key).1,
         IdentityProblem::UnusableKey(_)
@@ -193,14 +192,14 @@ fn usable_identities_with_problems_get_warnings() {
     let expired = authority.expired(&["a.test"]).identity();
     assert_eq!(
         expired.warnings(now()),
-        [IdentityWarning::Expired {
+        [IdentityWarning::Dates(DateProblem::Expired {
             not_after_s: expired.expires_at_s()
-        }]
+        })]
     );
     let early = authority.not_yet_valid(&["a.test"]).identity();
     assert!(matches!(
         early.warnings(now())[..],
-        [IdentityWarning::NotYetValid { .. }]
+        [IdentityWarning::Dates(DateProblem::NotYetValid { .. })]
     ));
     let long_ago = UnixTime::since_unix_epoch(Duration::from_secs(1));
     assert!(!good.warnings(long_ago).is_empty());

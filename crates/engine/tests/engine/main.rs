@@ -3,6 +3,7 @@
 mod before_finished;
 mod before_finished_protected;
 mod certificates;
+mod chains;
 mod early_data;
 mod examples;
 mod exporter;
@@ -12,6 +13,7 @@ mod identities;
 mod kept_sessions;
 mod ocsp;
 mod ours;
+mod pem;
 mod refusals;
 mod resumption;
 mod sessions;

@@ -13,7 +13,7 @@ macro_rules! file {
 }
 
 fn chain() -> Vec<Vec<u8>> {
-    pem_chain(file!("chain.pem")).expect("a chain")
+    pem_chain(file!("chain.pem"), "chain.pem").expect("a chain")
 }
 
 fn made_at_s() -> u64 {

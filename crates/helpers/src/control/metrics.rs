@@ -299,8 +299,8 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     let certificates = view.state().map(|state| state.certificates.as_slice());
     page.family(
         "certificate_expiry_timestamp_seconds",
-        "Expiry of a certificate served to clients, as Unix time; of many certificates, those that \
-         expire first.",
+        "Expiry of the first certificate to expire in a chain served to clients, as Unix time; of \
+         many chains, those that expire first.",
     );
     let mut files: Vec<&str> = Vec::new();
     for certificate in certificates.unwrap_or_default() {

@@ -6,9 +6,9 @@
 
 use super::retry::backoff_ms;
 use crate::edition::Edition;
-use crate::material::{Certificates, acme, certificates_in};
+use crate::material::{Certificates, acme};
 use dormouse_config::Config;
-use dormouse_engine::pem_chain;
+use dormouse_engine::{PemFile, pem_chain};
 use dormouse_handover::Pem;
 use dormouse_handover::control;
 use dormouse_handover::unix_time;
@@ -367,10 +367,11 @@ impl AcmeNames {
     ) -> Result<Certificates, String> {
         let config = &edition.config;
         let file = acme::file_of(config, name).display().to_string();
+        let chain = PemFile::of(issued.chain.as_bytes(), "the issued certificate");
         let pem = Pem {
             name: file.clone(),
             key_name: file,
-            chain: certificates_in(&issued.chain),
+            chain: chain.chain().map_err(|error| error.to_string())?,
             ocsp: Vec::new(),
             ocsp_from_file: false,
             is_pushed: false,
@@ -433,7 +434,8 @@ fn leaf(edition: &Edition, name: &str) -> Option<Vec<u8>> {
     let file = acme::file_of(&edition.config, name).display().to_string();
     let mut pems = edition.material.certificates.iter().flatten();
     let pem = pems.find(|pem| pem.name == file)?;
-    pem_chain(pem.chain.as_bytes())?.into_iter().next()
+    let chain = pem_chain(pem.chain.as_bytes(), &pem.name).ok()?;
+    chain.into_iter().next()
 }
 
 #[cfg(test)]

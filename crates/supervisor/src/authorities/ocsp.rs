@@ -188,7 +188,7 @@ fn fits(chain: &[Vec<u8>]) -> bool {
 
 impl Chain {
     fn of(pem: &Pem) -> Chain {
-        let chain = pem_chain(pem.chain.as_bytes()).unwrap_or_default();
+        let chain = pem_chain(pem.chain.as_bytes(), &pem.name).unwrap_or_default();
         let slices: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
         let has_responder = ocsp_question(&slices).is_some();
         let is_asked = has_responder && fits(&chain);

@@ -10,10 +10,11 @@
 //! written once, and some servers accept an External Account Binding once, so main waits for that.
 
 use super::files::can_write_into;
-use super::pair::{keep_response, read_pair, warnings_of};
+use super::pair::{keep_response, read_pair};
 use super::trust::authorities;
 use crate::findings::Findings;
 use dormouse_config::{Config, Place, Route};
+use dormouse_engine::IdentityWarning;
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
@@ -128,10 +129,17 @@ pub(crate) fn check_for(pem: &Pem, name: &str) -> Result<(), String> {
     if !names.any(|other| other.eq_ignore_ascii_case(name)) {
         return Err(format!("{}: the certificate is not for {name}", pem.name));
     }
-    if identity.expires_at_s() > unix_time().as_secs() {
-        for warning in warnings_of(&identity, &pem.name) {
-            tracing::warn!(warning, "certificate warning");
-        }
+    // Its own dates are not the operator's business: it is renewed in time, and a failure has a line of its own.
+    let is_for_operator = |warning: &IdentityWarning| !matches!(warning, IdentityWarning::Dates(_));
+    for warning in identity
+        .warnings(unix_time())
+        .iter()
+        .filter(|one| is_for_operator(one))
+    {
+        tracing::warn!(
+            warning = format!("{}: {warning}", pem.name),
+            "certificate warning"
+        );
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 //! their files have changed.
 
 use super::acme;
-use super::files::{self, PairFiles};
+use super::files;
 use super::former::{self, Changes, Former};
 use super::key_mode;
+use super::layouts::PairFiles;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
 use crate::findings::Findings;
@@ -70,6 +71,7 @@ fn load_route(
                 findings.warnings(place, warnings);
                 changes.kept.extend(entry.kept);
                 pems.extend(entry.pems);
+                findings.warnings(place, files::unused(files));
             }
             Err(why) => findings.error(place, why),
         }

@@ -1,16 +1,6 @@
 //! The files that a configuration means: pairs of certificate and key, and the contents of directories.
-//!
-//! In a directory, file names define what belongs together:
-//!
-//! | file | is |
-//! |---|---|
-//! | `NAME.pem`, `.crt`, `.cer` | a chain; its key is in `NAME.key`, or in the same file |
-//! | `NAME.key` | the key of that chain |
-//! | `NAME.ocsp` | an OCSP response for that chain, DER |
-//! | a directory with `fullchain.pem` and `privkey.pem` | a pair, in the layout of certbot |
-//!
-//! Other files are ignored, and so are names that begin with a dot.
 
+use super::layouts::{self, PairFiles};
 use crate::error::unreadable;
 use dormouse_config::CertificateFiles;
 use dormouse_reactor::process;
@@ -23,29 +13,13 @@ use std::path::{Path, PathBuf};
 const CERTIFICATES_MAX: usize = 4096;
 /// Maximum number of certificate, CA or CRL files in one directory.
 const FILES_MAX: usize = 4 * CERTIFICATES_MAX;
-
-const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
-
-/// Paths of a certificate and its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PairFiles {
-    /// The chain.
-    pub(super) cert: PathBuf,
-    /// The key; may be the same file.
-    pub(super) key: PathBuf,
-    /// An OCSP response.
-    pub(super) ocsp: Option<PathBuf>,
-    /// Found in a directory, not named by the configuration: if it is invalid, the others are used
-    /// without it.
-    pub(super) found: bool,
-}
+/// Maximum number of other files in a directory that are named.
+const OTHERS_NAMED_MAX: usize = 20;
 
 /// The pairs that `files` stands for, ordered by name.
 pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
     let CertificateFiles { cert, key, ocsp } = files;
-    // A directory that is absent for a moment is no file.
-    let is_directory = || fs::metadata(cert).map(|found| found.is_dir());
-    if cert != key || !is_directory().map_err(|error| unreadable(cert, &error))? {
+    if !is_directory(files)? {
         return Ok(vec![PairFiles {
             cert: cert.clone(),
             key: key.clone(),
@@ -53,27 +27,7 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> 
             found: false,
         }]);
     }
-    let mut pairs = Vec::new();
-    for path in entries(cert)? {
-        let (chain, key) = if path.is_dir() {
-            (path.join("fullchain.pem"), path.join("privkey.pem"))
-        } else if has_extension(&path, &CHAINS) {
-            let key = path.with_extension("key");
-            let key = if key.is_file() { key } else { path.clone() };
-            (path, key)
-        } else {
-            continue;
-        };
-        if chain.is_file() && key.is_file() {
-            let ocsp = chain.with_extension("ocsp");
-            pairs.push(PairFiles {
-                cert: chain,
-                key,
-                ocsp: ocsp.is_file().then_some(ocsp),
-                found: true,
-            });
-        }
-    }
+    let pairs = layouts::look_into(cert)?.pairs;
     match pairs.len() {
         0 => Err(format!(
             "{}: no certificates in this directory; it needs NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem",
@@ -85,6 +39,33 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> 
         )),
         _ => Ok(pairs),
     }
+}
+
+/// What else is in the directory that `files` names and may be a certificate or a key, with the reason why it is not
+/// used.
+pub(super) fn unused(files: &CertificateFiles) -> Vec<String> {
+    if is_directory(files) != Ok(true) {
+        return Vec::new();
+    }
+    let found = layouts::look_into(&files.cert).unwrap_or_default();
+    let reasons = found.others.iter().filter_map(|path| layouts::reason(path));
+    let mut reasons: Vec<String> = reasons.map(|why| format!("not used: {why}")).collect();
+    let more = reasons.len().saturating_sub(OTHERS_NAMED_MAX);
+    if more > 0 {
+        reasons.truncate(OTHERS_NAMED_MAX);
+        reasons.push(format!("not used: {more} more in {}", files.cert.display()));
+    }
+    reasons
+}
+
+/// Fails if it cannot be found out: a directory that is absent for a moment is no file.
+fn is_directory(files: &CertificateFiles) -> Result<bool, String> {
+    let path = &files.cert;
+    if *path != files.key {
+        return Ok(false);
+    }
+    let found = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    Ok(found.is_dir())
 }
 
 /// A file, or all files of a directory ordered by name. `what` names their contents for the error.
@@ -102,6 +83,11 @@ pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> 
 /// All paths whose change requires another read.
 pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::from([files.cert.clone(), files.key.clone()]);
+    if is_directory(files) == Ok(true) {
+        // A directory below it changes when a file in it is created.
+        let below = entries(&files.cert).unwrap_or_default().into_iter();
+        all.extend(below.filter(|path| path.is_dir()));
+    }
     for pair in pairs(files).unwrap_or_default() {
         all.extend([pair.cert, pair.key]);
         all.extend(pair.ocsp);
@@ -128,7 +114,8 @@ pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
     process::may_write(&nearest)
 }
 
-fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
+/// The entries of a directory that are not hidden, ordered by name.
+pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let cannot = |error: io::Error| unreadable(directory, &error);
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(cannot)? {
@@ -147,60 +134,4 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     }
     paths.sort();
     Ok(paths)
-}
-
-fn has_extension(path: &Path, known: &[&str]) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| known.contains(&extension))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_names_define_pairs() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
-        for name in [
-            "b.crt",
-            "b.key",
-            "a.pem",
-            "README",
-            ".hidden.pem",
-            "alone.key",
-            "c.txt",
-        ] {
-            fs::write(at(name), "x").expect("written");
-        }
-        for name in ["live", "other"] {
-            fs::create_dir(at(name)).expect("a folder");
-        }
-        fs::write(at("live/fullchain.pem"), "x").expect("written");
-        fs::write(at("live/privkey.pem"), "x").expect("written");
-        let files = CertificateFiles {
-            cert: folder.path().to_owned(),
-            key: folder.path().to_owned(),
-            ocsp: None,
-        };
-        let found: Vec<(PathBuf, PathBuf)> = (pairs(&files).expect("pairs of files").into_iter())
-            .map(|pair| (pair.cert, pair.key))
-            .collect();
-        let wanted = [
-            (at("a.pem"), at("a.pem")),
-            (at("b.crt"), at("b.key")),
-            (at("live/fullchain.pem"), at("live/privkey.pem")),
-        ];
-        assert_eq!(found, wanted);
-        let empty = CertificateFiles {
-            cert: at("other"),
-            key: at("other"),
-            ocsp: None,
-        };
-        let why = pairs(&empty).expect_err("the directory is empty");
-        assert!(
-            why.contains("other: no certificates in this directory"),
-            "{why}"
-        );
-    }
 }

@@ -12,7 +12,7 @@
 //! its files, or when its files are missing and another certificate of the directory has all its names.
 
 use super::Material;
-use dormouse_engine::{Identity, IdentityWarning};
+use dormouse_engine::{DateProblem, Identity, IdentityWarning};
 use dormouse_handover::{OriginPem, Pem, unix_time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -141,7 +141,7 @@ fn untimely(identity: &Identity) -> Option<String> {
     let is_of_time = |warning: &IdentityWarning| {
         matches!(
             warning,
-            IdentityWarning::Expired { .. } | IdentityWarning::NotYetValid { .. }
+            IdentityWarning::Dates(DateProblem::Expired { .. } | DateProblem::NotYetValid { .. })
         )
     };
     let warnings = identity.warnings(unix_time());

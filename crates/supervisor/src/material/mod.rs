@@ -5,7 +5,7 @@
 //!   former        what serves is not lost       files  which files a configuration names
 //!   acme          files from ACME servers
 //!   pair          one certificate with its key       pushed  those from an administrator
-//!   key_mode      keys that other users can read
+//!   key_mode      keys that other users can read     layouts  which files of a directory are pairs
 //! ```
 
 pub(crate) mod acme;
@@ -13,13 +13,13 @@ mod certificates;
 mod files;
 mod former;
 mod key_mode;
-pub(crate) mod pair;
+mod layouts;
+mod pair;
 mod pushed;
 mod trust;
 
 pub(crate) use files::can_write_into;
 pub(crate) use former::{Changes, Former};
-pub(crate) use pair::certificates_in;
 pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of};
 

@@ -1,26 +1,32 @@
-//! Reading a certificate with its key, and its OCSP response.
+//! Reading files: a certificate with its key, its OCSP response, authorities, revocation lists.
 
-use super::files::PairFiles;
+use super::layouts::PairFiles;
 use crate::error::unreadable;
-use dormouse_engine::{Identity, IdentityError, OcspProblem, read_pem_file};
+use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_reactor::file::open_regular;
 use std::io::Read as _;
 use std::path::Path;
-use zeroize::Zeroizing;
 
 /// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
 
-const DAY_S: u64 = 86_400;
-/// Remaining validity below which a warning is due.
-const SOON_S: u64 = 14 * DAY_S;
-
 /// Reads a certificate and its key. `None`: the errors were added to `mistakes`.
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
-    match (read(cert).map(|text| certificates_in(&text)), read(key)) {
+    let read = |path| read_with(PemFile::read, path);
+    let words = |error: IdentityError| match error.problem {
+        IdentityProblem::CertificateInsteadOfKey if cert == key => format!(
+            "{}: has no key, neither in this file nor in {} beside it",
+            error.file,
+            cert.with_extension("key").display()
+        ),
+        _ => error.to_string(),
+    };
+    let chain = read(cert).and_then(|file| file.chain().map_err(words));
+    let key = read(key).and_then(|file| file.key().map_err(words));
+    match (chain, key) {
         (Ok(chain), Ok(mut key)) => Some(Pem {
             name: names.0,
             key_name: names.1,
@@ -32,7 +38,10 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
             key: std::mem::take(&mut *key),
         }),
         (chain, key) => {
-            mistakes.extend([chain.err(), key.err()].into_iter().flatten());
+            let mut found: Vec<String> = chain.err().into_iter().chain(key.err()).collect();
+            // One file has both.
+            found.dedup();
+            mistakes.append(&mut found);
             None
         }
     }
@@ -74,80 +83,19 @@ pub(super) fn keep_response(pem: &mut Pem, former: &[Vec<Pem>]) {
     }
 }
 
-/// Extracts the certificates from a file that may also hold their key, so that no secret is passed on as
-/// public. A text without certificates is returned unchanged, so that its error is reported later.
-pub(crate) fn certificates_in(text: &str) -> String {
-    let mut certificates = String::with_capacity(text.len());
-    // Start of an unfinished certificate. A certificate without an end may be followed by a key.
-    let mut begun = None;
-    for line in text.lines() {
-        let line = line.trim_end();
-        if line.starts_with("-----BEGIN ") {
-            certificates.truncate(begun.take().unwrap_or(certificates.len()));
-            begun = (line == "-----BEGIN CERTIFICATE-----").then_some(certificates.len());
-        }
-        if begun.is_some() {
-            certificates.push_str(line);
-            certificates.push('\n');
-        }
-        if line == "-----END CERTIFICATE-----" {
-            begun = None;
-        }
-    }
-    certificates.truncate(begun.unwrap_or(certificates.len()));
-    if certificates.is_empty() {
-        text.clone_into(&mut certificates);
-    }
-    certificates
-}
-
 /// Current and imminent problems of a certificate.
 pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
-    let now = unix_time();
-    let mut warnings: Vec<String> = (identity.warnings(now).iter())
-        .map(|warning| format!("{name}: {warning}"))
-        .collect();
-    let left_s = identity.expires_at_s().saturating_sub(now.as_secs());
-    if (1..SOON_S).contains(&left_s) {
-        let days = left_s.div_ceil(DAY_S);
-        warnings.push(format!("{name}: expires within {days} days; renew it"));
-    }
+    let warnings = identity.warnings(unix_time()).into_iter();
     warnings
+        .map(|warning| format!("{name}: {warning}"))
+        .collect()
 }
 
-/// Reads a file with a certificate or a key.
-fn read(path: &Path) -> Result<Zeroizing<String>, String> {
-    read_with(read_pem_file, path)
-}
-
-/// Reads a PEM file with the same limits as `dormouse check`.
-pub(super) fn read_with<T>(
-    read: fn(&Path) -> Result<T, IdentityError>,
+/// Reads a file, if it is one: a pipe would block main.
+pub(super) fn read_with(
+    read: fn(&Path) -> Result<PemFile, IdentityError>,
     path: &Path,
-) -> Result<T, String> {
+) -> Result<PemFile, String> {
     open_regular(path).map_err(|error| unreadable(path, &error))?;
     read(path).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::certificates_in;
-
-    #[test]
-    fn a_key_beside_certificates_is_not_passed_on() {
-        let block =
-            |label: &str| format!("-----BEGIN {label}-----\r\nAAAA\r\n-----END {label}-----\r\n");
-        let both = ["CERTIFICATE", "PRIVATE KEY", "EC PARAMETERS", "CERTIFICATE"].map(block);
-        let one = block("CERTIFICATE").replace('\r', "");
-        assert_eq!(certificates_in(&both.concat()), format!("{one}{one}"));
-        let key = block("PRIVATE KEY");
-        assert_eq!(certificates_in(&key), key, "the error is reported later");
-        assert_eq!(certificates_in(""), "");
-        // A certificate without an end, or with a malformed one.
-        let broken = block("CERTIFICATE").replace("END", "--END");
-        let kept = certificates_in(&[&one, &broken, &key, &broken, &one].map(|s| &**s).concat());
-        assert_eq!(kept, format!("{one}{one}"));
-        let kept = certificates_in(&[&one, &broken].map(|s| &**s).concat());
-        assert_eq!(kept, one);
-    }
 }

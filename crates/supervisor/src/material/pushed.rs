@@ -5,9 +5,8 @@
 //! fits. The replaced ones stay in the list, so that changes of their files are still noticed and withdrawing the
 //! pushed certificate restores them.
 
-use super::certificates_in;
 use super::pair::warnings_of;
-use dormouse_engine::{Identity, KeyKind};
+use dormouse_engine::{Identity, IdentityError, KeyKind, PemFile};
 use dormouse_handover::{Pem, SecretText};
 
 /// Maximum number of pushed certificates per route.
@@ -24,14 +23,17 @@ impl Pushed {
     /// Parses a chain and its key. The error describes the problem.
     pub(crate) fn read(text: &SecretText) -> Result<Pushed, String> {
         const CERTIFICATE: &str = "the pushed certificate";
-        let chain = certificates_in(&text.0);
+        let words = |error: IdentityError| error.to_string();
+        let text = text.0.as_bytes();
+        let chain = PemFile::of(text, CERTIFICATE).chain().map_err(words)?;
+        let mut key = PemFile::of(text, "the pushed key").key().map_err(words)?;
         let identity = Identity::from_pem(
             chain.as_bytes(),
-            text.0.as_bytes(),
+            key.as_bytes(),
             CERTIFICATE,
             "the pushed key",
         );
-        let identity = identity.map_err(|error| error.to_string())?;
+        let identity = identity.map_err(words)?;
         let Some(first) = identity.names().first() else {
             return Err(format!(
                 "{CERTIFICATE} has no DNS name or IP address, so no client would get it"
@@ -47,12 +49,22 @@ impl Pushed {
             ocsp: Vec::new(),
             ocsp_from_file: false,
             is_pushed: true,
-            key: text.0.clone(),
+            // Moved: a copy would not be wiped.
+            key: std::mem::take(&mut *key),
         };
         Ok(Pushed {
             pem,
             identity,
             warnings,
+        })
+    }
+
+    /// Takes one that was pushed before. Its warnings are known.
+    fn again(pem: &Pem) -> Option<Pushed> {
+        Some(Pushed {
+            pem: pem.clone(),
+            identity: pem.identity().ok()?,
+            warnings: Vec::new(),
         })
     }
 
@@ -135,8 +147,7 @@ pub(super) fn with_pushed(former: &[Pem], pems: Vec<Pem>) -> Vec<Pem> {
     }
     let mut all = RouteCertificates::of(&pems);
     for pem in former.iter().filter(|pem| pem.is_pushed) {
-        if let Ok(mut pushed) = Pushed::read(&SecretText(pem.key.clone())) {
-            pushed.pem.ocsp.clone_from(&pem.ocsp);
+        if let Some(pushed) = Pushed::again(pem) {
             // The number of pushed certificates has not grown, so the limit holds.
             let _ = all.add(&pushed);
         }
@@ -222,7 +233,9 @@ mod tests {
             let at = text.0.find("-----BEGIN PRIVATE").expect("a key");
             text.0[at..].to_owned()
         };
-        let chain = certificates_in(&one.0);
+        let chain = PemFile::of(one.0.as_bytes(), "one")
+            .chain()
+            .expect("a chain");
         for (text, why) in [
             ("hello".to_owned(), "the pushed certificate: is not PEM"),
             (
@@ -239,7 +252,7 @@ mod tests {
             ),
             (
                 format!("{}{}", one.0, key_of(&other)),
-                "the pushed key: contains 2 private keys",
+                "the pushed key: contains 2 different private keys",
             ),
         ] {
             let found = Pushed::read(&SecretText(text)).err().unwrap_or_default();

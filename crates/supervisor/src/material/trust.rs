@@ -6,7 +6,9 @@ use super::key_mode;
 use super::pair::{read_pair, read_with, warnings_of};
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route, Severity};
-use dormouse_engine::{Roots, SettingsError, TrustStore, read_trust_pem_file};
+use dormouse_engine::{
+    ClientCertificates, IdentityError, IdentityProblem, PemFile, Roots, SettingsError,
+};
 use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::HashMap;
@@ -182,43 +184,84 @@ impl<'a> TrustFiles<'a> {
 fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Trust> {
     let place = Place::of_route(index, "client_ca");
     let ca = route.client_ca.as_deref()?;
-    let roots = read_all(ca, "authority");
-    let crls = route.client_crl.iter().enumerate().map(|(item, path)| {
+    let roots = read_all(ca, "authority", PemFile::authorities, place, findings);
+    let lists = route.client_crl.iter().enumerate().map(|(item, path)| {
         let place = Place::of_route(index, "client_crl").item(item);
-        let read = read_all(path, "revocation list");
-        read.map_err(|why| findings.error(place, why)).ok()
+        let what = "revocation list";
+        read_all(path, what, PemFile::revocation_lists, place, findings)
     });
     // All of them are read before an error returns, so that each error is reported.
-    let crls: Vec<_> = crls.collect();
-    let roots = roots.map_err(|why| findings.error(place, why)).ok()?;
-    let crls: Option<Vec<_>> = crls.into_iter().collect();
-    let trust = ClientTrust {
+    let lists: Vec<_> = lists.collect();
+    let roots: String = roots?.into_iter().map(|(_, text)| text).collect();
+    let lists: Option<Vec<_>> = lists.into_iter().collect();
+    let lists = lists?.into_iter().flatten();
+    let (files, crls): (Vec<_>, Vec<_>) = lists
+        .map(|(file, text)| ((file.name().to_owned(), file.text().to_vec()), text))
+        .unzip();
+    // Of the files as they are, so that an error has the right line.
+    let settings = ClientCertificates {
         required: true,
-        roots: roots.into_iter().map(|(_, text)| text + "\n").collect(),
-        crls: crls?.into_iter().flatten().collect(),
+        roots: roots.clone().into_bytes(),
+        crls: files,
         allow: Vec::new(),
     };
-    let settings = trust.settings();
     findings.warnings(place, settings.warnings(unix_time()));
     if let Err(why) = settings.verifier() {
         let place = match why {
             SettingsError::ClientCrl(_) => Place::of_route(index, "client_crl"),
             _ => place,
         };
-        findings.error(place, format!("{}: {why}", ca.display()));
+        findings.error(place, why.to_string());
         return None;
     }
-    Some((trust.roots, trust.crls))
+    let names = settings.crls.into_iter().map(|(name, _)| name);
+    Some((roots, names.zip(crls).collect()))
 }
 
-/// The text of a file, or of all files of a directory, each with its path.
-fn read_all(path: &Path, what: &str) -> Result<Vec<(String, String)>, String> {
-    let read_one = |file: PathBuf| Ok((file.display().to_string(), read(&file)?));
-    files_of(path, what)?.into_iter().map(read_one).collect()
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    read_with(read_trust_pem_file, path)
+/// Reads a file, or all files of a directory, each with its content. `None`: an error was found.
+fn read_all(
+    path: &Path,
+    what: &str,
+    content: fn(&PemFile) -> Result<String, IdentityError>,
+    place: Place,
+    findings: &mut Findings,
+) -> Option<Vec<(PemFile, String)>> {
+    let files = files_of(path, what);
+    let files = files.map_err(|why| findings.error(place, why)).ok()?;
+    let in_directory = path.is_dir();
+    let (mut contents, mut passed_over) = (Vec::new(), Vec::new());
+    let mut is_sound = true;
+    for file in files {
+        let read = read_with(PemFile::read_trust, &file);
+        let read = read.map(|file| content(&file).map(|content| (file, content)));
+        match read {
+            Ok(Ok(read)) => contents.push(read),
+            // A README, or what a program for authorities keeps beside its lists.
+            Ok(Err(refused)) if in_directory && refused.problem == IdentityProblem::NoSection => {
+                passed_over.push(format!(
+                    "{}: passed over, because it is not PEM",
+                    refused.file
+                ));
+            }
+            Ok(Err(refused)) => {
+                is_sound = false;
+                findings.error(place, refused.to_string());
+            }
+            Err(why) => {
+                is_sound = false;
+                findings.error(place, why);
+            }
+        }
+    }
+    if contents.is_empty() && is_sound {
+        is_sound = false;
+        findings.error(
+            place,
+            format!("{}: no {what} in this directory", path.display()),
+        );
+    }
+    findings.warnings(place, passed_over);
+    is_sound.then_some(contents)
 }
 
 fn read_roots(ca: &Ca, place: Place, findings: &mut Findings) -> Option<String> {
@@ -245,14 +288,8 @@ fn is_missing(path: &Path) -> bool {
 
 /// The CAs in a PEM file.
 pub(crate) fn authorities_of(path: &Path) -> Result<String, String> {
-    read(path).and_then(|text| check_roots(path, text))
-}
-
-fn check_roots(path: &Path, text: String) -> Result<String, String> {
-    match TrustStore::from_pem(text.as_bytes()) {
-        Ok(_) => Ok(text),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
+    let file = read_with(PemFile::read_trust, path)?;
+    file.authorities().map_err(|error| error.to_string())
 }
 
 fn read_identity(
@@ -287,4 +324,86 @@ fn read_identity(
         findings.errors(place, mistakes);
     }
     identity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{Flag, Machine, Section, Severity};
+    use dormouse_testkit::Authority;
+
+    /// Loads the trust of a route with these lists. Returns it with all errors and warnings.
+    fn load(ca: &Path, lists: &Path) -> (Option<ClientTrust>, Vec<String>, Vec<String>) {
+        let flags = [
+            ("listen", "127.0.0.1:8443"),
+            ("to", "echo:"),
+            ("self-signed", "x"),
+            ("client-certificates", "required"),
+            ("client-ca", &ca.display().to_string()),
+            ("client-crl", &lists.display().to_string()),
+        ];
+        let flags = flags.map(|(name, value)| Flag::new(name, value));
+        let loaded = dormouse_config::load(None, Section::Route, &flags, &Machine::read());
+        let config = loaded.unwrap_or_else(|wrong| panic!("{wrong}")).config;
+        let mut findings = Findings::default();
+        let mut trust = load_client_trust(&config, &mut findings);
+        let [errors, warnings] =
+            [Severity::Error, Severity::Warning].map(|severity| findings.words(severity));
+        (trust.pop().flatten(), errors, warnings)
+    }
+
+    /// `openssl ca` keeps its database beside its lists, and somebody wrote what the directory is for.
+    #[test]
+    fn other_files_in_a_directory_of_lists_are_passed_over_and_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &[u8]| {
+            fs::write(folder.path().join(name), text).expect("written");
+        };
+        let authority = Authority::shared();
+        let (ca, lists) = (folder.path().join("ca.pem"), folder.path().join("lists"));
+        fs::create_dir(&lists).expect("a directory");
+        write("ca.pem", authority.certificate_pem().as_bytes());
+        write("lists/README", b"The lists of our authority.\n");
+        let (trust, errors, _) = load(&ca, &lists);
+        assert!(trust.is_none());
+        assert!(
+            errors[0].ends_with("lists: no revocation list in this directory"),
+            "{errors:?}"
+        );
+
+        let list = authority.revocation_list(&[]);
+        write("lists/crl.pem", list.as_bytes());
+        write(
+            "lists/latin1.pem",
+            &[b"# F\xf5o\n", list.as_bytes()].concat(),
+        );
+        let (trust, errors, warnings) = load(&ca, &lists);
+        assert_eq!(errors, [""; 0]);
+        let names: Vec<String> = trust
+            .expect("trust")
+            .crls
+            .into_iter()
+            .map(|one| one.0)
+            .collect();
+        assert!(
+            names.len() == 2 && names[0].ends_with("lists/crl.pem"),
+            "{names:?}"
+        );
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(
+            warnings[0].contains("lists/README: passed over"),
+            "{warnings:?}"
+        );
+
+        // What may be a list is not passed over, and each error is at its file and line.
+        let trimmed = list.trim_end();
+        write("lists/glued.pem", format!("{trimmed}{list}").as_bytes());
+        write("lists/empty.pem", b"");
+        let (trust, errors, _) = load(&ca, &lists);
+        assert!(trust.is_none());
+        let shown = errors.join("\n");
+        let place = format!("lists/glued.pem:{}: -----END", trimmed.lines().count());
+        assert!(errors.len() == 2 && shown.contains(&place), "{shown}");
+        assert!(shown.contains("lists/empty.pem: is empty"), "{shown}");
+    }
 }

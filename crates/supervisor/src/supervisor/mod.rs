@@ -22,6 +22,7 @@ use crate::control::ControlProcess;
 use crate::ctl_changes::CtlChanges;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
+use crate::expiry_notice::ExpiryNotice;
 use crate::recount::Recount;
 use crate::redirect::RedirectProcess;
 use crate::reload_report::ReloadReport;
@@ -89,6 +90,7 @@ pub(crate) struct Supervisor {
     serving: Serving,
     control: Option<ControlProcess>,
     certificate_watch: CertificateWatch,
+    expiry_notice: ExpiryNotice,
     authorities: Authorities,
     redirect: RedirectProcess,
     log_writer: LogWriter,
@@ -134,6 +136,7 @@ impl Supervisor {
             serving,
             control,
             certificate_watch,
+            expiry_notice: ExpiryNotice::begin(),
             authorities: Authorities::default(),
             redirect: RedirectProcess::default(),
             log_writer,
@@ -253,6 +256,7 @@ impl Supervisor {
         if self.may_change() {
             self.poll_certificates();
         }
+        self.expiry_notice.write_if_due(&self.serving.edition);
         self.attend_to_authorities();
         let Serving { edition, pairs, .. } = &self.serving;
         let late = self.reload.finish_if_late(edition.number, pairs);
@@ -271,6 +275,7 @@ impl Supervisor {
             control.and_then(ControlProcess::next_deadline_ms),
             self.notifier.next_ms(),
             certificates.filter(|_| self.may_change()),
+            Some(self.expiry_notice.next_deadline_ms()),
             self.authorities_deadline_ms(),
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),

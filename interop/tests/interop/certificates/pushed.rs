@@ -231,16 +231,20 @@ fn pushed_certificates_are_checked_like_files() {
     let prose = write(&site, "prose.pem", "a letter to nobody\n");
     let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     let locked = write(&site, "locked.key", &encrypted);
-    let two = write(&site, "two.key", &[key.as_str(), &key].concat());
+    let two = write(
+        &site,
+        "two.key",
+        &[key.as_str(), &text(&other.key)].concat(),
+    );
     let not_its_key = "the key does not belong to the certificate";
     for (cert, key, problem) in [
         (&one.cert, &other.key, not_its_key),
         (&one.key, &one.cert, "the two files may be swapped"),
-        (&broken, &one.key, "is invalid PEM"),
+        (&broken, &one.key, "this line is neither base64 nor its end"),
         (&nothing, &one.key, "is empty"),
         (&prose, &one.key, "is not PEM"),
         (&one.cert, &locked, "is encrypted with a passphrase"),
-        (&one.cert, &two, "contains 2 private keys"),
+        (&one.cert, &two, "contains 2 different private keys"),
     ] {
         let said = checked(&site, cert, key);
         assert!(said.contains(problem), "{said}");

@@ -110,7 +110,7 @@ const ALL: &[NamedMistake] = &[
     wrong(
         "",
         "client_certificates = 'required'\nclient_ca = 'site.key'",
-        &["site.key", "no PEM certificate"],
+        &["site.key", "contains a key instead of the certificate"],
     ),
     wrong(
         "",

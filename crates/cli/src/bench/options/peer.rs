@@ -44,7 +44,8 @@ impl PeerArgs {
     pub(crate) fn trust(&self) -> Result<Trust, Error> {
         Ok(match &self.ca {
             Some(path) => {
-                let text = dormouse_engine::read_trust_pem_file(path);
+                let text =
+                    dormouse_engine::PemFile::read_trust(path).and_then(|file| file.authorities());
                 Trust::Pem(text.map_err(|error| Error::usage(format!("--ca: {error}")))?)
             }
             None if self.insecure => Trust::Insecure,

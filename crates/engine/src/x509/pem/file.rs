@@ -1,0 +1,121 @@
+//! Files of certificates, keys, authorities and revocation lists.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use rustls_pki_types::PrivateKeyDer;
+use zeroize::Zeroizing;
+
+use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::pem::contents;
+use crate::x509::trust;
+
+/// Maximum size of a file with certificates or a key.
+const FILE_MAX: usize = 1 << 20;
+/// Maximum size of a file with authorities or revocation lists. Public authorities have lists of 20 MiB; base64 adds a
+/// third.
+const TRUST_FILE_MAX: usize = 32 << 20;
+
+/// A file in PEM. It is wiped when dropped, because it may have a key.
+///
+/// What it holds is returned as PEM of one form, whatever the form of the file: `chain` has certificates only, so it
+/// may be passed on where a key must not be, and other readers find in it what was found here.
+pub struct PemFile {
+    name: String,
+    text: Zeroizing<Vec<u8>>,
+}
+
+impl PemFile {
+    /// Reads a file with a chain, a key, or both: up to 1 MiB.
+    pub fn read(path: &Path) -> Result<PemFile, IdentityError> {
+        PemFile::read_up_to(path, FILE_MAX)
+    }
+
+    /// Reads a file with authorities or revocation lists: up to 32 MiB.
+    pub fn read_trust(path: &Path) -> Result<PemFile, IdentityError> {
+        PemFile::read_up_to(path, TRUST_FILE_MAX)
+    }
+
+    /// Takes a text from elsewhere. `name` is for errors.
+    pub fn of(text: &[u8], name: &str) -> PemFile {
+        PemFile {
+            name: name.to_owned(),
+            text: Zeroizing::new(text.to_vec()),
+        }
+    }
+
+    /// Returns the file's path, or the name of a text.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the text as it is, for a reader of the same kind.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Returns the certificates of a chain.
+    pub fn chain(&self) -> Result<String, IdentityError> {
+        let chain = contents::chain(&self.text, &self.name)?;
+        Ok(contents::encode_certificates(
+            chain.iter().map(AsRef::as_ref),
+        ))
+    }
+
+    /// Returns the private key.
+    pub fn key(&self) -> Result<Zeroizing<String>, IdentityError> {
+        let key = contents::key(&self.text, &self.name)?;
+        let label = match &*key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        Ok(contents::encode(label, key.secret_der()))
+    }
+
+    /// Returns the certificates of authorities, each of which can be one.
+    pub fn authorities(&self) -> Result<String, IdentityError> {
+        let (_, all) = trust::roots(&self.text, &self.name)?;
+        Ok(contents::encode_certificates(all.iter().map(AsRef::as_ref)))
+    }
+
+    /// Returns the revocation lists.
+    pub fn revocation_lists(&self) -> Result<String, IdentityError> {
+        let lists = contents::revocation_lists(&self.text, &self.name)?;
+        let mut text = String::new();
+        for (_, list) in lists {
+            text.push_str(&contents::encode("X509 CRL", &list));
+        }
+        Ok(text)
+    }
+
+    fn read_up_to(path: &Path, max: usize) -> Result<PemFile, IdentityError> {
+        let name = path.display().to_string();
+        let unreadable =
+            |error: io::Error| IdentityProblem::Unreadable(error.to_string()).of(&name);
+        let mut file = std::fs::File::open(path).map_err(unreadable)?;
+        // Allocated in full at the start, because a growing vector leaves copies behind.
+        let expected = file.metadata().map_or(0, |found| found.len());
+        let room = match usize::try_from(expected) {
+            // A pipe, as in `--cert <(command)`, has no length.
+            Ok(0) | Err(_) => max + 1,
+            Ok(expected) => expected.min(max) + 1,
+        };
+        let mut text = Zeroizing::new(vec![0; room]);
+        let mut len = 0;
+        loop {
+            let Some(rest) = text.get_mut(len..).filter(|rest| !rest.is_empty()) else {
+                // The file is too large, or it grew just now; then the next read succeeds.
+                return Err(IdentityProblem::TooLarge { max }.of(&name));
+            };
+            match file.read(rest) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(unreadable(error)),
+            }
+        }
+        text.truncate(len);
+        Ok(PemFile { name, text })
+    }
+}

@@ -1,0 +1,16 @@
+//! Certificates, keys and revocation lists in PEM. Every PEM text that Dormouse reads is read here: files of pairs,
+//! authorities and revocation lists, texts from bindings, from ACME servers and from the admin socket.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `sections` | the text's grammar: nothing in it is passed over in silence |
+//! | `kind` | the labels of sections, and what they hold |
+//! | `foreign` | names files that are not PEM |
+//! | `contents` | the certificates, the key or the revocation lists of a text |
+//! | `file` | files, with limits on their size |
+
+pub(crate) mod contents;
+pub(crate) mod file;
+mod foreign;
+mod kind;
+mod sections;

@@ -1,0 +1,452 @@
+//! Which files of a directory belong together, in the layouts of the programs that write them.
+//!
+//! | chain | its key | as written by |
+//! |---|---|---|
+//! | `NAME.pem`, `.crt`, `.cer` | `NAME.key`, or in the same file | lego, tls secrets of Kubernetes |
+//! | the same | `NAME.crt.key` | HAProxy's extra files |
+//! | `NAME.pem`, `NAME-cert.pem` | `NAME-key.pem` | mkcert, Docker |
+//! | `cert.pem` | `key.pem` | many manuals |
+//! | `NAME.pem.rsa`, `.ecdsa` | in the same file, or `NAME.pem.rsa.key` | HAProxy's bundles |
+//! | `fullchain.pem` | `privkey.pem` | certbot, dehydrated |
+//! | `fullchain.cer` | `NAME.key`, where `NAME` or `NAME_ecc` is the directory | acme.sh |
+//! | `certs/NAME.crt` | `private/NAME.key` | traefik-certs-dumper |
+//!
+//! A directory of directories has one pair in each: `fullchain.pem`, `fullchain.cer`, `tls.crt`, `cert.pem`, the name of
+//! the directory (Caddy), or `certificate.crt` with `privatekey.key`. Case does not matter. `NAME.ocsp` and
+//! `NAME.pem.ocsp` are OCSP responses, DER. Names that begin with a dot are hidden.
+
+use super::files::entries;
+use super::pair::read_with;
+use dormouse_engine::{IdentityProblem, PemFile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
+/// Kinds of keys in HAProxy's bundles.
+const BUNDLES: [&str; 3] = ["rsa", "ecdsa", "dsa"];
+
+/// Paths of a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PairFiles {
+    /// The chain.
+    pub(super) cert: PathBuf,
+    /// The key; may be the same file.
+    pub(super) key: PathBuf,
+    /// An OCSP response.
+    pub(super) ocsp: Option<PathBuf>,
+    /// Found in a directory, not named by the configuration: if it is invalid, the others are used
+    /// without it.
+    pub(super) found: bool,
+}
+
+/// What a directory has.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Ordered by name.
+    pub(super) pairs: Vec<PairFiles>,
+    /// Files and directories that belong to no pair.
+    pub(super) others: Vec<PathBuf>,
+}
+
+/// Finds the pairs in a directory.
+pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
+    let names = Names::of(entries(directory)?);
+    let mut used: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    // A directory that certbot or acme.sh keeps for one name.
+    if let Some((chain, key)) = own_pair(directory, &names) {
+        let companions = ["cert.pem", "chain.pem", "ca.cer"].map(|name| names.find(name));
+        used.extend(companions.into_iter().flatten().map(Path::to_owned));
+        used.insert(key.with_extension("cer"));
+        pairs.insert(chain, key);
+    }
+    for chain in names
+        .paths
+        .iter()
+        .filter(|path| is_chain(path) && path.is_file())
+    {
+        if !used.contains(chain) && !pairs.contains_key(chain) {
+            let key = key_of(chain, &names).unwrap_or_else(|| chain.clone());
+            pairs.insert(chain.clone(), key);
+        }
+    }
+    let keys = pairs.iter().filter(|(chain, key)| chain != key);
+    let keys: BTreeSet<PathBuf> = keys.map(|(_, key)| key.clone()).collect();
+    pairs.retain(|chain, _| !keys.contains(chain));
+    for directory in names.paths.iter().filter(|path| path.is_dir()) {
+        let of_name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let before = pairs.len();
+        pairs.extend(pair_of(directory, &of_name));
+        if of_name == "certs" {
+            pairs.extend(with_private(directory)?);
+        }
+        if of_name == "private" || pairs.len() > before {
+            used.insert(directory.clone());
+        }
+    }
+    let mut found = Found::default();
+    for (cert, key) in pairs {
+        let ocsp = [cert.with_extension("ocsp"), with_more(&cert, "ocsp")];
+        let ocsp = ocsp.into_iter().find(|path| path.is_file());
+        used.extend([&cert, &key].into_iter().chain(&ocsp).cloned());
+        found.pairs.push(PairFiles {
+            cert,
+            key,
+            ocsp,
+            found: true,
+        });
+    }
+    let mut others = names.paths;
+    others.retain(|path| !used.contains(path));
+    found.others = others;
+    Ok(found)
+}
+
+/// Why this file or directory is not used. `None`: it has nothing to do with certificates.
+pub(super) fn reason(path: &Path) -> Option<String> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Some(format!("{shown}: no chain with its key in this directory"));
+    }
+    let file = read_with(PemFile::read, path).ok()?;
+    let refused = match file.chain() {
+        Ok(_) => {
+            let why = "its name is not that of a chain, which ends with .pem, .crt or .cer";
+            return Some(format!("{shown}: {why}"));
+        }
+        Err(refused) => refused,
+    };
+    match refused.problem {
+        IdentityProblem::KeyInsteadOfCertificate => Some(format!(
+            "{shown}: no chain belongs to this key; {} is missing",
+            path.with_extension("pem").display()
+        )),
+        IdentityProblem::NotPem(_) | IdentityProblem::BadPem { .. } => Some(refused.to_string()),
+        _ => None,
+    }
+}
+
+/// The names in a directory, for lookups without regard to case.
+struct Names {
+    paths: Vec<PathBuf>,
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Names {
+    fn of(paths: Vec<PathBuf>) -> Names {
+        let name = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.to_lowercase()
+        };
+        let by_name = paths.iter().enumerate().map(|(at, path)| (name(path), at));
+        let by_name = by_name.collect();
+        Names { paths, by_name }
+    }
+
+    fn find(&self, name: &str) -> Option<&Path> {
+        let at = *self.by_name.get(&name.to_lowercase())?;
+        let path = self.paths.get(at)?;
+        path.is_file().then_some(path)
+    }
+}
+
+fn is_chain(path: &Path) -> bool {
+    has_extension(path, &CHAINS)
+        || has_extension(path, &BUNDLES) && has_extension(&path.with_extension(""), &CHAINS)
+}
+
+fn has_extension(path: &Path, known: &[&str]) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|own| known.iter().any(|other| own.eq_ignore_ascii_case(other)))
+}
+
+/// The file beside a chain that has its key.
+fn key_of(chain: &Path, names: &Names) -> Option<PathBuf> {
+    let name = chain.file_name()?.to_str()?;
+    let stem = chain.file_stem()?.to_str()?;
+    let base = stem.strip_suffix("-cert").unwrap_or(stem);
+    let mut candidates = vec![format!("{stem}.key"), format!("{name}.key")];
+    if has_extension(chain, &["pem"]) {
+        candidates.push(format!("{base}-key.pem"));
+        if stem.eq_ignore_ascii_case("cert") {
+            candidates.push("key.pem".to_owned());
+        }
+    }
+    let found = candidates.iter().find_map(|name| names.find(name));
+    found.map(Path::to_owned)
+}
+
+/// The pair of a directory that is of one name, with files beside it that are parts of the chain.
+fn own_pair(directory: &Path, names: &Names) -> Option<(PathBuf, PathBuf)> {
+    let of_name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let key = format!("{}.key", without_ecc(&of_name));
+    let known = [("fullchain.pem", "privkey.pem"), ("fullchain.cer", &key)];
+    let mut found = known.into_iter().filter_map(|(chain, key)| {
+        let pair = names.find(chain).zip(names.find(key));
+        pair.map(|(chain, key)| (chain.to_owned(), key.to_owned()))
+    });
+    found.next()
+}
+
+/// The pair in a directory with this name below the configured one.
+fn pair_of(directory: &Path, of_name: &str) -> Option<(PathBuf, PathBuf)> {
+    let base = without_ecc(of_name);
+    let key = format!("{base}.key");
+    let chain = format!("{base}.crt");
+    let known = [
+        ("fullchain.pem", "privkey.pem"),
+        ("fullchain.cer", &key),
+        ("tls.crt", "tls.key"),
+        (&chain, &key),
+        ("certificate.crt", "privatekey.key"),
+        ("cert.pem", "key.pem"),
+    ];
+    let mut pairs = known
+        .into_iter()
+        .map(|(chain, key)| (directory.join(chain), directory.join(key)));
+    pairs.find(|(chain, key)| chain.is_file() && key.is_file())
+}
+
+fn without_ecc(name: &str) -> &str {
+    name.strip_suffix("_ecc").unwrap_or(name)
+}
+
+/// The chains in `certs` whose keys are in `private` beside it. Others are those of authorities, in `/etc/ssl/certs`.
+fn with_private(certs: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
+    let private = certs.with_file_name("private");
+    let chains = entries(certs)?.into_iter().filter(|path| is_chain(path));
+    let pairs = chains.filter_map(|chain| {
+        let key = private.join(chain.with_extension("key").file_name()?);
+        (chain.is_file() && key.is_file()).then_some((chain, key))
+    });
+    Ok(pairs.collect())
+}
+
+/// The same path with one more extension.
+fn with_more(path: &Path, extension: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(extension);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Makes these files in a directory, and returns the pairs and what is left over, by their names.
+    fn look(directory: &str, files: &[&str]) -> (Vec<String>, Vec<String>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let top = folder.path().join(directory);
+        for name in files {
+            let path = top.join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(path, "x").expect("written");
+        }
+        let name = |path: &Path| {
+            path.strip_prefix(&top)
+                .expect("below")
+                .display()
+                .to_string()
+        };
+        let found = look_into(&top).expect("a directory");
+        let pairs = found.pairs.iter().map(|pair| {
+            let ocsp = pair.ocsp.as_deref().map(|ocsp| format!(" {}", name(ocsp)));
+            let key = if pair.key == pair.cert {
+                "-".to_owned()
+            } else {
+                name(&pair.key)
+            };
+            format!("{} {key}{}", name(&pair.cert), ocsp.unwrap_or_default())
+        });
+        (
+            pairs.collect(),
+            found.others.iter().map(|path| name(path)).collect(),
+        )
+    }
+
+    #[test]
+    fn file_names_define_pairs() {
+        let hidden = [".hidden.pem", "..data/tls.crt", "..2026_11_29/tls.crt"];
+        for (directory, files, pairs, others) in [
+            (
+                "flat",
+                &["b.crt", "b.key", "a.pem", "README", "alone.key"][..],
+                &["a.pem -", "b.crt b.key"][..],
+                &["README", "alone.key"][..],
+            ),
+            (
+                "case",
+                &["g.PEM", "h.Crt", "h.KEY"],
+                &["g.PEM -", "h.Crt h.KEY"],
+                &[],
+            ),
+            ("secret", &["tls.crt", "tls.key"], &["tls.crt tls.key"], &[]),
+            (
+                "haproxy",
+                &[
+                    "a.pem",
+                    "a.pem.ocsp",
+                    "a.pem.issuer",
+                    "b.crt",
+                    "b.crt.key",
+                    "c.pem",
+                    "c.ocsp",
+                ],
+                &["a.pem - a.pem.ocsp", "b.crt b.crt.key", "c.pem - c.ocsp"],
+                &["a.pem.issuer"],
+            ),
+            (
+                "bundles",
+                &[
+                    "a.pem.rsa",
+                    "a.pem.ecdsa",
+                    "b.pem.rsa",
+                    "b.pem.rsa.key",
+                    "a.rsa",
+                ],
+                &["a.pem.ecdsa -", "a.pem.rsa -", "b.pem.rsa b.pem.rsa.key"],
+                &["a.rsa"],
+            ),
+            (
+                "mkcert",
+                &[
+                    "localhost+2.pem",
+                    "localhost+2-key.pem",
+                    "server-cert.pem",
+                    "server-key.pem",
+                    "cert.pem",
+                    "key.pem",
+                ],
+                &[
+                    "cert.pem key.pem",
+                    "localhost+2.pem localhost+2-key.pem",
+                    "server-cert.pem server-key.pem",
+                ],
+                &[],
+            ),
+            (
+                "lego",
+                &[
+                    "a.example.crt",
+                    "a.example.key",
+                    "a.example.issuer.crt",
+                    "a.example.json",
+                ],
+                &["a.example.crt a.example.key", "a.example.issuer.crt -"],
+                &["a.example.json"],
+            ),
+            (
+                "live",
+                &[
+                    "README",
+                    "a.example/fullchain.pem",
+                    "a.example/privkey.pem",
+                    "a.example/cert.pem",
+                    "a.example/chain.pem",
+                ],
+                &["a.example/fullchain.pem a.example/privkey.pem"],
+                &["README"],
+            ),
+            (
+                "a.example",
+                &["fullchain.pem", "privkey.pem", "cert.pem", "chain.pem"],
+                &["fullchain.pem privkey.pem"],
+                &[],
+            ),
+            (
+                "acme.sh",
+                &[
+                    "a.example_ecc/fullchain.cer",
+                    "a.example_ecc/a.example.cer",
+                    "a.example_ecc/a.example.key",
+                    "a.example_ecc/ca.cer",
+                    "ca/x",
+                ],
+                &["a.example_ecc/fullchain.cer a.example_ecc/a.example.key"],
+                &["ca"],
+            ),
+            (
+                "b.example_ecc",
+                &[
+                    "fullchain.cer",
+                    "b.example.cer",
+                    "b.example.key",
+                    "ca.cer",
+                    "b.example.conf",
+                ],
+                &["fullchain.cer b.example.key"],
+                &["b.example.conf"],
+            ),
+            (
+                "caddy",
+                &[
+                    "a.example/a.example.crt",
+                    "a.example/a.example.key",
+                    "a.example/a.example.json",
+                ],
+                &["a.example/a.example.crt a.example/a.example.key"],
+                &[],
+            ),
+            (
+                "secrets",
+                &["a/tls.crt", "a/tls.key", "b/nothing"],
+                &["a/tls.crt a/tls.key"],
+                &["b"],
+            ),
+            (
+                "traefik",
+                &["certs/a.crt", "certs/b.crt", "private/a.key"],
+                &["certs/a.crt private/a.key"],
+                &[],
+            ),
+            (
+                "traefik",
+                &["a/certificate.crt", "a/privatekey.key"],
+                &["a/certificate.crt a/privatekey.key"],
+                &[],
+            ),
+            ("hidden", &hidden, &[], &[]),
+        ] {
+            let found = look(directory, files);
+            let expected = [pairs, others]
+                .map(|all| all.iter().map(|&one| one.to_owned()).collect::<Vec<_>>());
+            assert_eq!([found.0, found.1], expected, "{directory}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_a_certificate_is_named_with_its_reason() {
+        let leaf = dormouse_testkit::Authority::shared().ecdsa(&["a.example"]);
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text, reason) in [
+            (
+                "a.pem.bak",
+                leaf.certificate_pem.as_bytes(),
+                "its name is not that of a chain",
+            ),
+            ("a.key", leaf.key_pem.as_bytes(), "a.pem is missing"),
+            ("a.p12", b"\x30\x80\x02\x01\x03", "openssl pkcs12 -in FILE"),
+            (
+                "a.txt",
+                b"-----BEGIN CERTIFICATE-----\n",
+                "a.txt:1: the section",
+            ),
+            ("README", b"about these", ""),
+            (
+                "a.csr",
+                b"-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n",
+                "",
+            ),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("written");
+            let found = super::reason(&path).unwrap_or_default();
+            assert!(
+                found.contains(reason) && found.is_empty() == reason.is_empty(),
+                "{name}: {found}"
+            );
+        }
+    }
+}
