@@ -1,16 +1,16 @@
 //! The first step of a connection in its new slot: stores the bytes that the handshake left over, and
 //! starts the connect to the backend.
 
-use crate::door::client::{Client, ConnectionId};
+use crate::client::{Client, ConnectionId};
+use crate::effects::LocalClient;
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
 use crate::established::opening;
-use crate::handshake::log::{self, DoneFields};
+use crate::handshake_log::{self, DoneFields};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
-use crate::outbound::request::LocalClient;
 use crate::traffic;
 use dormouse_config::ConnectTime;
 use dormouse_engine::Rested;
@@ -46,7 +46,7 @@ pub(crate) fn terminated<I: Io>(
         id: Some(id),
         took_ms,
     };
-    log::log_done(&info, done, cx.limits.log_handshakes);
+    handshake_log::log_done(&info, done, cx.limits.log_handshakes);
     // The PROXY header goes to the backend before the client's first byte.
     let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &info, id);
     let header_len = first.len();
@@ -108,7 +108,7 @@ pub(crate) fn originated<I: Io>(
         tickets,
     } = rested;
     cx.work.keys.keep(slot, keys);
-    log::count_originated(&info, &cx.work.count);
+    handshake_log::count_originated(&info, &cx.work.count);
     if joined_s.is_none() {
         traffic::count_handshake(slot, info.resumed, &cx.work.traffic);
     }
@@ -118,7 +118,7 @@ pub(crate) fn originated<I: Io>(
         id: Some(ConnectionId::of(slot, cx.work.id_seed)),
         took_ms,
     };
-    log::log_done(&info, done, cx.limits.log_handshakes);
+    handshake_log::log_done(&info, done, cx.limits.log_handshakes);
     let backend_tls = cx.route.backend_tls.as_ref();
     let wait_ms = match cx.route.origin() {
         Some(origin) => Some(origin.ticket_wait_ms),

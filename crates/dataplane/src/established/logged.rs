@@ -1,8 +1,8 @@
 //! Entries and lines of established connections in the connection log.
 
+use crate::client::{Client, ConnectionId};
+use crate::close_reason::CloseReason;
 use crate::connection_log::{Ending, code_of_suite};
-use crate::door::client::{Client, ConnectionId};
-use crate::established::close_reason::CloseReason;
 use crate::established::step::Event;
 use crate::io::{Io, peer_address};
 use crate::workspace::Workspace;

@@ -5,51 +5,45 @@
 
 pub(crate) mod begin;
 pub(crate) mod close;
-pub(crate) mod close_reason;
 pub(crate) mod connect;
-pub(crate) mod connect_times;
 pub(crate) mod context;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
-pub(crate) mod kept_keys;
 pub(crate) mod logged;
 mod new_timeouts;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
-pub(crate) mod proxied_clients;
 mod recovered;
 mod relocation;
 pub(crate) mod sealing;
 pub(crate) mod step;
 pub(crate) mod tallies;
-pub(crate) mod tickets;
 pub(crate) mod timers;
 pub(crate) mod unverified;
 pub(crate) mod warm;
 
 use crate::bursts::Subject;
-use crate::door::client::{Client, ConnectionId};
-use crate::door::pause::Pause;
-use crate::door::readmission::Readmission;
+use crate::client::ConnectionId;
+use crate::close_reason::CloseReason;
 use crate::effects::Effect;
+use crate::effects::LocalClient;
 use crate::io::{Io, PeerName, peer_address};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
-use crate::outbound::request::LocalClient;
+use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
-use crate::token::{self, Id};
+use crate::token::{self, Id, Side};
 use crate::traffic;
 use crate::workspace::{Allowance, Workspace};
-use close_reason::CloseReason;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::{Peer, Shortage};
+use dormouse_reactor::socket::Shortage;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
-use interest::Side;
+use dormouse_tables::counters::Count;
 use std::io;
 use step::{Event, step};
 use tallies::{Tallies, Tally};
@@ -297,22 +291,6 @@ impl Connections {
         }
     }
 
-    /// Refuses the clients that wait for a backend and that a reload no longer admits.
-    pub(crate) fn refuse_waiting<I: Io>(
-        &mut self,
-        readmission: &Readmission<'_>,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let is_refused = |slot: &Slot| {
-            let peer = || Client::new(work.io.peer(slot.tls_fd()).unwrap_or(Peer::Unix));
-            slot.phase() == Phase::Connecting && !readmission.keeps_waiting(slot.route, peer)
-        };
-        for index in self.some(usize::MAX, is_refused) {
-            self.step(index, Event::Refuse, settings, work);
-        }
-    }
-
     /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
     fn run<I: Io>(
         &mut self,
@@ -348,11 +326,17 @@ impl Connections {
         }
         if limits.per_client.any_bytes()
             && !is_over
-            && let Some((wait_ms, limit)) = paced::pay(slot, limits.per_client, work)
+            && let Some((wait_ms, limit)) = paced::pay(
+                slot,
+                work.bytes.received(),
+                limits.per_client,
+                &work.clients,
+                work.now_ms,
+            )
         {
             self.paced
                 .push(index, slot.generation, work.now_ms + wait_ms);
-            log_paced(slot, limit, work);
+            note_paced(slot, limit, work);
         }
         work.note_step(index, slot);
         is_over
@@ -586,12 +570,13 @@ impl Connections {
     }
 }
 
-fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
+fn note_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     let peer = PeerName::new(&work.io, slot.tls_fd());
-    let (subject, limit) = match limit {
-        PaceLimit::Client => (Subject::PacedClient, "bytes_per_client"),
-        PaceLimit::All => (Subject::PacedAll, "max_bytes_per_second"),
+    let (subject, count, limit) = match limit {
+        PaceLimit::Client => (Subject::PacedClient, Count::PacedClient, "bytes_per_client"),
+        PaceLimit::All => (Subject::PacedAll, Count::PacedAll, "max_bytes_per_second"),
     };
+    work.count.add(count, 1);
     let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
         tracing::info!(%id, %peer, limit, more, "connection rate-limited");

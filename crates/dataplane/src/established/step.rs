@@ -9,20 +9,21 @@
 //! the slot.
 
 use crate::bursts::Subject;
-use crate::door::client::{Client, ConnectionId};
+use crate::client::{Client, ConnectionId};
+use crate::close_reason::CloseReason;
+use crate::effects::LocalClient;
 use crate::established::begin;
 use crate::established::close;
-use crate::established::close_reason::CloseReason;
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
-use crate::established::interest::{self, Side, has_tls_ended, may_read_plain, may_read_tls};
+use crate::established::interest::{self, may_read_plain, may_read_tls};
 use crate::established::opening;
 use crate::established::sealing;
 use crate::established::warm;
 use crate::io::{Io, PeerName};
-use crate::outbound::request::LocalClient;
+use crate::token::Side;
 use dormouse_config::Truncation;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
@@ -153,7 +154,7 @@ fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, 
     if let Some(done) = flush_and_read_tls(slot, ready, cx) {
         return done;
     }
-    if ready.is_error() && has_tls_ended(slot) {
+    if ready.is_error() && slot.has_tls_ended() {
         // The peer has ended its direction, and no longer receives ours.
         let error = cx.work.io.take_error(slot.tls_fd()).err();
         let reset = || io::ErrorKind::ConnectionReset.into();

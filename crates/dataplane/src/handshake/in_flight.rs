@@ -6,13 +6,13 @@
 //!                  proxy)
 //! ```
 
-use crate::door::client::Client;
+use crate::client::Client;
 use crate::door::proxy_header::{ProxyHeader, Received};
 use crate::handshake::route_choice;
-use crate::io::{Io, discard};
+use crate::io::{Io, discard, flush_handshake};
 use crate::proxy_protocol::HeaderError;
-use crate::scratch::RECEIVE_MAX;
 use crate::workspace::Workspace;
+use crate::workspace::scratch::RECEIVE_MAX;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
@@ -403,7 +403,7 @@ fn shake(
     work: &mut Workspace<impl Io>,
     now: UnixTime,
 ) -> HandshakeStep {
-    match flush(&work.io, fd, handshake) {
+    match flush_handshake(&work.io, fd, handshake) {
         Ok(true) => {}
         Ok(false) => return HandshakeStep::Continues,
         Err(_) => return HandshakeStep::Ended,
@@ -451,13 +451,13 @@ fn take(
     now: UnixTime,
 ) -> HandshakeStep {
     match handshake.handle_input(now, received) {
-        Ok(Progress::Handshaking) => match flush(io, fd, handshake) {
+        Ok(Progress::Handshaking) => match flush_handshake(io, fd, handshake) {
             Ok(_) => HandshakeStep::Continues,
             Err(_) => HandshakeStep::Ended,
         },
         // Sends the tickets. Bytes that the socket does not take become pending bytes of the
         // connection.
-        Ok(Progress::Established) => match flush(io, fd, handshake) {
+        Ok(Progress::Established) => match flush_handshake(io, fd, handshake) {
             Ok(_) => HandshakeStep::Established,
             Err(_) => HandshakeStep::Ended,
         },
@@ -468,23 +468,6 @@ fn take(
 /// Whether the client has closed or reset its connection after its hello, and so expects no answer.
 fn has_given_up(io: &impl Io, fd: Fd) -> bool {
     matches!(io.peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
-}
-
-/// Sends the handshake's output. Returns `true` if the socket took all of it.
-pub(crate) fn flush(io: &impl Io, fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
-    while !handshake.output().is_empty() {
-        let sent = if handshake.output_can_wait() {
-            io.send_before_more(fd, handshake.output())
-        } else {
-            io.send(fd, handshake.output())
-        };
-        match sent {
-            Ok(Attempt::Done(n)) => handshake.output_sent(n),
-            Ok(Attempt::WouldBlock) => return Ok(false),
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(true)
 }
 
 /// Sends the rest of the output, closes the sending direction, and discards what the peer sends.

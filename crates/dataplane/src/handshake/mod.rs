@@ -5,22 +5,22 @@
 
 pub(crate) mod challenge;
 pub(crate) mod in_flight;
-pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod route_choice;
 pub(crate) mod table;
 
 use crate::bursts::Subject;
+use crate::client::Client;
+use crate::close_reason::Party;
 use crate::context::WorkerContext;
 use crate::door::admission;
-use crate::door::client::Client;
-use crate::door::pause::Pause;
 use crate::door::readmission::Readmission;
 use crate::effects::Effect;
 use crate::established::NewSocket;
 use crate::established::step::Event;
+use crate::handshake_log::{self as log, ClientHandshake};
 use crate::io::Io;
-use crate::party::Party;
+use crate::pause::Pause;
 use crate::proxy_protocol::HeaderError;
 use crate::settings::Settings;
 use crate::token::{self, Id};
@@ -33,7 +33,6 @@ use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use in_flight::{HandshakeStep, InFlight, NewConnection, Turn};
-use log::ClientHandshake;
 use queue::Queue;
 use route_choice::RouteChoice;
 use table::HandshakeTable;

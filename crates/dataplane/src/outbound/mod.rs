@@ -16,20 +16,18 @@ pub(crate) mod attempt;
 pub(crate) mod attempt_table;
 pub(crate) mod failure;
 pub(crate) mod pool;
-pub(crate) mod request;
 pub(crate) mod servers;
 
 use crate::bursts::Subject;
+use crate::close_reason::Party;
 use crate::context::WorkerContext;
-use crate::door::pause::Pause;
-use crate::effects::Effect;
+use crate::effects::{BackendRequest, Effect, LocalClient};
 use crate::established::connect;
 use crate::established::step::Event;
 use crate::established::{Connections, Moved, NewSocket};
-use crate::handshake::in_flight::flush;
-use crate::handshake::log;
-use crate::io::Io;
-use crate::party::Party;
+use crate::handshake_log;
+use crate::io::{Io, flush_handshake};
+use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
@@ -46,7 +44,6 @@ use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 use failure::Failure;
 use pool::Pool;
-use request::{BackendRequest, LocalClient};
 use servers::Servers;
 use std::io;
 
@@ -321,7 +318,7 @@ impl Outbound {
             let of_client = attempt.request.is_none().then_some(attempt.route);
             traffic::count_handshake_failed(of_client, &cx.work.traffic);
             // Sends the alert, if there is one. It may not arrive.
-            let _ = flush(&cx.work.io, attempt.fd, handshake);
+            let _ = flush_handshake(&cx.work.io, attempt.fd, handshake);
         }
         attempt.disconnect(&cx.work.io);
         self.note_failure(id, failure, cx);
@@ -364,13 +361,13 @@ impl Outbound {
                         true => Party::Backend,
                         false => Party::Dormouse,
                     };
-                    log::log_failed(failure, by, name, server, took_ms);
+                    handshake_log::log_failed(failure, by, name, server, took_ms);
                 }
                 Failure::Connection(reason) => {
-                    log::log_ended(Party::Backend, reason, name, server, took_ms)
+                    handshake_log::log_ended(Party::Backend, reason, name, server, took_ms)
                 }
                 Failure::Time(reason) => {
-                    log::log_ended(Party::Dormouse, reason, name, server, took_ms)
+                    handshake_log::log_ended(Party::Dormouse, reason, name, server, took_ms)
                 }
             }
         }

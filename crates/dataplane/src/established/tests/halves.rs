@@ -2,8 +2,8 @@
 
 use super::closing::{add_two_halves, heard_by, readable, step_ready, with_two_halves};
 use super::*;
+use crate::effects::LocalClient;
 use crate::lifecycle::drain::Drain;
-use crate::outbound::request::LocalClient;
 use dormouse_engine::Handshake;
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::slot::TimerPurpose;

@@ -2,10 +2,10 @@
 //! handshake also has a line.
 
 use crate::bursts::Subject;
+use crate::client::{Client, ConnectionId};
+use crate::close_reason::Party;
 use crate::connection_log::FailedHandshake;
-use crate::door::client::{Client, ConnectionId};
 use crate::io::Io;
-use crate::party::Party;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_engine::{
