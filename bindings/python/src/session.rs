@@ -1,7 +1,7 @@
 //! A TLS connection of the Python half.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use dormouse_embed::{
     AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Role, SessionError,

@@ -38,6 +38,7 @@ mod connection_log;
 mod contexts;
 mod control;
 mod control_addresses;
+mod directories;
 mod drain;
 mod edition;
 mod error;
