@@ -11,11 +11,13 @@
 pub(crate) mod client_auth;
 pub(crate) mod client_rules;
 pub(crate) mod der;
+pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod identity_error;
+pub(crate) mod judge_certificate;
 pub(crate) mod judgement;
 pub(crate) mod key_kind;
 pub(crate) mod ocsp;
 pub(crate) mod pem;
+pub(crate) mod sign;
 pub(crate) mod trust;
-pub(crate) mod words;

@@ -1,0 +1,17 @@
+//! What the client of the current handshake requests, as rustls has read it.
+
+use crate::call_scope::Subject;
+use crate::failure::NoCertificate;
+
+/// Server side: what the client requests, and whether we have it.
+#[derive(Default)]
+pub(crate) struct Requested {
+    /// The requested server name.
+    pub(crate) server_name: Option<String>,
+    /// The application protocol that will be negotiated.
+    pub(crate) alpn: Option<Vec<u8>>,
+    /// Why the client gets no certificate, if it gets none.
+    pub(crate) no_certificate: Option<NoCertificate>,
+}
+
+impl Subject for Requested {}
