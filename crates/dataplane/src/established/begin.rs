@@ -21,9 +21,44 @@ use dormouse_routes::backend_tls::TICKET_WAIT_MS;
 use std::io;
 use std::slice::from_ref;
 
+/// What a new connection begins with, besides the TLS state in its slot.
+pub(crate) enum First {
+    /// The handshake with the client is done.
+    Terminated {
+        rested: Box<Rested>,
+        client: Client,
+        took_ms: u64,
+    },
+    /// The route passes TLS through; `received` are the client's first bytes.
+    PassedThrough { received: Vec<u8>, client: Client },
+    /// The handshake with the server is done. Without a client the connection is warm.
+    Originated {
+        rested: Box<Rested>,
+        client: Option<LocalClient>,
+        took_ms: u64,
+    },
+}
+
+/// Makes the first step of a connection.
+pub(crate) fn begin<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, first: First) -> Flow {
+    match first {
+        First::Terminated {
+            rested,
+            client,
+            took_ms,
+        } => terminated(slot, cx, *rested, &client, took_ms),
+        First::PassedThrough { received, client } => passed_through(slot, cx, &received, &client),
+        First::Originated {
+            rested,
+            client,
+            took_ms,
+        } => originated(slot, cx, *rested, client, took_ms),
+    }
+}
+
 /// Begins a connection whose handshake with the client is done: connects to the backend, unless the route
 /// does so at the client's first data.
-pub(crate) fn terminated<I: Io>(
+fn terminated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     rested: Rested,
@@ -70,7 +105,7 @@ pub(crate) fn terminated<I: Io>(
 }
 
 /// Begins a pass-through connection: `received` goes to the backend first.
-pub(crate) fn passed_through<I: Io>(
+fn passed_through<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     received: &[u8],
@@ -89,7 +124,7 @@ pub(crate) fn passed_through<I: Io>(
 }
 
 /// Begins a connection whose handshake with a server is done. Without a local client it is warm.
-pub(crate) fn originated<I: Io>(
+fn originated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     rested: Rested,

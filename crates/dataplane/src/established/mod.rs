@@ -37,6 +37,7 @@ use crate::step_bytes::StepBytes;
 use crate::token::{self, Id, Side};
 use crate::traffic;
 use crate::workspace::{Allowance, Workspace};
+use begin::First;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
@@ -78,6 +79,13 @@ pub(crate) struct NewSocket {
     pub(crate) generation: u32,
     /// Whether the socket is in epoll, with another token.
     pub(crate) is_watched: bool,
+}
+
+/// A slot that is marked busy for a new connection, whose TLS state is written there in place. The connection begins, or
+/// the slot is given back.
+#[must_use]
+pub(crate) struct NewSlot {
+    index: u32,
 }
 
 /// The old and the new index of a moved slot.
@@ -183,43 +191,61 @@ impl Connections {
 
     // ---- steps ----
 
-    /// Gives a connection its slot. `begin` writes the slot's state and returns the first event; on
-    /// `None` the connection is closed. Returns the slot's index, unless the connection has ended.
-    pub(crate) fn admit<I: Io>(
+    /// Takes a slot for a new connection, and marks it busy. `None`: there is none, or epoll does not watch the socket; it is
+    /// closed then.
+    pub(crate) fn reserve<I: Io>(
         &mut self,
         socket: &NewSocket,
-        settings: &Settings,
         work: &mut Workspace<I>,
-        begin: impl FnOnce(&mut Slot, &mut Workspace<I>) -> Option<Event>,
-    ) -> Option<u32> {
+    ) -> Option<NewSlot> {
         let Some(index) = self.slots.insert() else {
             work.io.close(socket.fd);
             return None;
         };
         self.slots.header().mark_busy(index);
+        let new = NewSlot { index };
+        let slot = self.new_slot(&new);
+        let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
+        let now_s = work.now_s();
+        slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
         let token = token::connection((index, socket.generation), Side::Tls);
-        let first = self.slots.get_mut(index).and_then(|slot| {
-            let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
-            let now_s = work.now_s();
-            slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
-            if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
-                note_unwatched(&error, work);
-                return None;
-            }
-            let first = begin(slot, work)?;
-            logged::begin(index, slot, &first, work);
-            Some(first)
-        });
-        let is_established = first.is_some();
-        let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
-        if let Some(slot) = self.slots.get(index) {
-            traffic::enter(slot, &work.traffic);
-            if is_established {
-                traffic::count_opened(slot, &work.traffic);
-            }
+        if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
+            note_unwatched(&error, work);
+            self.give_back(new, work);
+            return None;
         }
+        Some(new)
+    }
+
+    /// The slot of a connection that has not begun.
+    pub(crate) fn new_slot(&mut self, new: &NewSlot) -> &mut Slot {
+        let slot = self.slots.get_mut(new.index);
+        slot.expect("a reserved slot is live until its connection begins or gives it back")
+    }
+
+    /// Begins the connection in a slot that has its TLS state. Returns the slot's index, unless the connection has ended.
+    pub(crate) fn begin<I: Io>(
+        &mut self,
+        new: NewSlot,
+        first: First,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) -> Option<u32> {
+        let index = new.index;
+        logged::begin(index, self.new_slot(&new), &first, work);
+        let is_over = self.run(index, Event::Begin(first), settings, work);
+        let slot = self.new_slot(&new);
+        traffic::enter(slot, &work.traffic);
+        traffic::count_opened(slot, &work.traffic);
         self.finish(index, is_over, settings, work);
         (!is_over).then_some(index)
+    }
+
+    /// Closes a connection that does not begin, and frees its slot.
+    pub(crate) fn give_back<I: Io>(&mut self, new: NewSlot, work: &mut Workspace<I>) {
+        traffic::enter(self.new_slot(&new), &work.traffic);
+        self.remove_busy(new.index, None, work);
+        self.slots.header().clear_busy();
     }
 
     /// Handles readiness of one side of a connection.

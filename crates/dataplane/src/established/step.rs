@@ -9,10 +9,10 @@
 //! the slot.
 
 use crate::bursts::Subject;
-use crate::client::{Client, ConnectionId};
+use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
 use crate::effects::LocalClient;
-use crate::established::begin;
+use crate::established::begin::{self, First};
 use crate::established::close;
 use crate::established::connect;
 use crate::established::context::Context;
@@ -25,7 +25,6 @@ use crate::established::warm;
 use crate::io::{Io, PeerName};
 use crate::token::Side;
 use dormouse_config::Truncation;
-use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::poller;
 use dormouse_reactor::socket::Attempt;
@@ -46,20 +45,8 @@ pub(crate) enum Event {
     Close(CloseReason),
     /// A reload no longer admits the client, which has no backend yet.
     Refuse,
-    /// The handshake with the client is done.
-    Terminated {
-        rested: Box<Rested>,
-        client: Client,
-        took_ms: u64,
-    },
-    /// The route passes TLS through; `received` are the client's first bytes.
-    PassedThrough { received: Vec<u8>, client: Client },
-    /// The handshake with the server is done. Without a client the connection is warm.
-    Originated {
-        rested: Box<Rested>,
-        client: Option<LocalClient>,
-        took_ms: u64,
-    },
+    /// The connection has just got its slot.
+    Begin(First),
     /// The warm connection will be given to a client if it has not ended.
     Probe,
     /// The warm connection is given to this client.
@@ -83,19 +70,7 @@ pub(super) fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>)
             connect::refuse(slot, cx);
             Ok(())
         }
-        Event::Terminated {
-            rested,
-            client,
-            took_ms,
-        } => begin::terminated(slot, cx, *rested, &client, took_ms),
-        Event::PassedThrough { received, client } => {
-            begin::passed_through(slot, cx, &received, &client)
-        }
-        Event::Originated {
-            rested,
-            client,
-            took_ms,
-        } => begin::originated(slot, cx, *rested, client, took_ms),
+        Event::Begin(first) => begin::begin(slot, cx, first),
         Event::Probe => warm::probe(slot, cx),
         Event::Attach(client) => begin::attach(slot, cx, client),
         Event::Discard => Err(Fault::NotNeeded),

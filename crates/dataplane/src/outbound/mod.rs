@@ -22,8 +22,8 @@ use crate::bursts::Subject;
 use crate::close_reason::Party;
 use crate::context::WorkerContext;
 use crate::effects::{BackendRequest, Effect, LocalClient};
+use crate::established::begin::First;
 use crate::established::connect;
-use crate::established::step::Event;
 use crate::established::{Connections, Moved, NewSocket};
 use crate::handshake_log;
 use crate::io::{Io, flush_handshake};
@@ -286,23 +286,25 @@ impl Outbound {
             generation: id.1,
             is_watched: true,
         };
-        let mut is_attached = false;
-        let admitted = cx.admit(&socket, |slot, _, _| {
-            let Stage::Shaking(handshake) = attempt.stage else {
-                return None;
-            };
-            let rested = handshake.rest(&mut slot.tls).ok()?;
-            is_attached = true;
-            Some(Event::Originated {
-                rested: Box::new(rested),
-                client,
-                took_ms,
-            })
-        });
-        match client {
-            Some(client) if !is_attached => client.reset(&cx.work.io),
-            Some(_) => {}
-            None => self.note_warm(route, admitted.map(|index| (index, id.1)), cx.work.now_ms),
+        let Stage::Shaking(handshake) = attempt.stage else {
+            unreachable!("only a handshake establishes an attempt");
+        };
+        let (connections, work) = (&mut cx.connections, &mut cx.work);
+        let Some(new) = connections.reserve(&socket, work) else {
+            return self.lose(client, route, work);
+        };
+        let Ok(rested) = handshake.rest(&mut connections.new_slot(&new).tls) else {
+            connections.give_back(new, work);
+            return self.lose(client, route, work);
+        };
+        let first = First::Originated {
+            rested: Box::new(rested),
+            client,
+            took_ms,
+        };
+        let index = connections.begin(new, first, &cx.settings, work);
+        if client.is_none() {
+            self.note_warm(route, index.map(|index| (index, id.1)), work.now_ms);
         }
     }
 
@@ -389,16 +391,19 @@ impl Outbound {
             return;
         };
         attempt.disconnect(&work.io);
-        match attempt.client {
-            Some(client) => {
-                if !client.is_joined() {
-                    work.count.add(Count::ConnectGivenUp, 1);
-                }
-                client.reset(&work.io);
-            }
-            None => self.note_warm(attempt.route, None, work.now_ms),
+        if attempt.client.is_some_and(|client| !client.is_joined()) {
+            work.count.add(Count::ConnectGivenUp, 1);
         }
+        self.lose(attempt.client, attempt.route, work);
         work.has_room_again = true;
+    }
+
+    /// Resets the connection of a client that gets none to a server. Without a client, a warm connection is missing.
+    fn lose<I: Io>(&mut self, client: Option<LocalClient>, route: u16, work: &Workspace<I>) {
+        match client {
+            Some(client) => client.reset(&work.io),
+            None => self.note_warm(route, None, work.now_ms),
+        }
     }
 
     // ---- time ----
