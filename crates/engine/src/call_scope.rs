@@ -4,9 +4,9 @@
 //! configuration, which do not know the current connection. So the connection's [`CallScope`] is put into a
 //! thread-local slot for each call into rustls, and taken back afterwards.
 //!
-//! A scope holds the facts of several subjects (secrets, certificates, sessions, …), each in a place of its own. A
-//! subject's facts are a type beside the code that reads and writes them, and this module knows none of these types.
-//! Only boxes move; each secret is written into its box once and never copied through the slot.
+//! A scope has a place for the facts of each [`Subject`]. They are a type beside the code that reads and writes them;
+//! this module knows only the subject's name. Only boxes move; each secret is written into its box once and never copied
+//! through the slot.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -19,8 +19,36 @@ thread_local! {
     static SLOT: RefCell<Option<Box<CallScope>>> = const { RefCell::new(None) };
 }
 
-/// The facts of one subject about a connection. They begin with their default, when they are first used.
-pub(crate) trait Subject: Any + Default + Send + Sync {}
+/// A subject of which a scope holds facts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Subject {
+    /// What the client requests, and whether we have it.
+    Request,
+    /// The certificates of both ends.
+    Certificates,
+    /// The protection of records.
+    Protection,
+    /// The traffic secrets.
+    TrafficSecrets,
+    /// The secrets of sessions, while they are captured or replaced.
+    SessionSecrets,
+    /// The secrets for an exporter.
+    Exporter,
+    /// Sessions of a server.
+    ServerSessions,
+    /// Sessions of a client.
+    ClientSessions,
+    /// The session of a loopback handshake.
+    Loopback,
+}
+
+const SUBJECTS: usize = Subject::Loopback as usize + 1;
+
+/// The facts of a subject about a connection. They begin with their default, when they are first used.
+pub(crate) trait Facts: Any + Default + Send + Sync {
+    /// Their subject. No other type has it.
+    const SUBJECT: Subject;
+}
 
 /// The data that one connection exchanges with rustls' shared objects.
 pub(crate) struct CallScope {
@@ -28,7 +56,7 @@ pub(crate) struct CallScope {
     pub(crate) now: UnixTime,
     /// Both ends of this handshake are ours, so certificates are not verified.
     pub(crate) is_loopback: bool,
-    subjects: Vec<Box<dyn Any + Send + Sync>>,
+    facts: [Option<Box<dyn Any + Send + Sync>>; SUBJECTS],
 }
 
 impl CallScope {
@@ -36,21 +64,20 @@ impl CallScope {
         Box::new(CallScope {
             now: UnixTime::since_unix_epoch(Duration::ZERO),
             is_loopback: false,
-            subjects: Vec::new(),
+            facts: [const { None }; SUBJECTS],
         })
     }
 
     /// Returns the facts of a subject.
-    pub(crate) fn of<T: Subject>(&mut self) -> &mut T {
-        let place = self.subjects.iter().position(|facts| facts.is::<T>());
-        let place = place.unwrap_or_else(|| {
-            self.subjects.push(Box::<T>::default());
-            self.subjects.len() - 1
-        });
-        let facts = self.subjects.get_mut(place);
-        facts
-            .and_then(|facts| facts.downcast_mut())
-            .expect("the facts of this subject are at this place")
+    pub(crate) fn of<T: Facts>(&mut self) -> &mut T {
+        let facts = self.facts[T::SUBJECT as usize].get_or_insert_with(|| Box::<T>::default());
+        let facts = facts.downcast_mut();
+        facts.expect("each subject has one type")
+    }
+
+    /// Returns the facts of a subject, if there are any.
+    pub(crate) fn find<T: Facts>(&mut self) -> Option<&mut T> {
+        self.facts[T::SUBJECT as usize].as_mut()?.downcast_mut()
     }
 }
 
@@ -79,8 +106,13 @@ fn in_call<R>(f: impl FnOnce(&mut CallScope) -> R) -> Option<R> {
 }
 
 /// Accesses the facts of a subject about the connection of the current call; `None` outside a call.
-pub(crate) fn in_scope<T: Subject, R>(f: impl FnOnce(&mut T) -> R) -> Option<R> {
+pub(crate) fn in_scope<T: Facts, R>(f: impl FnOnce(&mut T) -> R) -> Option<R> {
     in_call(|scope| f(scope.of()))
+}
+
+/// As [`in_scope`], but `None`, too, if there are no such facts yet.
+pub(crate) fn if_in_scope<T: Facts, R>(f: impl FnOnce(&mut T) -> R) -> Option<R> {
+    in_call(|scope| scope.find().map(f)).flatten()
 }
 
 /// Returns the caller's time for the current call.

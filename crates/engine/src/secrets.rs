@@ -2,7 +2,7 @@
 
 use zeroize::Zeroize;
 
-use crate::call_scope::Subject;
+use crate::call_scope::{Facts, Subject};
 
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;
@@ -58,7 +58,9 @@ pub(crate) struct SessionSecrets {
     pub(crate) psk: Derivation,
 }
 
-impl Subject for SessionSecrets {}
+impl Facts for SessionSecrets {
+    const SUBJECT: Subject = Subject::SessionSecrets;
+}
 
 /// How the wrapped provider handles a secret that it derives.
 #[derive(Default)]

@@ -303,6 +303,7 @@ impl Slot {
     }
 
     /// Whether the TLS side has ended: by close_notify, or by a FIN that its route accepts.
+    #[inline]
     pub fn has_tls_ended(&self) -> bool {
         self.tls.peer_closed() || self.has(Flag::TlsEnded)
     }

@@ -1,6 +1,6 @@
 //! What the client of the current handshake requests, as rustls has read it.
 
-use crate::call_scope::Subject;
+use crate::call_scope::{Facts, Subject};
 use crate::failure::NoCertificate;
 
 /// Server side: what the client requests, and whether we have it.
@@ -14,4 +14,6 @@ pub(crate) struct Requested {
     pub(crate) no_certificate: Option<NoCertificate>,
 }
 
-impl Subject for Requested {}
+impl Facts for Requested {
+    const SUBJECT: Subject = Subject::Request;
+}

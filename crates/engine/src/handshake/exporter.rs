@@ -7,7 +7,7 @@ use rustls::crypto::tls13::{HkdfExpander, OkmBlock, OutputLengthError};
 use rustls::{SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite};
 use zeroize::Zeroizing;
 
-use crate::call_scope::Subject;
+use crate::call_scope::{Facts, Subject};
 use crate::messages::content_type::HANDSHAKE;
 use crate::messages::handshake_type::SERVER_HELLO;
 use crate::secrets::Secret;
@@ -35,7 +35,9 @@ pub struct Exporter {
 #[derive(Default)]
 pub(crate) struct Exporting(pub(crate) Option<Box<ExporterSource>>);
 
-impl Subject for Exporting {}
+impl Facts for Exporting {
+    const SUBJECT: Subject = Subject::Exporter;
+}
 
 /// The secrets that a handshake collects for its exporter.
 pub(crate) struct ExporterSource {

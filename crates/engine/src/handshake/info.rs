@@ -132,9 +132,12 @@ pub(crate) fn handshake_info(
     let resumed = kind == Some(HandshakeKind::Resumed);
     // Server side: `Handshake` has ensured that any certificate sent was verified.
     let shown = !local.of_client && common.peer_certificates().is_some();
-    let exporter = scope.of::<Exporting>().0.take();
-    let resumption = scope.of::<ServerResumption>();
-    let (refused, ticket_withheld) = (resumption.reason(), resumption.withheld);
+    let exporter = scope.find::<Exporting>();
+    let exporter = exporter.and_then(|Exporting(source)| source.take());
+    let resumption = scope.find::<ServerResumption>();
+    let (refused, ticket_withheld) = resumption.map_or((None, false), |resumption| {
+        (resumption.reason(), resumption.withheld)
+    });
     let facts = scope.of::<CertificateFacts>();
     Ok(HandshakeInfo {
         protocol,

@@ -29,7 +29,7 @@ use self::info::{Flights, HandshakeInfo, LocalFacts, handshake_info};
 use self::record_protection::Protection;
 use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
 use self::rest::{Rested, establish};
-use crate::call_scope::{CallScope, Subject, enter, in_scope};
+use crate::call_scope::{CallScope, Facts, enter, if_in_scope, in_scope};
 use crate::client_hello::requested::Requested;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::secrets::{Derivation, Secret, SessionSecrets};
@@ -176,7 +176,7 @@ impl Handshake {
     }
 
     /// Returns the facts of a subject about this connection.
-    pub(crate) fn facts<T: Subject>(&mut self) -> &mut T {
+    pub(crate) fn facts<T: Facts>(&mut self) -> &mut T {
         self.scope().of()
     }
 
@@ -340,7 +340,8 @@ impl Handshake {
             false => side.tickets_expected,
         };
         let (kernel, keys) = establish(self.driver.connection, &mut scope, state)?;
-        let since_s = scope.of::<ClientResumption>().since_s;
+        let resumption = scope.find::<ClientResumption>();
+        let since_s = resumption.map_or(0, |resumption| resumption.since_s);
         self.driver.output.drain(..self.sent);
         Ok(Rested {
             unsent: self.driver.output,
@@ -489,7 +490,7 @@ impl Handshake {
     fn read_server_flight(&mut self) {
         if !self.is_server() {
             let record = self.driver.records.completed();
-            in_scope(|Exporting(source)| {
+            if_in_scope(|Exporting(source)| {
                 if let Some(source) = source {
                     source.note_first_record(record);
                 }
@@ -503,7 +504,7 @@ impl Handshake {
     /// Server side: passes the first flight to the exporter.
     fn note_server_hello(&self) {
         if self.is_server() && self.sent_before == 0 {
-            in_scope(|Exporting(source)| {
+            if_in_scope(|Exporting(source)| {
                 if let Some(source) = source {
                     source.note_first_record(&self.driver.output);
                 }

@@ -15,7 +15,7 @@ use rustls::{ConnectionTrafficSecrets, Error};
 
 use super::record_rules::{self, Reading, RecordRefusal};
 use super::record_sealer::RecordSealer;
-use crate::call_scope::{Subject, in_scope};
+use crate::call_scope::{Facts, Subject, in_scope};
 
 /// What the protection of records has to do with a handshake.
 #[derive(Default)]
@@ -30,7 +30,9 @@ pub(crate) struct Protection {
     pub(crate) is_skipped: bool,
 }
 
-impl Subject for Protection {}
+impl Facts for Protection {
+    const SUBJECT: Subject = Subject::Protection;
+}
 
 /// Opens the peer's records, and refuses content that is not allowed in a handshake.
 struct RecordOpener(Box<dyn MessageDecrypter>);

@@ -66,7 +66,8 @@ fn write_connection(
         return Err(HandshakeFailure::internal("no record was ever sealed"));
     };
     let write_seq = sealer.next_sequence();
-    let stored = scope.of::<ServerResumption>().stored.take();
+    let stored = scope.find::<ServerResumption>();
+    let stored = stored.and_then(|resumption| resumption.stored.take());
     let captured = scope.of::<CapturedSecrets>();
     match connection {
         RustlsConnection::Server(server) => {

@@ -19,7 +19,7 @@ use rustls::{
 };
 
 use super::record_protection::{ScopedTls12Aead, ScopedTls13Aead};
-use crate::call_scope::in_scope;
+use crate::call_scope::if_in_scope;
 use crate::secrets::{Derivation, SessionSecrets};
 use crate::sessions::refusal::ServerResumption;
 use crate::sessions::ticket_messages::TicketMessages;
@@ -81,9 +81,11 @@ impl Hkdf for ScopedHkdf {
 
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         let expander = self.0.expander_for_okm(okm);
-        let issues = in_scope(|resumption: &mut ServerResumption| resumption.tickets.is_some());
+        let issues = if_in_scope(|resumption: &mut ServerResumption| resumption.tickets.is_some());
         let handles = || {
-            in_scope(|secrets: &mut SessionSecrets| !matches!(secrets.psk, Derivation::Unchanged))
+            if_in_scope(|secrets: &mut SessionSecrets| {
+                !matches!(secrets.psk, Derivation::Unchanged)
+            })
         };
         match issues == Some(true) || handles() == Some(true) {
             true => Box::new(ScopedExpander(expander)),
@@ -109,7 +111,7 @@ impl ScopedExpander {
         let &[key_len, label_len, prefix, label @ b"resumption", _, _] = info else {
             return None;
         };
-        let nonce = in_scope(|resumption: &mut ServerResumption| {
+        let nonce = if_in_scope(|resumption: &mut ServerResumption| {
             resumption.tickets.as_mut().map(TicketMessages::next_nonce)
         });
         let nonce = [nonce.flatten()?];
@@ -130,7 +132,7 @@ impl HkdfExpander for ScopedExpander {
         // A scope that captures or replaces a ticket's key belongs to a call that handles a ticket and derives
         // nothing else.
         let derived = self.0.expand_block(info);
-        let replaced = in_scope(|secrets: &mut SessionSecrets| match &mut secrets.psk {
+        let replaced = if_in_scope(|secrets: &mut SessionSecrets| match &mut secrets.psk {
             Derivation::Unchanged => None,
             Derivation::Captured(copy) => {
                 copy.write(derived.as_ref());
@@ -190,7 +192,7 @@ impl Prf for ScopedPrf {
         label: &[u8],
         seed: &[u8],
     ) -> Result<(), Error> {
-        let replaced = in_scope(|secrets: &mut SessionSecrets| match &secrets.master {
+        let replaced = if_in_scope(|secrets: &mut SessionSecrets| match &secrets.master {
             Derivation::Replaced(master) => {
                 let whole = master.bytes().len() == output.len();
                 whole.then(|| output.copy_from_slice(master.bytes()))
@@ -211,7 +213,7 @@ impl Prf for ScopedPrf {
 
     fn for_secret(&self, output: &mut [u8], secret: &[u8], label: &[u8], seed: &[u8]) {
         if label == b"key expansion" {
-            in_scope(|secrets: &mut SessionSecrets| {
+            if_in_scope(|secrets: &mut SessionSecrets| {
                 if let Derivation::Captured(copy) = &mut secrets.master {
                     copy.write(secret);
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::KeyLog;
 
 use super::exporter::{EXPORTER_SECRET, Exporting};
-use crate::call_scope::{Subject, in_scope, is_loopback};
+use crate::call_scope::{Facts, Subject, if_in_scope, in_scope, is_loopback};
 use crate::secrets::Secret;
 
 /// Receives the secrets of every connection of a context.
@@ -44,7 +44,9 @@ pub(crate) struct CapturedSecrets {
     pub(crate) server: Secret,
 }
 
-impl Subject for CapturedSecrets {}
+impl Facts for CapturedSecrets {
+    const SUBJECT: Subject = Subject::TrafficSecrets;
+}
 
 impl Default for CapturedSecrets {
     fn default() -> CapturedSecrets {
@@ -67,12 +69,16 @@ pub(crate) const SERVER_TRAFFIC_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
 
 impl KeyLog for SecretCatcher {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
-        in_scope(|captured: &mut CapturedSecrets| match label {
-            CLIENT_TRAFFIC_SECRET => captured.client.write(secret),
-            SERVER_TRAFFIC_SECRET => captured.server.write(secret),
+        match label {
+            CLIENT_TRAFFIC_SECRET => {
+                in_scope(|captured: &mut CapturedSecrets| captured.client.write(secret));
+            }
+            SERVER_TRAFFIC_SECRET => {
+                in_scope(|captured: &mut CapturedSecrets| captured.server.write(secret));
+            }
             _ => {}
-        });
-        in_scope(|Exporting(source)| {
+        }
+        if_in_scope(|Exporting(source)| {
             if let Some(source) = source {
                 source.note_secret(label, client_random, secret);
             }
@@ -85,7 +91,8 @@ impl KeyLog for SecretCatcher {
 
     fn will_log(&self, label: &str) -> bool {
         let wanted_by_exporter = || {
-            label == EXPORTER_SECRET && in_scope(|Exporting(source)| source.is_some()) == Some(true)
+            label == EXPORTER_SECRET
+                && if_in_scope(|Exporting(source)| source.is_some()) == Some(true)
         };
         matches!(label, CLIENT_TRAFFIC_SECRET | SERVER_TRAFFIC_SECRET)
             || self.log.is_some()

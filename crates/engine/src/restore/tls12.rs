@@ -20,7 +20,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::loopback;
-use crate::call_scope::{CallerTime, Subject, in_scope};
+use crate::call_scope::{CallerTime, Facts, Subject, in_scope};
 use crate::handshake::scoped_suites::{self, MASTER_SECRET_LEN};
 use crate::handshake::{Handshake, HandshakeLimits};
 use crate::secrets::{Derivation, Secret, SessionSecrets};
@@ -142,7 +142,9 @@ impl Signer for NullKey {
 #[derive(Default)]
 struct Issued(Option<SessionHandle>);
 
-impl Subject for Issued {}
+impl Facts for Issued {
+    const SUBJECT: Subject = Subject::Loopback;
+}
 
 fn issued<R>(look: impl FnOnce(&SessionHandle) -> Option<R>) -> Option<R> {
     in_scope(|Issued(handle)| handle.as_ref().and_then(look)).flatten()

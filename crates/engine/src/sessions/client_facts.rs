@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 
-use crate::call_scope::Subject;
+use crate::call_scope::{Facts, Subject};
 use crate::sessions::client_session::{Session, SessionStore};
 
 /// Client side: what a handshake has to do with sessions.
@@ -25,4 +25,6 @@ pub(crate) struct ClientResumption {
     pub(crate) tls13_value: Option<Tls13ClientSessionValue>,
 }
 
-impl Subject for ClientResumption {}
+impl Facts for ClientResumption {
+    const SUBJECT: Subject = Subject::ClientSessions;
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::call_scope::Subject;
+use crate::call_scope::{Facts, Subject};
 use crate::sessions::server_sessions::StoredSession;
 use crate::sessions::ticket_messages::TicketMessages;
 
@@ -87,7 +87,9 @@ pub(crate) struct ServerResumption {
     pub(crate) tickets: Option<TicketMessages>,
 }
 
-impl Subject for ServerResumption {}
+impl Facts for ServerResumption {
+    const SUBJECT: Subject = Subject::ServerSessions;
+}
 
 impl ServerResumption {
     /// Returns why nothing was resumed, at the end of a full handshake.

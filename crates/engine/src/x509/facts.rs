@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustls::SignatureScheme;
 
-use crate::call_scope::Subject;
+use crate::call_scope::{Facts, Subject};
 use crate::failure::CertificateProblem;
 use crate::x509::identity::Algorithms;
 
@@ -27,4 +27,6 @@ pub(crate) struct CertificateFacts {
     pub(crate) own_sent: bool,
 }
 
-impl Subject for CertificateFacts {}
+impl Facts for CertificateFacts {
+    const SUBJECT: Subject = Subject::Certificates;
+}
