@@ -1,4 +1,5 @@
-//! The actual imports inside a crate: which file names items of which other file, read with `syn`.
+//! The actual imports inside a crate, and between the scripts of the bindings: which file names items
+//! of which other file. Rust is read with `syn`.
 //!
 //! A file depends on another if it names an item that the other defines: in a `use`, or by a path
 //! in its code. A path through a re-export leads to the file that defines the item. Declaring a
@@ -6,12 +7,15 @@
 //! may present its children, which must not import the parent. Items marked `#[cfg(test)]` are left
 //! out.
 
+mod folders;
 mod graph;
 mod modules;
 mod names;
 mod reader;
+mod scripts;
 
 pub(crate) use graph::Graph;
+pub(crate) use scripts::read as read_scripts;
 
 use crate::tree::Tree;
 use crate::workspace::{Package, Target};

@@ -20,7 +20,7 @@ usage: cargo xtask COMMAND [DIRECTORY]
   tidy        check what the compiler does not: boundaries, lengths, dead files, links, generated text
   generate    rewrite the generated parts of the documents
 usage: cargo xtask cycles [CRATE]
-  cycles      list import cycles, and a few imports whose removal breaks them";
+  cycles      list import cycles between files and between folders, and a few imports whose removal breaks them";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();

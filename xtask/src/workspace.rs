@@ -1,4 +1,4 @@
-//! The workspace as Cargo sees it.
+//! The workspace as Cargo sees it, with that of the bindings.
 
 use serde_json::Value;
 use std::path::Path;
@@ -21,8 +21,21 @@ pub(crate) struct Target {
     pub(crate) path: String,
 }
 
-/// Runs `cargo metadata`, without the network and without external packages.
+/// A workspace of its own, so that the server is built without other languages' tools.
+const BINDINGS: &str = "bindings";
+
+/// Returns the packages of the repository's workspace and of that of the bindings.
 pub(crate) fn read(root: &Path) -> Result<Vec<Package>, String> {
+    let mut packages = read_in(root, root)?;
+    let bindings = root.join(BINDINGS);
+    if bindings.is_dir() {
+        packages.append(&mut read_in(&bindings, root)?);
+    }
+    Ok(packages)
+}
+
+/// Runs `cargo metadata`, without the network and without external packages.
+fn read_in(directory: &Path, root: &Path) -> Result<Vec<Package>, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
     let output = Command::new(cargo)
         .args([
@@ -32,7 +45,7 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Package>, String> {
             "--format-version",
             "1",
         ])
-        .current_dir(root)
+        .current_dir(directory)
         .output()
         .map_err(|error| format!("cargo metadata: {error}"))?;
     if !output.status.success() {

@@ -12,7 +12,14 @@ use zeroize::Zeroizing;
 use crate::buffers::{Room, with_scratch};
 use crate::engine_calls::{byte_arrays, on_behalf_of};
 use crate::exceptions::{Error, session_error, settings_error};
-use crate::{BATCH_OUTPUT_WAITS, LENGTH_BITS, OUTPUT_WAITS, handle};
+use crate::handle;
+
+/// Bit of the result of [`open`]: there is output for the peer.
+pub(crate) const OUTPUT_WAITS: jlong = 1 << 32;
+/// Bit of the result of [`open_in_place`]: there is output for the peer.
+pub(crate) const BATCH_OUTPUT_WAITS: jlong = 1 << 62;
+/// Bits of the lower one of two lengths in a result.
+pub(crate) const LENGTH_BITS: u32 = 31;
 
 /// Starts a connection to a server.
 pub(crate) fn connect(

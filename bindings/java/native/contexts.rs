@@ -13,7 +13,10 @@ use zeroize::Zeroizing;
 
 use crate::engine_calls::{JavaKey, TrustManager};
 use crate::exceptions::{Error, settings_error};
-use crate::{Certificates, handle};
+use crate::handle;
+
+/// A chain, or a list of names: arrays of bytes.
+pub(crate) type Certificates<'local> = JObjectArray<'local, JByteArray<'local>>;
 
 /// Reads a chain, DER, and its key, PKCS #8.
 pub(crate) fn identity(

@@ -22,15 +22,13 @@ mod exceptions;
 mod handle;
 
 use dormouse_embed::{ClientContext, Identity, ServerContext, Session};
-use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JObject, JObjectArray, JString};
+use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JObject, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{EnvUnowned, jni_mangle};
 
 use crate::buffers::Room;
-use crate::contexts::{ClientChoices, Common, ServerChoices};
+use crate::contexts::{Certificates, ClientChoices, Common, ServerChoices};
 use crate::exceptions::{Throw, session_error};
-
-type Certificates<'local> = JObjectArray<'local, JByteArray<'local>>;
 
 /// An identity with a key that Java passes, PKCS #8.
 #[jni_mangle("dormouse.Native")]
@@ -170,7 +168,7 @@ pub fn refuse<'local>(
         .resolve::<Throw>()
 }
 
-/// Handles bytes of the peer. Plaintext goes to the target. Returns its length, plus [`OUTPUT_WAITS`].
+/// Handles bytes of the peer. Plaintext goes to the target. Returns its length, plus [`connection::OUTPUT_WAITS`].
 ///
 /// In each pair of array and buffer, one is null.
 #[jni_mangle("dormouse.Native")]
@@ -198,9 +196,6 @@ pub fn open<'local>(
     .resolve::<Throw>()
 }
 
-/// Bit of the result of [`open`]: there is output for the peer.
-pub const OUTPUT_WAITS: jlong = 1 << 32;
-
 /// Seals plaintext into the target. Returns the length; or the required room, as a negative number.
 #[jni_mangle("dormouse.Native")]
 pub fn seal<'local>(
@@ -227,7 +222,7 @@ pub fn seal<'local>(
 }
 
 /// Opens the complete records of a direct buffer in place. Returns the length of the plaintext, above it the length of
-/// the records, and [`BATCH_OUTPUT_WAITS`]; or -1 if the connection is not at rest.
+/// the records, and [`connection::BATCH_OUTPUT_WAITS`]; or -1 if the connection is not at rest.
 #[jni_mangle("dormouse.Native")]
 pub fn open_in_place<'local>(
     mut env: EnvUnowned<'local>,
@@ -246,11 +241,6 @@ pub fn open_in_place<'local>(
     })
     .resolve::<Throw>()
 }
-
-/// Bit of the result of [`open_in_place`]: there is output for the peer.
-pub const BATCH_OUTPUT_WAITS: jlong = 1 << 62;
-/// Bits of the lower one of two lengths in a result.
-pub const LENGTH_BITS: u32 = 31;
 
 /// Seals plaintext that lies in a direct buffer, in place. Returns the end of the records, and above it their
 /// beginning.

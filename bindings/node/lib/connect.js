@@ -6,7 +6,8 @@ const tls = require('node:tls');
 const { invalidArgument } = require('./errors');
 const { ClientFlight, refuseOptions } = require('./handshake');
 const { contextOf, protocolsOf } = require('./secure_context');
-const { TLSSocket, kFlight } = require('./socket');
+const { TLSSocket } = require('./socket');
+const { kFlight } = require('./state');
 
 /** connect(options[, callback]), connect(port[, host][, options][, callback]), connect(path[, options][, callback]) */
 function connect(...args) {

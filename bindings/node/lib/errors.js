@@ -67,6 +67,11 @@ function invalidArgument(name, expected, actual) {
                     `The "${name}" argument must be ${expected}. Received ${describe(actual)}`);
 }
 
+/** An error for a call that the connection's state does not allow. */
+function invalidState(what, why) {
+  return codedError(Error, 'ERR_TLS_INVALID_STATE', `${what}: ${why}`);
+}
+
 function describe(value) {
   if (value == null) return `${value}`;
   if (typeof value === 'function') return `function ${value.name}`;
@@ -121,5 +126,5 @@ function callable(Class) {
 }
 
 module.exports = {
-  callable, certificateError, codedError, endError, hangUp, invalidArgument, unsupported,
+  callable, certificateError, codedError, endError, hangUp, invalidArgument, invalidState, unsupported,
 };

@@ -5,8 +5,9 @@
 const tls = require('node:tls');
 const { certificateError, codedError, hangUp, unsupported } = require('./errors');
 const native = require('./native');
+const { fail, proceed, start } = require('./pump');
 const { contextOf, checkContext, protocolsOf } = require('./secure_context');
-const { AUTHORIZED, CLIENT, REQUESTS_CERT, TRUNCATABLE, fail, kFlags, kNumber, proceed, start } = require('./socket');
+const { AUTHORIZED, CLIENT, REQUESTS_CERT, TRUNCATABLE, kFlags, kNumber } = require('./state');
 
 const HANDSHAKE_TIMEOUT_MS = 120_000;
 // A timer with more would end at once.

@@ -4,8 +4,8 @@
 
 const tls = require('node:tls');
 const { connect } = require('./connect');
-const { continueOn } = require('./export');
 const native = require('./native');
+const { continueOn } = require('./restore');
 const { SecureContext, createSecureContext } = require('./secure_context');
 const { Server, createServer } = require('./server');
 const { TLSSocket } = require('./socket');

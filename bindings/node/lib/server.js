@@ -5,8 +5,8 @@
 const { EventEmitter } = require('node:events');
 const net = require('node:net');
 const { callable, codedError, invalidArgument, unsupported } = require('./errors');
-const { continueOn } = require('./export');
 const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
+const { continueOn } = require('./restore');
 const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
 const { TLSSocket, takeOver } = require('./socket');
 

@@ -12,7 +12,7 @@ const { promisify } = require('node:util');
 const { Worker } = require('node:worker_threads');
 const dormouse = require('..');
 const native = require('../lib/native');
-const { THROTTLED, kFlags } = require('../lib/socket');
+const { THROTTLED, kFlags } = require('../lib/state');
 const { issue, listen, readAll } = require('./support');
 
 const own = issue();

@@ -6,16 +6,38 @@
 //!
 //! Lengths are little-endian. The session, which comes last, has 128 bytes if it is at rest.
 
-use dormouse_embed::Session;
+use std::sync::Arc;
+
+use dormouse_embed::{HandshakeInfo, NamedSuite, Session};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use zeroize::Zeroizing;
 
 use crate::peer_chain::PeerChain;
-use crate::session::Facts;
 
 const VERSION: u8 = 1;
+
+/// The results of the handshake that Python may request later.
+#[derive(Default)]
+pub(crate) struct Facts {
+    pub(crate) alpn: Option<Py<PyString>>,
+    pub(crate) peer: Option<Arc<PeerChain>>,
+    pub(crate) suite: u8,
+    pub(crate) is_resumed: bool,
+}
+
+impl Facts {
+    pub(crate) fn of(py: Python<'_>, info: HandshakeInfo) -> Facts {
+        let alpn = info.alpn.as_deref().map(String::from_utf8_lossy);
+        Facts {
+            alpn: alpn.map(|name| PyString::intern(py, &name).unbind()),
+            peer: PeerChain::of(info.peer_certificates),
+            suite: NamedSuite::number(info.suite),
+            is_resumed: info.resumed,
+        }
+    }
+}
 
 /// Returns the session as bytes.
 pub(crate) fn write<'py>(py: Python<'py>, session: &[u8], facts: &Facts) -> Bound<'py, PyBytes> {

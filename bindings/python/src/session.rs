@@ -1,7 +1,7 @@
 //! A TLS connection of the Python half.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use dormouse_embed::{
     AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, NamedSuite, Role, SessionError,
@@ -13,9 +13,10 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use zeroize::Zeroize as _;
 
 use crate::contexts::{ClientContext, ServerContext};
+use crate::errors;
+use crate::exported::{self, Facts};
 use crate::owner::Owner;
 use crate::peer_chain::PeerChain;
-use crate::{errors, exported};
 
 /// Flag in the result of [`Session::receive`]: there is output to send.
 pub(crate) const OUTPUT: u8 = 1;
@@ -51,27 +52,6 @@ struct Inner {
     end: Option<Box<End>>,
     hello: Option<Box<dormouse_embed::ClientHello>>,
     facts: Facts,
-}
-
-/// The results of the handshake that Python may request later.
-#[derive(Default)]
-pub(crate) struct Facts {
-    pub(crate) alpn: Option<Py<PyString>>,
-    pub(crate) peer: Option<Arc<PeerChain>>,
-    pub(crate) suite: u8,
-    pub(crate) is_resumed: bool,
-}
-
-impl Facts {
-    fn of(py: Python<'_>, info: HandshakeInfo) -> Facts {
-        let alpn = info.alpn.as_deref().map(String::from_utf8_lossy);
-        Facts {
-            alpn: alpn.map(|name| PyString::intern(py, &name).unbind()),
-            peer: PeerChain::of(info.peer_certificates),
-            suite: NamedSuite::number(info.suite),
-            is_resumed: info.resumed,
-        }
-    }
 }
 
 /// The results of one call.
@@ -172,7 +152,9 @@ impl Inner {
 /// The alert of this number, if it ends a connection with an error.
 fn alert(code: u8) -> PyResult<AlertDescription> {
     AlertDescription::error_from_code(code).ok_or_else(|| {
-        PyValueError::new_err(format!("{code} is not an error alert (RFC 8446 section 6.2)"))
+        PyValueError::new_err(format!(
+            "{code} is not an error alert (RFC 8446 section 6.2)"
+        ))
     })
 }
 

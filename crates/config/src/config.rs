@@ -1,9 +1,9 @@
 //! The configuration as a whole, and values that follow from several options.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::ReadResult;
+use crate::option::context::ReadContext;
 use crate::option::group::{Group, OptionGroup};
+use crate::option::value::RawValue;
 use crate::options::{
     Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
 };

@@ -1,8 +1,8 @@
 //! What trying the files, addresses and users of a configuration found.
 
-use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::mistake::{Blame, Severity};
 use crate::mistakes::problem::Problem;
 use crate::section::Section;

@@ -20,6 +20,8 @@ mod mistakes;
 mod option;
 mod options;
 mod plan;
+mod reference;
+mod schema;
 mod section;
 mod values;
 
@@ -32,15 +34,13 @@ pub use checks::listeners::{
 pub use config::Config;
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;
-pub use input::toml_file::STANDARD_INPUT;
 pub use load::{
     Examine, Loaded, admin_of, judge, load, load_with, look_up, plan_for, plan_with, read_duration,
 };
 pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
+pub use mistakes::texts::STANDARD_INPUT;
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;
-pub use option::reference::reference;
-pub use option::schema::schema;
 pub use option::spec::{OptionDefault, OptionSpec};
 pub use options::{
     Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
@@ -51,6 +51,8 @@ pub use plan::sizing::{Plan, is_own_network};
 pub use plan::systemd::{
     SYSTEMD_VARIABLES, environment_number, hands_in_listeners, is_for_this_process,
 };
+pub use reference::reference;
+pub use schema::schema;
 pub use section::Section;
 pub use values::acme_name::AcmeName;
 pub use values::address::{of_one_family, usable};

@@ -11,7 +11,7 @@
 //! The trait leaves out what works in a test without processes: the slab, pending memory, shared
 //! tables, and the handover, which a reload reads from a memory file.
 
-use dormouse_engine::UnixTime;
+use dormouse_engine::{Handshake, UnixTime};
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{
@@ -405,6 +405,23 @@ pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
         }
     }
     true
+}
+
+/// Sends the handshake's output. Returns `true` if the socket took all of it.
+pub(crate) fn flush_handshake(io: &impl Io, fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
+    while !handshake.output().is_empty() {
+        let sent = if handshake.output_can_wait() {
+            io.send_before_more(fd, handshake.output())
+        } else {
+            io.send(fd, handshake.output())
+        };
+        match sent {
+            Ok(Attempt::Done(n)) => handshake.output_sent(n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
 }
 
 /// The address of a socket's peer. `None`: a unix socket, or a closed connection.

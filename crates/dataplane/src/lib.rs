@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod bursts;
+mod client;
+mod close_reason;
 mod connection_log;
 mod context;
 mod deadlines;
@@ -15,14 +17,14 @@ mod effects;
 mod entries;
 mod established;
 mod handshake;
+mod handshake_log;
 mod io;
 pub mod keeper;
 mod lifecycle;
 mod memory;
 mod outbound;
-mod party;
+mod pause;
 pub mod proxy_protocol;
-mod scratch;
 mod settings;
 mod step_bytes;
 mod token;

@@ -7,8 +7,6 @@
 //! | kind 4 | generation 28 | index 32 |
 //! ```
 
-use crate::established::interest::Side;
-
 const GENERATION_BITS: u32 = 28;
 
 /// The bits of a generation that a token holds.
@@ -16,6 +14,13 @@ pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 /// Index and generation of a table entry.
 pub(crate) type Id = (u32, u32);
+
+/// The two sides of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Tls,
+    Plain,
+}
 
 /// Owner of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

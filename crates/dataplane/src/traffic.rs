@@ -4,7 +4,7 @@
 //! route and backend. A TLS connection to a backend (`backend_tls`) has a slot of its own; only the
 //! client's slot is counted.
 
-use crate::established::close_reason::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_record::Role;

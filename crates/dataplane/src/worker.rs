@@ -20,15 +20,17 @@
 //! other parts through an [`Effect`], which the loop applies. All parts share the [`Workspace`] and
 //! read the [`Settings`].
 
+mod compaction;
 mod ids;
 mod orders;
 mod orphaned;
 
+use crate::client::Client;
 use crate::context::WorkerContext;
-use crate::door::client::Client;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
 use crate::effects::Effect;
+use crate::effects::LocalClient;
 use crate::established::{Connections, Moved};
 use crate::handshake::Handshakes;
 use crate::handshake::in_flight::NewConnection;
@@ -39,13 +41,12 @@ use crate::lifecycle::reload::Reloader;
 use crate::lifecycle::reload::Remembered;
 use crate::lifecycle::startup::{Progress, Startup};
 use crate::lifecycle::upgrade::Upgrade;
-use crate::memory::compaction::Compaction;
 use crate::memory::cooling::Cooling;
 use crate::outbound::Outbound;
-use crate::outbound::request::LocalClient;
 use crate::settings::Settings;
 use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
+use compaction::Compaction;
 use dormouse_config::Log;
 use dormouse_handover::orders::WorkerReport;
 use dormouse_handover::share::Limits;

@@ -4,22 +4,23 @@
 //! the workspace together with one slot. After a step, everything that is left of it is in the slot,
 //! in pending chunks and in the list of effects.
 
+pub(crate) mod connect_times;
+pub(crate) mod kept_keys;
+pub(crate) mod proxied_clients;
+pub(crate) mod scratch;
+pub(crate) mod tickets;
+
 use crate::bursts::Bursts;
+use crate::close_reason::CloseReason;
 use crate::connection_log::{ConnectionLog, FailedHandshake};
 use crate::effects::Effect;
-use crate::established::close_reason::CloseReason;
-use crate::established::connect_times::ConnectTimes;
-use crate::established::kept_keys::KeptKeys;
-use crate::established::proxied_clients::ProxiedClients;
-use crate::established::tickets::Tickets;
 use crate::io::Io;
 use crate::memory::kernel::KernelMemory;
 use crate::memory::starved::{LATE_MS, SOON_MS};
-use crate::scratch::{RECEIVE_MAX, RECORDS_PER_STEP, Scratch};
 use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
 use crate::token;
-
+use connect_times::ConnectTimes;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
@@ -30,6 +31,10 @@ use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::pace::Pace;
 use dormouse_tables::traffic::Traffic;
+use kept_keys::KeptKeys;
+use proxied_clients::ProxiedClients;
+use scratch::{RECEIVE_MAX, RECORDS_PER_STEP, Scratch};
+use tickets::Tickets;
 
 /// Maximum bytes moved per event, before the next connection has its turn.
 const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;

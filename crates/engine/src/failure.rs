@@ -1,5 +1,7 @@
 //! Why a handshake failed: the side at fault, what happened, and the alert that was sent or received.
 
+pub(crate) mod words;
+
 use std::fmt;
 
 use dormouse_record as record;
@@ -9,7 +11,7 @@ use rustls::{
 
 use crate::alert_name::alert_name;
 use crate::messages::content_type;
-use crate::x509::words::of_certificate;
+use words::of_certificate;
 
 /// A failed handshake. [`Handshake::output`](crate::Handshake::output) still holds what should be sent to the
 /// peer, usually an alert.

@@ -18,28 +18,36 @@
 //! | folder | subject |
 //! |---|---|
 //! | [`stream`] | a connection from its first byte to its end; the main interface |
-//! | `handshake` | rustls, driven one record at a time, until the state is complete |
-//! | `hooks` | the caller's part in a handshake |
 //! | `context` | settings of servers and clients, prepared once |
+//! | `restore` | a client's sessions, made from bytes again |
+//! | `handshake` | rustls, driven one record at a time, until the state is complete |
 //! | `sessions` | resumption: tickets, caches, a client's sessions as bytes |
 //! | `x509` | certificates: our own, trusted roots, client certificates |
-//! | `client_hello` | inspection of a ClientHello before its handshake begins |
+//! | `client_hello` | what a ClientHello requests, read before its handshake begins |
+//!
+//! Each folder knows only those below it. Hooks, through which a program takes part in a handshake, are where they are
+//! called: [`Connection::handle`](stream::Connection::handle) calls each on the caller's thread, and the hook must
+//! return at once. It has no access to the connection that waits for it. Each hook's documentation says what it may
+//! cost, and what happens when it fails.
 //!
 //! rustls reads the time and reports traffic secrets through shared objects. Both pass through a thread-local
-//! slot that is set for one call: see `handshake::call_scope`.
+//! slot that is set for one call: see `call_scope`.
 #![forbid(unsafe_code)]
 
 mod alert_name;
+mod call_scope;
 mod client_hello;
 mod context;
 mod failure;
 #[doc(hidden)]
 pub mod fuzzed;
 mod handshake;
-mod hooks;
 #[doc(hidden)]
 pub mod messages;
+mod restore;
+mod secrets;
 mod sessions;
+mod settings_error;
 mod signature_name;
 pub mod stream;
 mod x509;
@@ -47,20 +55,18 @@ mod x509;
 pub use alert_name::alert_name;
 pub use client_hello::expected_handshake::ExpectedHandshake;
 pub use client_hello::first_flight::{ClientHello, FirstFlight};
+pub use context::choose_identity::ChooseIdentity;
 pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};
 pub use context::server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};
-pub use context::settings::{Group, Protocols, SettingsError};
+pub use context::settings::{Group, Protocols};
 pub use context::suites::Suite;
 pub use dormouse_record::Version;
 pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure};
+pub use handshake::exporter::{ExportError, Exporter};
 pub use handshake::info::{Flights, HandshakeInfo};
 pub use handshake::rest::Rested;
+pub use handshake::secret_log::{SecretLog, secret_log_line};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
-pub use hooks::choose_identity::ChooseIdentity;
-pub use hooks::exporter::{ExportError, Exporter};
-pub use hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
-pub use hooks::secret_log::{SecretLog, secret_log_line};
-pub use hooks::sign::{Sign, SigningScheme};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
 pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
 pub use sessions::refusal::ResumptionRefused;
@@ -68,14 +74,17 @@ pub use sessions::server_sessions::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
 pub use sessions::tickets::{TicketKeys, TicketSettings};
+pub use settings_error::SettingsError;
 pub use x509::chain::{DateProblem, IssuerProblem};
 pub use x509::client_auth::{ClientCertificates, ClientVerifier};
 pub use x509::client_rules::ClientRule;
 pub use x509::identity::{Algorithms, Identity, IdentityWarning};
 pub use x509::identity_error::{IdentityError, IdentityProblem};
 pub use x509::issuers::Issuers;
+pub use x509::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
 pub use x509::key_kind::KeyKind;
 pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
 pub use x509::pem::contents::certificates as pem_chain;
 pub use x509::pem::file::PemFile;
+pub use x509::sign::{Sign, SigningScheme};
 pub use x509::trust::{Roots, TrustStore};

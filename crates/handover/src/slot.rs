@@ -302,6 +302,12 @@ impl Slot {
         u64::from(self.active_s) * 1000 + 1000
     }
 
+    /// Whether the TLS side has ended: by close_notify, or by a FIN that its route accepts.
+    #[inline]
+    pub fn has_tls_ended(&self) -> bool {
+        self.tls.peer_closed() || self.has(Flag::TlsEnded)
+    }
+
     /// Whether we have ended our direction of TLS, or passed on the backend's end.
     pub fn sealing_over(&self) -> bool {
         if self.has(Flag::PassThrough) {

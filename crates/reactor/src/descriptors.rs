@@ -5,7 +5,7 @@ use std::io;
 use rustix::process::{Resource, Rlimit};
 
 use crate::Fd;
-use crate::os_result::os_result;
+use crate::outcome::os_result;
 
 /// Limits on the number of open descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,7 +27,7 @@ mod error;
 mod fd;
 pub mod file;
 pub mod memory;
-mod os_result;
+mod outcome;
 pub mod pending;
 pub mod poller;
 pub mod process;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 
-use crate::socket::Attempt;
+use crate::outcome::Attempt;
 use crate::{Fd, OnExec};
 
 /// The signals that this program handles.

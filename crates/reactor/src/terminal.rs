@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use crate::Fd;
-use crate::os_result::os_result;
+use crate::outcome::os_result;
 use crate::socket::Attempt;
 
 const STANDARD_INPUT: Fd = Fd(0);

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::alert::{Alert, AlertDescription};
+use crate::layout::LAYOUT_VERSION;
 use crate::limits::{
     CIPHERTEXT_MAX_TLS12, CIPHERTEXT_MAX_TLS13, CONTENT_MAX, EMPTY_RECORDS_MAX,
     HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX, WARNINGS_MAX,
@@ -360,7 +361,7 @@ impl fmt::Display for Corrupt {
             Self::Layout(found) => write!(
                 f,
                 "the state has layout version {found}; this program supports {}",
-                crate::LAYOUT_VERSION
+                LAYOUT_VERSION
             ),
             Self::Version(code) => {
                 write!(f, "the state has an unknown TLS version, {code}")

@@ -109,6 +109,7 @@ mod derive;
 mod error;
 mod kept_keys;
 mod key;
+mod layout;
 mod limits;
 mod message;
 mod open;
@@ -123,11 +124,12 @@ pub use alert::{Alert, AlertDescription, AlertLevel};
 pub use error::{Corrupt, Misuse, Reason, Refusal, SealError};
 pub use kept_keys::KeptKeys;
 pub use key::{BothKeys, OpenKey, SealKey};
+pub use layout::LAYOUT_VERSION;
 pub use limits::{
     CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX,
     HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX, RECORD_MAX, SMALL_RECORD_MAX, WARNINGS_MAX,
 };
 pub use open::{Opened, open};
 pub use seal::{RecordRoom, record_room, seal_alert, seal_in_place, seal_key_update, seal_record};
-pub use state::{KeyIv, LAYOUT_VERSION, State};
+pub use state::{KeyIv, State};
 pub use suite::{Role, Suite, Version};

@@ -6,9 +6,10 @@
 
 use crate::error::Reason;
 use crate::key::OpenKey;
+use crate::layout::{KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED};
 use crate::limits::{HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX};
 use crate::peer_alert::warn;
-use crate::state::{Direction, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
+use crate::state::{Direction, State};
 use crate::suite::{Role, Version};
 
 const HELLO_REQUEST: u8 = 0;

@@ -6,13 +6,14 @@ use aws_lc_rs::aead::Aad;
 
 use crate::error::{Reason, Refusal};
 use crate::key::{OpenKey, unique};
+use crate::layout::{FAILED, PEER_CLOSED};
 use crate::limits::{
     CIPHERTEXT_MAX_TLS12, CIPHERTEXT_MAX_TLS13, CONTENT_MAX, EMPTY_RECORDS_MAX, EXPLICIT_NONCE_LEN,
     HEADER_LEN, TAG_LEN,
 };
 use crate::message;
 use crate::peer_alert;
-use crate::state::{Direction, FAILED, PEER_CLOSED, State};
+use crate::state::{Direction, State};
 use crate::suite::{Suite, Version};
 
 pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;

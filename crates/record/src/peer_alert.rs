@@ -2,8 +2,9 @@
 
 use crate::alert::AlertDescription;
 use crate::error::Reason;
+use crate::layout::{CLOSED, FAILED, HALF_FATAL, HALF_WARNING, PEER_CLOSED};
 use crate::limits::WARNINGS_MAX;
-use crate::state::{CLOSED, FAILED, HALF_FATAL, HALF_WARNING, PEER_CLOSED, State};
+use crate::state::State;
 use crate::suite::Version;
 
 /// Effect of the alerts in one record.

@@ -5,9 +5,10 @@ use aws_lc_rs::aead::Aad;
 use crate::alert::{Alert, AlertDescription, AlertLevel};
 use crate::error::{Misuse, SealError};
 use crate::key::{SealKey, unique};
+use crate::layout::{CLOSED, FAILED, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED};
 use crate::limits::{Budget, CONTENT_MAX, EXPLICIT_NONCE_LEN, HEADER_LEN, TAG_LEN};
 use crate::open::{ALERT, APPLICATION_DATA, HANDSHAKE, aad_tls12};
-use crate::state::{CLOSED, Direction, FAILED, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
+use crate::state::{Direction, State};
 use crate::suite::Version;
 
 /// The room that a record needs before and after its content.

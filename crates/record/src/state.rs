@@ -47,17 +47,15 @@ use zeroize::Zeroize;
 
 use crate::derive::{IV_LEN, SECRET_MAX, next_traffic_secret};
 use crate::error::{Corrupt, Misuse};
+use crate::layout::{
+    CLOSED, FAILED, HALF_FATAL, HALF_WARNING, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED,
+    LAYOUT_VERSION, PEER_CLOSED, REPLACING,
+};
 use crate::limits::{
     Budget, EMPTY_RECORDS_MAX, GCM_UNITS_MAX, KEY_UPDATES_MAX, UNITS_OF_FULL_RECORD, WARNINGS_MAX,
     record_limit, rekey_at, units,
 };
 use crate::suite::{Role, Suite, Version};
-
-pub use layout::LAYOUT_VERSION;
-use layout::REPLACING;
-pub(crate) use layout::{
-    CLOSED, FAILED, HALF_FATAL, HALF_WARNING, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, PEER_CLOSED,
-};
 
 /// A TLS connection at rest: 128 bytes of plain data, with the layout documented in the module.
 ///
@@ -524,7 +522,6 @@ impl fmt::Debug for State {
     }
 }
 
-mod layout;
 #[cfg(test)]
 mod tests;
 mod validate;

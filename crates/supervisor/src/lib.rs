@@ -40,6 +40,7 @@ mod contexts;
 mod control;
 mod control_addresses;
 mod ctl_changes;
+mod directories;
 mod drain;
 mod edition;
 mod error;

@@ -1,38 +1,86 @@
-//! Files and the imports between them; cycles, and where to cut them.
+//! Files, or the parts of a folder, and the imports between them; cycles, and where to cut them.
 
+use super::folders::Folders;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+/// The imported names, with the place that mentions each first.
+type Names = BTreeMap<String, Place>;
 
 #[derive(Default)]
 pub(crate) struct Graph {
-    /// By importing file, then by imported file: the names, with the line that mentions each first.
-    imports: BTreeMap<String, BTreeMap<String, BTreeMap<String, usize>>>,
+    /// By importing part, then by imported part. A part is a file or a folder.
+    imports: BTreeMap<String, BTreeMap<String, Names>>,
 }
 
-/// The import of one file by another.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) file: String,
+    pub(crate) line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// The import of one part by another.
 pub(crate) struct Arrow<'a> {
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
-    /// The imported names, with the line in `from` that mentions each first.
-    pub(crate) names: &'a BTreeMap<String, usize>,
+    pub(crate) names: &'a Names,
 }
 
 impl Arrow<'_> {
-    pub(crate) fn line(&self) -> usize {
-        self.names.values().copied().min().unwrap_or(1)
+    /// Returns the first place that mentions an imported name.
+    pub(crate) fn place(&self) -> &Place {
+        self.names.values().min().expect("an import has a name")
     }
 }
 
 impl Graph {
+    /// Adds the import of `name`, which the file `from` mentions in `line`, from the file `to`.
     pub(crate) fn add(&mut self, from: &str, to: &str, line: usize, name: &str) {
+        let file = from.to_string();
+        self.add_between(from, to, name, Place { file, line });
+    }
+
+    fn add_between(&mut self, from: &str, to: &str, name: &str, place: Place) {
         if from != to {
             let imported = self.imports.entry(from.to_string()).or_default();
             let names = imported.entry(to.to_string()).or_default();
-            let first = names.entry(name.to_string()).or_insert(line);
-            *first = line.min(*first);
+            let first = names.entry(name.to_string()).or_insert(place.clone());
+            *first = place.min(first.clone());
         }
     }
 
-    /// Returns all imports of files in `among` by files in `among`.
+    /// Returns, for each folder, the imports between its parts: its files, and its folders with all
+    /// that is in them. A cycle of files is a cycle of the parts of one of these folders.
+    pub(crate) fn by_folder(&self) -> BTreeMap<String, Graph> {
+        let folders = Folders::of(self.files());
+        let mut graphs: BTreeMap<String, Graph> = BTreeMap::new();
+        for (from, imported) in &self.imports {
+            for (to, names) in imported {
+                let (folder, from, to) = folders.parting(from, to);
+                let graph = graphs.entry(folder).or_default();
+                for (name, place) in names {
+                    graph.add_between(&from, &to, name, place.clone());
+                }
+            }
+        }
+        graphs
+    }
+
+    fn files(&self) -> impl Iterator<Item = &str> {
+        let ends = self
+            .imports
+            .iter()
+            .flat_map(|(from, imported)| imported.keys().chain([from]));
+        ends.map(String::as_str)
+    }
+
+    /// Returns all imports of parts in `among` by parts in `among`.
     pub(crate) fn arrows<'a>(&'a self, among: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
         let mut arrows = Vec::new();
         for (from, imported) in &self.imports {
@@ -45,7 +93,7 @@ impl Graph {
         arrows
     }
 
-    /// Returns sets of several files in which each file reaches every other; the largest first.
+    /// Returns sets of several parts in which each part reaches every other; the largest first.
     pub(crate) fn components(&self) -> Vec<BTreeSet<&str>> {
         let reach: BTreeMap<&str, BTreeSet<&str>> = self
             .imports
@@ -81,7 +129,7 @@ impl Graph {
         reached
     }
 
-    /// Returns one of the shortest cycles in `component`: the first file imports the second, the
+    /// Returns one of the shortest cycles in `component`: the first part imports the second, the
     /// last the first.
     pub(crate) fn shortest_cycle<'a>(&'a self, component: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
         let cycles = component
@@ -121,7 +169,7 @@ impl Graph {
     }
 
     /// Returns a small set of imports without which `component` has no cycle. It may not be the
-    /// smallest: it removes files one by one (Eades, Lin, Smyth 1993), importers first, and cuts
+    /// smallest: it removes parts one by one (Eades, Lin, Smyth 1993), importers first, and cuts
     /// imports that point back.
     pub(crate) fn cuts<'a>(&'a self, component: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
         let arrows = self.arrows(component);

@@ -13,10 +13,11 @@ fn imports(files: &[(&str, &str)]) -> Vec<String> {
     };
     let mut lines = Vec::new();
     for arrow in graphs[0].arrows(&all) {
-        for (name, line) in arrow.names {
+        for (name, place) in arrow.names {
             lines.push(format!(
-                "{}:{line} > {} {name}",
+                "{}:{} > {} {name}",
                 short(arrow.from),
+                place.line,
                 short(arrow.to)
             ));
         }
@@ -123,7 +124,7 @@ fn cycles_are_found_and_the_cuts_end_them() {
     let cycle = graphs[0].shortest_cycle(&components[0]);
     let cycle: Vec<_> = cycle
         .iter()
-        .map(|arrow| (arrow.from, arrow.line(), arrow.to))
+        .map(|arrow| (arrow.from, arrow.place().line, arrow.to))
         .collect();
     assert_eq!(
         cycle,

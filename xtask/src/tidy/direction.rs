@@ -16,6 +16,9 @@ const MAY_USE: &[(&str, &str)] = &[
     ("engine", "printable record"),
     ("embed", "record engine"),
     ("capi", "embed"),
+    ("java", "embed"),
+    ("node", "embed"),
+    ("python", "embed"),
     // Their sizes limit the configuration, so they are below it.
     ("tables", "engine reactor"),
     ("config", "printable engine reactor tables"),

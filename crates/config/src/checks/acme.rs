@@ -1,9 +1,9 @@
 //! Checks of the options for automatic certificates.
 
 use crate::config::Config;
-use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::option::group::Group as _;
 use crate::options::Acme;

@@ -1,8 +1,8 @@
 //! Checks that routes and originations share.
 
-use crate::input::location::Location;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::values::choices::TlsVersion;
 use crate::values::host_name::is_in_certificates;

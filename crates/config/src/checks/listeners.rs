@@ -2,9 +2,9 @@
 //! program.
 
 use crate::config::Config;
-use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::option::option_type::ITEMS_MAX;
 use crate::section::Section;

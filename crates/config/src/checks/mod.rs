@@ -14,9 +14,9 @@ mod sharing;
 mod unused;
 
 use crate::config::Config;
-use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::section::Section;
 use crate::values::endpoints::Backend;

@@ -1,9 +1,9 @@
 //! Checks within a route.
 
 use crate::checks::common::{no_item_twice, protocols, versions};
-use crate::input::location::Location;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
 use crate::values::choices::{Balance, ClientAsk, ConnectTime, ProxyProtocol};

@@ -1,9 +1,9 @@
 //! Options that have no effect, because another option is missing or off.
 
 use crate::config::Config;
-use crate::input::location::Location;
 use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::options::{Originate, Route, Tickets};
 use crate::values::choices::LogLevel;

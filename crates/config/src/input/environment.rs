@@ -1,9 +1,9 @@
 //! Environment variables in the strings of a file: `${NAME}` and `${NAME:-default}`, as in shells.
 
-use crate::input::location::Location;
-use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::mistakes::words::shortened;
+use crate::option::value::{Key, RawData, RawValue};
 use crate::section::Section;
 use std::ffi::OsString;
 

@@ -2,13 +2,13 @@
 
 use crate::input::environment::{Environment, Expansion};
 use crate::input::flags::Flag;
-use crate::input::location::Location;
-use crate::input::texts::Texts;
 use crate::input::toml_file::{self, Parsed};
-use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
+use crate::mistakes::texts::Texts;
 use crate::mistakes::words::shortened;
 use crate::option::option_type::ITEMS_MAX;
+use crate::option::value::{Key, RawData, RawValue};
 use crate::section::Section;
 use std::fs;
 use std::io;

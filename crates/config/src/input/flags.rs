@@ -1,11 +1,11 @@
 //! Turns flags of the command line into raw values with locations.
 
 use crate::config::Config;
-use crate::input::location::Location;
-use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::option::spec::OptionSpec;
+use crate::option::value::{Key, RawData, RawValue};
 use crate::section::Section;
 
 /// One occurrence of a flag, with its value.

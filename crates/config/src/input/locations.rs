@@ -1,7 +1,7 @@
 //! Where every option was written, for checks that compare options.
 
-use crate::input::location::Location;
-use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::location::Location;
+use crate::option::value::{Key, RawData, RawValue};
 use crate::section::Section;
 use std::collections::BTreeSet;
 

@@ -1,17 +1,17 @@
 //! Turns raw values into a [`Config`], and reports unknown and missing options.
 
 use crate::config::Config;
-use crate::input::context::ReadContext;
-use crate::input::location::Location;
 use crate::input::locations::{Locations, SectionLocation};
-use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::location::Location;
 use crate::mistakes::nearest::{containing, nearest};
 use crate::mistakes::problem::Problem;
 use crate::mistakes::words::{list_of, shortened, unknown_word};
+use crate::option::context::ReadContext;
 use crate::option::group::Group;
 use crate::option::option_type::ITEMS_MAX;
 use crate::option::spec::{OptionDefault, OptionSpec};
+use crate::option::value::{Key, RawData, RawValue};
 use crate::section::Section;
 use std::collections::BTreeSet;
 

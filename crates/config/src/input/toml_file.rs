@@ -1,10 +1,11 @@
 //! Turns a TOML file into raw values with locations.
 
-use crate::input::location::Location;
-use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::location::Location;
 use crate::mistakes::mistake::Mistakes;
 use crate::mistakes::problem::Problem;
+use crate::mistakes::texts::STANDARD_INPUT;
 use crate::mistakes::words::shortened;
+use crate::option::value::{Key, RawData, RawValue};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::ops::Range;
@@ -14,9 +15,6 @@ use toml::de::{DeTable, DeValue};
 
 /// Maximum size of a file: far more than a real configuration needs, and small enough to read at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// The path that stands for standard input.
-pub const STANDARD_INPUT: &str = "-";
 
 /// Reads the configuration's own file, or standard input.
 pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {

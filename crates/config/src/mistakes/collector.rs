@@ -1,9 +1,9 @@
 //! Mistakes as they are found, and their order.
 
-use crate::input::location::Location;
-use crate::input::texts::Texts;
+use crate::mistakes::location::Location;
 use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
 use crate::mistakes::problem::Problem;
+use crate::mistakes::texts::Texts;
 use std::path::Path;
 
 /// Maximum number of errors that are collected, and of warnings: a file of another kind has an error

@@ -1,6 +1,6 @@
 //! Problems of a value, whose location may not be known yet.
 
-use crate::input::location::Location;
+use crate::mistakes::location::Location;
 use crate::mistakes::mistake::Blame;
 
 /// The result of reading a value. The error has all its problems, not just the first.

@@ -1,7 +1,7 @@
 //! Rendering of mistakes for a terminal.
 
-use crate::input::toml_file::STANDARD_INPUT;
 use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
+use crate::mistakes::texts::STANDARD_INPUT;
 use crate::mistakes::words::shortened;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use std::fmt;

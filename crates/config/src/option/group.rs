@@ -1,11 +1,11 @@
 //! The macro that turns one definition of an option into its field of [`Config`](crate::Config),
 //! its default, its reader, its range, its flag and its entry in the reference.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::context::ReadContext;
 use crate::option::option_type::OptionType;
 use crate::option::spec::{OptionDefault, OptionSpec, first_example};
+use crate::option::value::RawValue;
 
 /// A group of options: a struct whose fields come from the table.
 pub(crate) trait Group: Sized {
@@ -164,8 +164,8 @@ macro_rules! option_groups {
             fn read(
                 &mut self,
                 name: &str,
-                raw: &$crate::input::value::RawValue,
-                context: &$crate::input::context::ReadContext<'_>,
+                raw: &$crate::option::value::RawValue,
+                context: &$crate::option::context::ReadContext<'_>,
             ) -> Option<$crate::mistakes::problem::ReadResult<()>> {
                 use $crate::option::group::read_within;
                 let spec = Self::OPTIONS.iter().find(|spec| spec.name == name)?;

@@ -1,11 +1,11 @@
 //! Types of option values: kinds, values that may be absent, lists, and the plainest types. Other
 //! types have files of their own.
 
-use crate::input::context::ReadContext;
-use crate::input::location::Location;
-use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::unknown_word;
+use crate::option::context::ReadContext;
+use crate::option::value::{Key, RawData, RawValue};
 use std::path::PathBuf;
 
 /// A kind of value, in words.

@@ -1,9 +1,9 @@
 //! Names that ACME servers issue certificates for.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use crate::values::host_name::{self, is_in_certificates};
 use serde::{Deserialize, Serialize};
 use std::fmt;

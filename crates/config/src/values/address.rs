@@ -1,10 +1,10 @@
 //! Reading addresses: `HOST:PORT`, `[IPv6]:PORT`, `:PORT`, `unix:PATH`, `echo:`.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType};
+use crate::option::value::RawValue;
 use crate::values::endpoints::{Backend, Listen, PlainListen, Server};
 use crate::values::host_name::is_name;
 use std::io;

@@ -1,10 +1,10 @@
 //! The option `admin`: the socket for status and commands.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use crate::values::address::unix_path;
 use dormouse_reactor::process;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! Sizes that may be `auto`.
 
-use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::ReadResult;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, OptionType, wrong_type};
+use crate::option::value::{RawData, RawValue};
 use crate::values::quantities::ByteSize;
 use serde::{Deserialize, Serialize};
 use std::fmt;

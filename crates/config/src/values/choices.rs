@@ -1,10 +1,10 @@
 //! Options whose value is one of a few words.
 
-use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::ReadResult;
 use crate::mistakes::words::unknown_word;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::value::{RawData, RawValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

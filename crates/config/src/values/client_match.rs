@@ -1,10 +1,10 @@
 //! Rules that accept clients with valid certificates: `cn=…`, `ou=…`, `dns=…`, `uri=…`, `sha256=…`.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::{shortened, unknown_word};
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use crate::values::host_name::is_in_certificates;
 use dormouse_engine::ClientRule;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! The option `ticket_keys`: where ticket keys come from.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;

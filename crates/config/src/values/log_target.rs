@@ -1,10 +1,10 @@
 //! The options `log_to` and `connection_log`: where lines go.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use crate::values::syslog::SyslogAddress;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,10 +1,10 @@
 //! The option `metrics`: a TCP address for metrics, health and the status page, without commands.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Absent, Kind, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

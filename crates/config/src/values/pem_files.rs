@@ -1,9 +1,9 @@
 //! Files of certificates, keys and authorities.
 
-use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, unknown_key, wrong_type};
+use crate::option::value::{RawData, RawValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;

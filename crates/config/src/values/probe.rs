@@ -1,10 +1,10 @@
 //! Health checks of backends.
 
-use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, OptionType, wrong_type};
+use crate::option::value::{RawData, RawValue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -1,10 +1,10 @@
 //! Numbers, sizes and durations, as values of options.
 
-use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Absent, Kind, OptionType, wrong_type};
+use crate::option::value::{RawData, RawValue};
 use crate::values::units::{self, QuantityError};
 use serde::{Deserialize, Serialize};
 use std::fmt;

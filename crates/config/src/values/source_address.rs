@@ -1,10 +1,10 @@
 //! Local addresses of connections to backends.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 

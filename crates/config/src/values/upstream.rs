@@ -1,9 +1,9 @@
 //! A backend of a route: its address and its share of the connections.
 
-use crate::input::context::ReadContext;
-use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, unknown_key};
+use crate::option::value::{RawData, RawValue};
 use crate::values::endpoints::Backend;
 use serde::{Deserialize, Serialize};
 use std::fmt;

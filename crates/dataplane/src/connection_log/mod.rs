@@ -9,11 +9,10 @@
 
 mod line;
 
-use crate::door::client::ConnectionId;
-use crate::established::close_reason::CloseReason;
-use crate::established::interest::has_tls_ended;
+use crate::client::ConnectionId;
+use crate::close_reason::CloseReason;
+use crate::close_reason::{Party, Sides};
 use crate::io::Io;
-use crate::party::{Party, Sides};
 use crate::settings::Settings;
 use dormouse_handover::log_entries::{LogEntries, LogEntry};
 use dormouse_handover::share::LogRules;
@@ -190,7 +189,7 @@ impl ConnectionLog {
         entry.sent += sent;
         if entry.first_end == 0 {
             let sides = Sides::of(slot);
-            if has_tls_ended(slot) {
+            if slot.has_tls_ended() {
                 entry.first_end = sides.tls as u8;
             } else if slot.has(Flag::PlainEnded) {
                 entry.first_end = sides.plain as u8;

@@ -5,7 +5,7 @@
 //! answer, counted, and logged once per burst.
 
 use crate::bursts::Subject;
-use crate::door::client::Client;
+use crate::client::Client;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_handover::share::Limits;

@@ -8,8 +8,8 @@
 //! longest time. So that it is not always the same one, a worker that has accepted some connections
 //! polls the listener anew, which puts it behind the others.
 
-use crate::door::pause::Pause;
 use crate::io::Io;
+use crate::pause::Pause;
 use crate::token;
 use dormouse_reactor::Fd;
 use dormouse_tables::counters::Counters;

@@ -1,21 +1,19 @@
 //! The door: listeners, and the decision how many more connections to accept.
 
 pub(crate) mod admission;
-pub(crate) mod client;
 pub(crate) mod listeners;
-pub(crate) mod pause;
 pub(crate) mod proxy_header;
 pub(crate) mod readmission;
 
 use crate::bursts::Subject;
 use crate::io::Io;
+use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Accepted;
 use dormouse_routes::route::Route;
 use listeners::{Listener, Listeners};
-use pause::Pause;
 use std::io::{self, ErrorKind};
 
 /// Connections accepted from one listener per turn.

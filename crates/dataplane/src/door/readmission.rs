@@ -5,8 +5,8 @@
 //! have another route by then, and its backends must not get a client that this route would have refused, nor the PROXY
 //! header of the former one.
 
+use crate::client::Client;
 use crate::door::admission;
-use crate::door::client::Client;
 use dormouse_routes::route::Route;
 use std::mem::discriminant;
 

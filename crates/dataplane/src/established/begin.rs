@@ -1,16 +1,16 @@
 //! The first step of a connection in its new slot: stores the bytes that the handshake left over, and
 //! starts the connect to the backend.
 
-use crate::door::client::{Client, ConnectionId};
+use crate::client::{Client, ConnectionId};
+use crate::effects::LocalClient;
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
 use crate::established::opening;
-use crate::handshake::log::{self, DoneFields};
+use crate::handshake_log::{self, DoneFields};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
-use crate::outbound::request::LocalClient;
 use crate::traffic;
 use dormouse_config::ConnectTime;
 use dormouse_engine::Rested;
@@ -21,9 +21,44 @@ use dormouse_routes::backend_tls::TICKET_WAIT_MS;
 use std::io;
 use std::slice::from_ref;
 
+/// What a new connection begins with, besides the TLS state in its slot.
+pub(crate) enum First {
+    /// The handshake with the client is done.
+    Terminated {
+        rested: Box<Rested>,
+        client: Client,
+        took_ms: u64,
+    },
+    /// The route passes TLS through; `received` are the client's first bytes.
+    PassedThrough { received: Vec<u8>, client: Client },
+    /// The handshake with the server is done. Without a client the connection is warm.
+    Originated {
+        rested: Box<Rested>,
+        client: Option<LocalClient>,
+        took_ms: u64,
+    },
+}
+
+/// Makes the first step of a connection.
+pub(crate) fn begin<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, first: First) -> Flow {
+    match first {
+        First::Terminated {
+            rested,
+            client,
+            took_ms,
+        } => terminated(slot, cx, *rested, &client, took_ms),
+        First::PassedThrough { received, client } => passed_through(slot, cx, &received, &client),
+        First::Originated {
+            rested,
+            client,
+            took_ms,
+        } => originated(slot, cx, *rested, client, took_ms),
+    }
+}
+
 /// Begins a connection whose handshake with the client is done: connects to the backend, unless the route
 /// does so at the client's first data.
-pub(crate) fn terminated<I: Io>(
+fn terminated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     rested: Rested,
@@ -46,7 +81,7 @@ pub(crate) fn terminated<I: Io>(
         id: Some(id),
         took_ms,
     };
-    log::log_done(&info, done, cx.limits.log_handshakes);
+    handshake_log::log_done(&info, done, cx.limits.log_handshakes);
     // The PROXY header goes to the backend before the client's first byte.
     let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &info, id);
     let header_len = first.len();
@@ -70,7 +105,7 @@ pub(crate) fn terminated<I: Io>(
 }
 
 /// Begins a pass-through connection: `received` goes to the backend first.
-pub(crate) fn passed_through<I: Io>(
+fn passed_through<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     received: &[u8],
@@ -89,7 +124,7 @@ pub(crate) fn passed_through<I: Io>(
 }
 
 /// Begins a connection whose handshake with a server is done. Without a local client it is warm.
-pub(crate) fn originated<I: Io>(
+fn originated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     rested: Rested,
@@ -108,7 +143,7 @@ pub(crate) fn originated<I: Io>(
         tickets,
     } = rested;
     cx.work.keys.keep(slot, keys);
-    log::count_originated(&info, &cx.work.count);
+    handshake_log::count_originated(&info, &cx.work.count);
     if joined_s.is_none() {
         traffic::count_handshake(slot, info.resumed, &cx.work.traffic);
     }
@@ -118,7 +153,7 @@ pub(crate) fn originated<I: Io>(
         id: Some(ConnectionId::of(slot, cx.work.id_seed)),
         took_ms,
     };
-    log::log_done(&info, done, cx.limits.log_handshakes);
+    handshake_log::log_done(&info, done, cx.limits.log_handshakes);
     let backend_tls = cx.route.backend_tls.as_ref();
     let wait_ms = match cx.route.origin() {
         Some(origin) => Some(origin.ticket_wait_ms),

@@ -10,10 +10,10 @@
 //! A socket that must be reset is prepared for it before its slot forgets it. If the worker dies in between, its
 //! successor closes the socket like any other that no slot names, and the peer still sees an abort.
 
-use crate::established::close_reason::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::{self, flush_opened, flush_sealed};
-use crate::established::interest::{has_tls_ended, may_read_plain, may_read_tls};
+use crate::established::interest::{may_read_plain, may_read_tls};
 use crate::established::{opening, sealing};
 use crate::io::{Io, discard};
 use crate::memory::backlog;
@@ -29,7 +29,7 @@ use std::io;
 /// Passes on the end of each direction that has ended. Without `half_close`, the TLS peer's end also ends
 /// the plain side's direction.
 pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>, half_close: bool) -> Flow {
-    if has_tls_ended(slot) && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
+    if slot.has_tls_ended() && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
         // A reload may have changed the route of a connection: a joint must get its mark, and pass-through forwards each end.
         let ends_both = !half_close && !slot.has(Flag::Joined) && !slot.has(Flag::PassThrough);
@@ -153,7 +153,7 @@ fn read_rest(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow<bool> {
         if may_read_tls(slot) {
             opening::read_tls(slot, work)?;
         }
-        is_whole = has_tls_ended(slot);
+        is_whole = slot.has_tls_ended();
     }
     if lacks_answer(slot, &work.io) {
         // The end behind the last bytes takes a call of its own.
@@ -187,7 +187,7 @@ fn end(slot: &mut Slot, work: &mut Workspace<impl Io>, is_whole: bool) {
 
 /// Whether a stop, a drain or a timeout leaves this slot alone for now, because the other half of its connection passes on an end first.
 pub(crate) fn awaits_other_half(slot: &Slot) -> bool {
-    is_half_without_end(slot) && (slot.tls.role() == Role::Server || has_tls_ended(slot))
+    is_half_without_end(slot) && (slot.tls.role() == Role::Server || slot.has_tls_ended())
 }
 
 /// Whether this is a half of a connection with TLS to its backend that has not got the other half's end.
@@ -199,7 +199,7 @@ fn is_half_without_end(slot: &Slot) -> bool {
 /// other one has not: the connection is about to end.
 pub(crate) fn is_half_ended(slot: &Slot) -> bool {
     let has_ended = || match slot.tls.role() {
-        Role::Client => has_tls_ended(slot),
+        Role::Client => slot.has_tls_ended(),
         Role::Server => slot.has(Flag::PlainEnded),
     };
     // The rarest first: every step asks this.
@@ -242,7 +242,7 @@ fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {
 fn lacks_request(slot: &Slot, io: &impl Io) -> bool {
     let has_more = |fd| io.received_unread(fd).is_ok_and(|unread| unread > 0);
     slot.phase() != Phase::Warm
-        && !has_tls_ended(slot)
+        && !slot.has_tls_ended()
         && (slot.partial_len > 0 || has_more(slot.tls_fd()))
 }
 

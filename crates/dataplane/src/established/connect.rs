@@ -3,18 +3,18 @@
 //! Meanwhile the TLS side is not read. Bytes that followed the handshake wait as a partial record.
 
 use crate::bursts::Subject;
-use crate::door::client::Client;
-use crate::door::pause::Pause;
+use crate::client::Client;
+use crate::close_reason::CloseReason;
+use crate::effects::BackendRequest;
 use crate::effects::Effect;
 use crate::established::close;
-use crate::established::close_reason::CloseReason;
 use crate::established::context::Context;
 use crate::established::fault::Flow;
 use crate::established::flow;
 use crate::established::opening;
 use crate::io::{Io, peer_address};
 use crate::memory::backlog;
-use crate::outbound::request::BackendRequest;
+use crate::pause::Pause;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::BackendDown;

@@ -1,6 +1,6 @@
 //! The state that a step on a connection uses besides its slot.
 
-use crate::established::close_reason::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::Truncation;

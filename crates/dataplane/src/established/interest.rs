@@ -9,6 +9,7 @@
 //! may be read again.
 
 use crate::io::Io;
+use crate::token::Side;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
@@ -19,13 +20,6 @@ const READ: u8 = 2;
 const WRITE: u8 = 4;
 /// Removed from epoll, because it reported an error or hang-up while it was not read or written.
 const BROKEN: u8 = 8;
-
-/// The two sides of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
-    Tls,
-    Plain,
-}
 
 fn watch(read: bool, write: bool) -> u8 {
     WATCHED | if read { READ } else { 0 } | if write { WRITE } else { 0 }
@@ -69,16 +63,11 @@ fn interests(slot: &Slot) -> (u8, u8) {
 pub(crate) fn may_read_tls(slot: &Slot) -> bool {
     let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
     matches!(slot.phase(), Phase::Established | Phase::Warm)
-        && !has_tls_ended(slot)
+        && !slot.has_tls_ended()
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::Starved)
         && !slot.has(Flag::Paced)
         && !echo_waits
-}
-
-/// Whether the TLS side has ended: by close_notify, or by a FIN that its route accepts.
-pub(crate) fn has_tls_ended(slot: &Slot) -> bool {
-    slot.tls.peer_closed() || slot.has(Flag::TlsEnded)
 }
 
 /// Whether the plain side may be read.

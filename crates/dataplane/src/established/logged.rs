@@ -1,9 +1,9 @@
 //! Entries and lines of established connections in the connection log.
 
+use crate::client::{Client, ConnectionId};
+use crate::close_reason::CloseReason;
 use crate::connection_log::{Ending, code_of_suite};
-use crate::door::client::{Client, ConnectionId};
-use crate::established::close_reason::CloseReason;
-use crate::established::step::Event;
+use crate::established::begin::First;
 use crate::io::{Io, peer_address};
 use crate::workspace::Workspace;
 use dormouse_engine::{FirstFlight, HandshakeInfo};
@@ -14,9 +14,9 @@ use dormouse_record::Role;
 use std::net::SocketAddr;
 
 /// Creates the log entry of a connection that begins with this event.
-pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, event: &Event, work: &mut Workspace<I>) {
+pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, first: &First, work: &mut Workspace<I>) {
     if work.connection_log.logs(slot)
-        && let Some(entry) = entry(event, &work.io, work.now_ms)
+        && let Some(entry) = entry(first, &work.io, work.now_ms)
     {
         work.connection_log.begin(index, &entry);
     }
@@ -67,9 +67,9 @@ pub(crate) fn is_last_of_page(slots: &Slab<Slot>, index: u32) -> bool {
 }
 
 /// The entry of a connection that begins with this event. `None`: the connection gets no line.
-fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
-    match event {
-        Event::Terminated {
+fn entry(first: &First, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
+    match first {
+        First::Terminated {
             rested,
             client,
             took_ms,
@@ -78,13 +78,13 @@ fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
             let opened = opened(&rested.info, accepted_ms, client.address());
             Some(LogEntry::new(&opened))
         }
-        Event::PassedThrough { received, client } => Some(passed_through(received, client, now_ms)),
+        First::PassedThrough { received, client } => Some(passed_through(received, client, now_ms)),
         // The far end of a joint has no line of its own: the client's connection has it.
-        Event::Originated {
+        First::Originated {
             client: Some(client),
             ..
         } if client.is_joined() => None,
-        Event::Originated {
+        First::Originated {
             rested,
             client: Some(client),
             took_ms,
@@ -93,12 +93,11 @@ fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
             let opened = opened(&rested.info, accepted_ms, peer_address(io, client.fd));
             Some(LogEntry::new(&opened))
         }
-        Event::Originated {
+        First::Originated {
             rested,
             client: None,
             ..
         } => Some(LogEntry::waiting(&opened(&rested.info, now_ms, None))),
-        _ => None,
     }
 }
 

@@ -5,51 +5,46 @@
 
 pub(crate) mod begin;
 pub(crate) mod close;
-pub(crate) mod close_reason;
 pub(crate) mod connect;
-pub(crate) mod connect_times;
 pub(crate) mod context;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
-pub(crate) mod kept_keys;
 pub(crate) mod logged;
 mod new_timeouts;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
-pub(crate) mod proxied_clients;
 mod recovered;
 mod relocation;
 pub(crate) mod sealing;
 pub(crate) mod step;
 pub(crate) mod tallies;
-pub(crate) mod tickets;
 pub(crate) mod timers;
 pub(crate) mod unverified;
 pub(crate) mod warm;
 
 use crate::bursts::Subject;
-use crate::door::client::{Client, ConnectionId};
-use crate::door::pause::Pause;
-use crate::door::readmission::Readmission;
+use crate::client::ConnectionId;
+use crate::close_reason::CloseReason;
 use crate::effects::Effect;
+use crate::effects::LocalClient;
 use crate::io::{Io, PeerName, peer_address};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
-use crate::outbound::request::LocalClient;
+use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
-use crate::token::{self, Id};
+use crate::token::{self, Id, Side};
 use crate::traffic;
 use crate::workspace::{Allowance, Workspace};
-use close_reason::CloseReason;
+use begin::First;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::{Peer, Shortage};
+use dormouse_reactor::socket::Shortage;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
-use interest::Side;
+use dormouse_tables::counters::Count;
 use std::io;
 use step::{Event, step};
 use tallies::{Tallies, Tally};
@@ -84,6 +79,13 @@ pub(crate) struct NewSocket {
     pub(crate) generation: u32,
     /// Whether the socket is in epoll, with another token.
     pub(crate) is_watched: bool,
+}
+
+/// A slot that is marked busy for a new connection, whose TLS state is written there in place. The connection begins, or
+/// the slot is given back.
+#[must_use]
+pub(crate) struct NewSlot {
+    index: u32,
 }
 
 /// The old and the new index of a moved slot.
@@ -189,43 +191,61 @@ impl Connections {
 
     // ---- steps ----
 
-    /// Gives a connection its slot. `begin` writes the slot's state and returns the first event; on
-    /// `None` the connection is closed. Returns the slot's index, unless the connection has ended.
-    pub(crate) fn admit<I: Io>(
+    /// Takes a slot for a new connection, and marks it busy. `None`: there is none, or epoll does not watch the socket; it is
+    /// closed then.
+    pub(crate) fn reserve<I: Io>(
         &mut self,
         socket: &NewSocket,
-        settings: &Settings,
         work: &mut Workspace<I>,
-        begin: impl FnOnce(&mut Slot, &mut Workspace<I>) -> Option<Event>,
-    ) -> Option<u32> {
+    ) -> Option<NewSlot> {
         let Some(index) = self.slots.insert() else {
             work.io.close(socket.fd);
             return None;
         };
         self.slots.header().mark_busy(index);
+        let new = NewSlot { index };
+        let slot = self.new_slot(&new);
+        let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
+        let now_s = work.now_s();
+        slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
         let token = token::connection((index, socket.generation), Side::Tls);
-        let first = self.slots.get_mut(index).and_then(|slot| {
-            let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
-            let now_s = work.now_s();
-            slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
-            if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
-                note_unwatched(&error, work);
-                return None;
-            }
-            let first = begin(slot, work)?;
-            logged::begin(index, slot, &first, work);
-            Some(first)
-        });
-        let is_established = first.is_some();
-        let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
-        if let Some(slot) = self.slots.get(index) {
-            traffic::enter(slot, &work.traffic);
-            if is_established {
-                traffic::count_opened(slot, &work.traffic);
-            }
+        if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
+            note_unwatched(&error, work);
+            self.give_back(new, work);
+            return None;
         }
+        Some(new)
+    }
+
+    /// The slot of a connection that has not begun.
+    pub(crate) fn new_slot(&mut self, new: &NewSlot) -> &mut Slot {
+        let slot = self.slots.get_mut(new.index);
+        slot.expect("a reserved slot is live until its connection begins or gives it back")
+    }
+
+    /// Begins the connection in a slot that has its TLS state. Returns the slot's index, unless the connection has ended.
+    pub(crate) fn begin<I: Io>(
+        &mut self,
+        new: NewSlot,
+        first: First,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) -> Option<u32> {
+        let index = new.index;
+        logged::begin(index, self.new_slot(&new), &first, work);
+        let is_over = self.run(index, Event::Begin(first), settings, work);
+        let slot = self.new_slot(&new);
+        traffic::enter(slot, &work.traffic);
+        traffic::count_opened(slot, &work.traffic);
         self.finish(index, is_over, settings, work);
         (!is_over).then_some(index)
+    }
+
+    /// Closes a connection that does not begin, and frees its slot.
+    pub(crate) fn give_back<I: Io>(&mut self, new: NewSlot, work: &mut Workspace<I>) {
+        traffic::enter(self.new_slot(&new), &work.traffic);
+        self.remove_busy(new.index, None, work);
+        self.slots.header().clear_busy();
     }
 
     /// Handles readiness of one side of a connection.
@@ -297,22 +317,6 @@ impl Connections {
         }
     }
 
-    /// Refuses the clients that wait for a backend and that a reload no longer admits.
-    pub(crate) fn refuse_waiting<I: Io>(
-        &mut self,
-        readmission: &Readmission<'_>,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let is_refused = |slot: &Slot| {
-            let peer = || Client::new(work.io.peer(slot.tls_fd()).unwrap_or(Peer::Unix));
-            slot.phase() == Phase::Connecting && !readmission.keeps_waiting(slot.route, peer)
-        };
-        for index in self.some(usize::MAX, is_refused) {
-            self.step(index, Event::Refuse, settings, work);
-        }
-    }
-
     /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
     fn run<I: Io>(
         &mut self,
@@ -348,11 +352,17 @@ impl Connections {
         }
         if limits.per_client.any_bytes()
             && !is_over
-            && let Some((wait_ms, limit)) = paced::pay(slot, limits.per_client, work)
+            && let Some((wait_ms, limit)) = paced::pay(
+                slot,
+                work.bytes.received(),
+                limits.per_client,
+                &work.clients,
+                work.now_ms,
+            )
         {
             self.paced
                 .push(index, slot.generation, work.now_ms + wait_ms);
-            log_paced(slot, limit, work);
+            note_paced(slot, limit, work);
         }
         work.note_step(index, slot);
         is_over
@@ -586,12 +596,13 @@ impl Connections {
     }
 }
 
-fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
+fn note_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     let peer = PeerName::new(&work.io, slot.tls_fd());
-    let (subject, limit) = match limit {
-        PaceLimit::Client => (Subject::PacedClient, "bytes_per_client"),
-        PaceLimit::All => (Subject::PacedAll, "max_bytes_per_second"),
+    let (subject, count, limit) = match limit {
+        PaceLimit::Client => (Subject::PacedClient, Count::PacedClient, "bytes_per_client"),
+        PaceLimit::All => (Subject::PacedAll, Count::PacedAll, "max_bytes_per_second"),
     };
+    work.count.add(count, 1);
     let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
         tracing::info!(%id, %peer, limit, more, "connection rate-limited");

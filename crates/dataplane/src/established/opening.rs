@@ -10,7 +10,7 @@ use crate::established::interest::may_read_tls;
 use crate::established::pass_through;
 use crate::io::Io;
 use crate::memory::backlog;
-use crate::scratch::content_ranges;
+use crate::workspace::scratch::content_ranges;
 use crate::workspace::{Allowance, Workspace};
 use dormouse_engine::stream::{End, Incoming, open_record};
 use dormouse_handover::slot::{Flag, Phase, Slot};

@@ -1,10 +1,10 @@
 //! Moves of connections to lower slots, for the compaction.
 
-use crate::established::interest::{self, Side};
+use crate::established::interest;
 use crate::established::{Connections, Moved, logged};
 use crate::io::Io;
 use crate::memory::starved::SOON_MS;
-use crate::token;
+use crate::token::{self, Side};
 use crate::workspace::Workspace;
 use dormouse_tables::counters::Count;
 use std::io;

@@ -9,7 +9,7 @@ use crate::established::flow;
 use crate::established::interest::may_read_plain;
 use crate::established::pass_through;
 use crate::io::Io;
-use crate::scratch::content_ranges;
+use crate::workspace::scratch::content_ranges;
 use crate::workspace::{Allowance, Workspace};
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::socket::{Attempt, Received};

@@ -9,23 +9,23 @@
 //! the slot.
 
 use crate::bursts::Subject;
-use crate::door::client::{Client, ConnectionId};
-use crate::established::begin;
+use crate::client::ConnectionId;
+use crate::close_reason::CloseReason;
+use crate::effects::LocalClient;
+use crate::established::begin::{self, First};
 use crate::established::close;
-use crate::established::close_reason::CloseReason;
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
-use crate::established::interest::{self, Side, has_tls_ended, may_read_plain, may_read_tls};
+use crate::established::interest::{self, may_read_plain, may_read_tls};
 use crate::established::opening;
 use crate::established::sealing;
 use crate::established::timers;
 use crate::established::warm;
 use crate::io::{Io, PeerName};
-use crate::outbound::request::LocalClient;
+use crate::token::Side;
 use dormouse_config::Truncation;
-use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::poller;
 use dormouse_reactor::socket::Attempt;
@@ -46,20 +46,8 @@ pub(crate) enum Event {
     Close(CloseReason),
     /// A reload no longer admits the client, which has no backend yet.
     Refuse,
-    /// The handshake with the client is done.
-    Terminated {
-        rested: Box<Rested>,
-        client: Client,
-        took_ms: u64,
-    },
-    /// The route passes TLS through; `received` are the client's first bytes.
-    PassedThrough { received: Vec<u8>, client: Client },
-    /// The handshake with the server is done. Without a client the connection is warm.
-    Originated {
-        rested: Box<Rested>,
-        client: Option<LocalClient>,
-        took_ms: u64,
-    },
+    /// The connection has just got its slot.
+    Begin(First),
     /// The warm connection will be given to a client if it has not ended.
     Probe,
     /// The warm connection is given to this client.
@@ -83,19 +71,7 @@ pub(super) fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>)
             connect::refuse(slot, cx);
             Ok(())
         }
-        Event::Terminated {
-            rested,
-            client,
-            took_ms,
-        } => begin::terminated(slot, cx, *rested, &client, took_ms),
-        Event::PassedThrough { received, client } => {
-            begin::passed_through(slot, cx, &received, &client)
-        }
-        Event::Originated {
-            rested,
-            client,
-            took_ms,
-        } => begin::originated(slot, cx, *rested, client, took_ms),
+        Event::Begin(first) => begin::begin(slot, cx, first),
         Event::Probe => warm::probe(slot, cx),
         Event::Attach(client) => begin::attach(slot, cx, client),
         Event::Discard => Err(Fault::NotNeeded),
@@ -154,7 +130,7 @@ fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, 
     if let Some(done) = flush_and_read_tls(slot, ready, cx) {
         return done;
     }
-    if ready.is_error() && has_tls_ended(slot) {
+    if ready.is_error() && slot.has_tls_ended() {
         // The peer has ended its direction, and no longer receives ours.
         let error = cx.work.io.take_error(slot.tls_fd()).err();
         let reset = || io::ErrorKind::ConnectionReset.into();

@@ -4,7 +4,7 @@
 //! proves that. With thousands of connections, these checks take longer than the rest of a recovery,
 //! so each is deferred until the slot is first used.
 
-use crate::established::close_reason::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::established::logged;
 use crate::io::Io;
 use crate::memory::backlog;

@@ -1,14 +1,15 @@
 //! Steps of a warm connection: established, and not given to a local client yet.
 
+use crate::close_reason::CloseReason;
 use crate::effects::Effect;
-use crate::established::close_reason::CloseReason;
+use crate::effects::LocalClient;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
-use crate::established::interest::{self, Side, may_read_tls};
+use crate::established::interest::{self, may_read_tls};
 use crate::established::opening;
 use crate::io::{Io, PeerName};
-use crate::outbound::request::LocalClient;
+use crate::token::Side;
 use crate::traffic;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_record::Alert;

@@ -1,22 +1,31 @@
-//! One connection that is not established yet: its stages, and the steps between them.
+//! One connection that is not established yet: its stages, of which each is consumed by the next.
 //!
 //! ```text
-//!   waiting ──> proxy header ──> choosing ──> known ──> shaking ──> established
-//!             (from a trusted    (a route)                 └──failed──> lingering
-//!                  proxy)
+//!   AwaitsHeader ──> AwaitsHello ──> Known ──> Shaking ──> established
+//!   (from a trusted   (chooses a         │        └──failed──> Lingering
+//!        proxy)           route)         └──> passed through
 //! ```
+//!
+//! A stage makes its step when the socket is ready, and goes on to the next stage at once if it can. What ends a
+//! connection is counted and logged where it is found.
 
-use crate::door::client::Client;
+use crate::client::Client;
+use crate::close_reason::Party;
+use crate::door::admission;
 use crate::door::proxy_header::{ProxyHeader, Received};
-use crate::handshake::route_choice;
-use crate::io::{Io, discard};
-use crate::proxy_protocol::HeaderError;
-use crate::scratch::RECEIVE_MAX;
+use crate::established::NewSocket;
+use crate::handshake::route_choice::{self, Challenge, RouteChoice};
+use crate::handshake_log::{self as log, ClientHandshake};
+use crate::io::{Io, discard, flush_handshake};
+use crate::settings::Settings;
 use crate::workspace::Workspace;
-use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
+use crate::workspace::scratch::RECEIVE_MAX;
+use dormouse_engine::{Handshake, HandshakeFailure, HandshakeLimits, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::Attempt;
+use dormouse_routes::route::Direction;
+use dormouse_tables::counters::Count;
 use std::io;
 use std::rc::Rc;
 
@@ -36,16 +45,32 @@ pub(crate) struct NewConnection {
 
 /// One connection that is not established yet.
 pub(crate) struct InFlight {
+    pub(crate) newcomer: Newcomer,
+    /// `None` only during a step.
+    stage: Option<Stage>,
+}
+
+/// What stays the same through all stages.
+pub(crate) struct Newcomer {
     pub(crate) fd: Fd,
-    pub(crate) route: u16,
     pub(crate) client: Client,
-    /// The routes among which the ClientHello chooses. `None`: the route is known.
-    candidates: Option<Rc<[u16]>>,
+    /// The listener's first route, which says whose PROXY headers are trusted.
+    first_route: u16,
+    /// Where the connection goes. `None`: the ClientHello has not chosen yet.
+    pub(crate) goal: Option<Goal>,
+    pub(crate) accepted_ms: u64,
     /// Time of the last step, or of the accept.
     stepped_ms: u64,
-    pub(crate) accepted_ms: u64,
-    stage: Stage,
     watch: Watch,
+}
+
+/// Where a connection goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goal {
+    /// To the backends of the route with this number.
+    Route(u16),
+    /// Nowhere: its handshake answers the open challenge.
+    Challenge,
 }
 
 /// State of the socket in epoll.
@@ -59,62 +84,452 @@ enum Watch {
     Reported,
 }
 
-enum Stage {
-    /// Accepted; nothing was received yet.
-    Waiting,
-    /// Receiving a trusted proxy's header.
-    ProxyHeader(ProxyHeader),
-    /// Receiving the ClientHello that chooses the route.
-    Choosing {
-        received: Vec<u8>,
-        /// A proxy header came first, so the handshake has begun even if `received` is empty.
-        has_header: bool,
-    },
-    /// Client and route are known; with the bytes received so far.
-    Known(Vec<u8>),
-    Shaking(Box<Handshake>),
-    /// Failed: sends the rest of the output, then waits for the peer to close.
-    Lingering {
-        output: Vec<u8>,
-        shut: bool,
-        reads: u32,
-    },
+pub(crate) enum Stage {
+    AwaitsHeader(AwaitsHeader),
+    AwaitsHello(AwaitsHello),
+    Known(Known),
+    Shaking(Shaking),
+    Lingering(Lingering),
 }
 
-/// Result of a step on a handshake, and what the caller does next.
-pub(crate) enum HandshakeStep {
-    /// More bytes are needed.
-    Continues,
-    /// The handshake is done: the caller takes it out and creates the slot.
-    Established,
-    /// The proxy header is complete: the caller checks the client, then steps again.
-    HeaderComplete,
-    /// The ClientHello is complete: the caller chooses the route, then steps again.
-    Hello,
-    /// The route passes TLS through: the caller takes the handshake out and forwards the bytes.
-    PassesThrough,
-    /// The proxy header is invalid: the caller closes the connection.
-    BadHeader(HeaderError),
-    /// The proxy's client is refused: the caller closes the connection.
-    Denied,
-    /// The handshake has just failed; the entry lingers.
-    Failed(HandshakeFailure),
-    /// The client closed the connection while it was queued: the caller closes it, too.
-    GivenUp,
-    /// The connection has ended: the caller closes it.
-    Ended,
-    /// Epoll does not watch the socket: the caller closes the connection, and accepts no others for a while.
-    NotWatched(io::Error),
+/// Receives a trusted proxy's header.
+pub(crate) struct AwaitsHeader {
+    header: ProxyHeader,
+    candidates: Option<Rc<[u16]>>,
 }
 
-/// The arguments of a step on a handshake.
+/// Receives the ClientHello that chooses the route.
+pub(crate) struct AwaitsHello {
+    received: Vec<u8>,
+    candidates: Rc<[u16]>,
+    /// A proxy header came first, so the connection has begun even if `received` is empty.
+    has_header: bool,
+}
+
+/// Client and route are known, and the handshake begins with the next bytes.
+pub(crate) struct Known {
+    /// The bytes received so far.
+    received: Vec<u8>,
+    /// Something was received before: a proxy header, or these bytes.
+    has_begun: bool,
+}
+
+/// Shakes hands.
+pub(crate) struct Shaking {
+    handshake: Box<Handshake>,
+}
+
+/// Has failed: sends the rest of the output, then waits for the peer to close.
+pub(crate) struct Lingering {
+    output: Vec<u8>,
+    is_shut: bool,
+    reads: u32,
+}
+
+/// What a step on a connection uses besides the connection.
 pub(crate) struct Turn<'a, I> {
+    pub(crate) settings: &'a Settings,
     pub(crate) work: &'a mut Workspace<I>,
-    pub(crate) token: u64,
-    pub(crate) now: UnixTime,
-    pub(crate) timeout_ms: u64,
-    /// Whether the handshake had to wait for its turn.
+    /// The open challenge.
+    pub(crate) challenge: Option<&'a Challenge>,
+    /// Whether the connection had to wait for its turn.
     pub(crate) waited: bool,
+}
+
+/// What has become of a connection after its step.
+pub(crate) enum Next {
+    /// It waits for its socket.
+    Waits(Stage),
+    /// Its handshake has just failed, and it waits for the peer to read our alert.
+    Lingers(Lingering),
+    /// The handshake is done.
+    Established(Box<Handshake>),
+    /// The route passes TLS through; these bytes were received so far.
+    PassesThrough(Vec<u8>),
+    /// It must be closed.
+    Over,
+}
+
+// ---- the stages ----
+
+impl Stage {
+    /// Makes a step.
+    pub(crate) fn step<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        newcomer.stepped_ms = turn.work.now_ms;
+        match self {
+            Stage::AwaitsHeader(stage) => stage.step(newcomer, turn),
+            Stage::AwaitsHello(stage) => stage.step(newcomer, turn),
+            Stage::Known(stage) => stage.step(newcomer, turn),
+            Stage::Shaking(stage) => stage.step(newcomer, turn),
+            Stage::Lingering(stage) => stage.step(newcomer, turn),
+        }
+    }
+
+    /// Whether anything was received, so that the connection uses the heap.
+    fn has_begun(&self) -> bool {
+        match self {
+            Stage::AwaitsHeader(stage) => stage.header.has_begun(),
+            Stage::AwaitsHello(stage) => stage.has_begun(),
+            Stage::Known(stage) => stage.has_begun,
+            Stage::Shaking(_) | Stage::Lingering(_) => true,
+        }
+    }
+
+    /// Whether the peer must read before it may send. It is not read meanwhile: backpressure from the start.
+    fn is_blocked(&self) -> bool {
+        match self {
+            Stage::AwaitsHeader(_) | Stage::AwaitsHello(_) | Stage::Known(_) => false,
+            Stage::Shaking(stage) => !stage.handshake.output().is_empty(),
+            Stage::Lingering(stage) => !stage.output.is_empty(),
+        }
+    }
+}
+
+impl AwaitsHeader {
+    /// Receives more of the header. When it is complete, checks the client that it names before the client's first byte
+    /// is read. From there on, the connection is handled as if the client had connected directly.
+    fn step<I: Io>(mut self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        let Turn { settings, work, .. } = turn;
+        let scratch = &mut work.scratch.opening;
+        match self.header.receive(&work.io, newcomer.fd, scratch) {
+            Received::Part => return Next::Waits(Stage::AwaitsHeader(self)),
+            Received::Ended => return newcomer.end(self.header.has_begun(), turn),
+            Received::Invalid(error) => {
+                log::bad_header(&newcomer.client, error, work);
+                return Next::Over;
+            }
+            Received::Whole => {}
+        }
+        let (endpoints, received) = self.header.into_parts();
+        newcomer.client.proxied = endpoints;
+        if !newcomer.admit(settings, work) {
+            return Next::Over;
+        }
+        match self.candidates {
+            None => Known {
+                received,
+                has_begun: true,
+            }
+            .step(newcomer, turn),
+            Some(candidates) => AwaitsHello {
+                received,
+                candidates,
+                has_header: true,
+            }
+            .step(newcomer, turn),
+        }
+    }
+}
+
+impl AwaitsHello {
+    fn has_begun(&self) -> bool {
+        self.has_header || !self.received.is_empty()
+    }
+
+    /// Receives more of a ClientHello, which may arrive in any number of pieces.
+    fn step<I: Io>(mut self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        if self.received.is_empty() || !route_choice::can_choose(&self.received) {
+            match newcomer.receive(turn.work) {
+                Ok(Some(n)) => {
+                    let received = &turn.work.scratch.opening[..n];
+                    self.received.extend_from_slice(received);
+                }
+                Ok(None) => return Next::Waits(Stage::AwaitsHello(self)),
+                Err(Gone) => return newcomer.end(self.has_begun(), turn),
+            }
+        }
+        match route_choice::can_choose(&self.received) {
+            true => self.choose(newcomer, turn),
+            false => Next::Waits(Stage::AwaitsHello(self)),
+        }
+    }
+
+    /// Chooses the route, and checks whether it allows the client.
+    fn choose<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        let Turn { settings, work, .. } = turn;
+        let received = &self.received;
+        match route_choice::choose(received, &self.candidates, settings, turn.challenge) {
+            RouteChoice::Challenge => {
+                newcomer.goal = Some(Goal::Challenge);
+                self.begin(newcomer, turn)
+            }
+            RouteChoice::None => newcomer.end(true, turn),
+            RouteChoice::UnknownName(failure, alert) => {
+                let (client, candidates) = (&newcomer.client, &self.candidates);
+                if !admission::admit_network_of_any(candidates, client, settings, work) {
+                    return Next::Over;
+                }
+                newcomer.fail(&failure, alert.to_vec(), turn)
+            }
+            RouteChoice::Route(number, server_name) => {
+                newcomer.goal = Some(Goal::Route(number));
+                if !admission::admit_network(number, &newcomer.client, settings, work) {
+                    return Next::Over;
+                }
+                let route = settings
+                    .route(number)
+                    .filter(|route| route.passes_through());
+                let Some(route) = route else {
+                    return self.begin(newcomer, turn);
+                };
+                if settings.limits.log_handshakes {
+                    log::passed_through(route, &newcomer.client, server_name.as_deref());
+                }
+                Next::PassesThrough(self.received)
+            }
+        }
+    }
+
+    fn begin<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        let known = Known {
+            received: self.received,
+            has_begun: true,
+        };
+        known.step(newcomer, turn)
+    }
+}
+
+impl Known {
+    /// Begins the handshake with the first bytes. A client that closed the connection while it was
+    /// queued gets no answer.
+    fn step<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        let n = match self.received.is_empty() {
+            true => match newcomer.receive(turn.work) {
+                Ok(Some(n)) => n,
+                Ok(None) => return Next::Waits(Stage::Known(self)),
+                Err(Gone) => return newcomer.end(self.has_begun, turn),
+            },
+            false => 0,
+        };
+        if turn.waited && newcomer.has_given_up(&turn.work.io) {
+            let reason = "the client closed the connection while it was queued";
+            let handshake = newcomer.described(turn.settings, turn.work.now_ms);
+            log::client_ended(Party::Client, reason, handshake, turn.work);
+            turn.work.count.add(Count::HandshakesGivenUp, 1);
+            return Next::Over;
+        }
+        let Some(handshake) = turn.start(newcomer.goal) else {
+            return newcomer.end(self.has_begun, turn);
+        };
+        let mut handshake = Box::new(handshake);
+        let received = match n {
+            0 => self.received.as_slice(),
+            n => &turn.work.scratch.opening[..n],
+        };
+        let progress = handshake.handle_input(turn.work.io.unix_time(), received);
+        Shaking { handshake }.answer(progress, newcomer, turn)
+    }
+}
+
+impl Shaking {
+    fn step<I: Io>(mut self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        match flush_handshake(&turn.work.io, newcomer.fd, &mut self.handshake) {
+            Ok(true) => {}
+            Ok(false) => return Next::Waits(Stage::Shaking(self)),
+            Err(_) => return newcomer.end(true, turn),
+        }
+        let n = match newcomer.receive(turn.work) {
+            Ok(Some(n)) => n,
+            Ok(None) => return Next::Waits(Stage::Shaking(self)),
+            Err(Gone) => return newcomer.end(true, turn),
+        };
+        let received = &turn.work.scratch.opening[..n];
+        let progress = (self.handshake).handle_input(turn.work.io.unix_time(), received);
+        self.answer(progress, newcomer, turn)
+    }
+
+    /// Sends the handshake's output. Of a finished handshake that is the tickets; bytes that the socket does not take
+    /// become pending bytes of the connection.
+    fn answer<I: Io>(
+        mut self,
+        progress: Result<Progress, HandshakeFailure>,
+        newcomer: &mut Newcomer,
+        turn: &mut Turn<'_, I>,
+    ) -> Next {
+        let progress = match progress {
+            Ok(progress) => progress,
+            Err(failure) => {
+                let output = self.handshake.output().to_vec();
+                return newcomer.fail(&failure, output, turn);
+            }
+        };
+        if flush_handshake(&turn.work.io, newcomer.fd, &mut self.handshake).is_err() {
+            return newcomer.end(true, turn);
+        }
+        match progress {
+            Progress::Handshaking => Next::Waits(Stage::Shaking(self)),
+            Progress::Established => Next::Established(self.handshake),
+        }
+    }
+}
+
+impl Lingering {
+    /// Sends the last output, which has the alert, at once.
+    fn begin<I: Io>(output: Vec<u8>, fd: Fd, work: &mut Workspace<I>) -> Lingering {
+        let mut lingering = Lingering {
+            output,
+            is_shut: false,
+            reads: 0,
+        };
+        // The result does not matter: the deadline ends the connection.
+        let _ = lingering.send_rest(fd, work);
+        lingering
+    }
+
+    fn step<I: Io>(mut self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        self.reads += 1;
+        let is_over = self.reads > LINGER_READS_MAX || {
+            let sent = self.send_rest(newcomer.fd, turn.work);
+            sent.unwrap_or(true)
+        };
+        match is_over {
+            true => Next::Over,
+            false => Next::Waits(Stage::Lingering(self)),
+        }
+    }
+
+    /// Sends the rest of the output, closes the sending direction, and discards what the peer sends. Returns whether the
+    /// peer has closed its direction.
+    fn send_rest<I: Io>(&mut self, fd: Fd, work: &mut Workspace<I>) -> io::Result<bool> {
+        while !self.output.is_empty() {
+            match work.io.send(fd, &self.output)? {
+                Attempt::Done(n) => drop(self.output.drain(..n)),
+                Attempt::WouldBlock => return Ok(false),
+            }
+        }
+        if !self.is_shut {
+            self.is_shut = true;
+            work.io.shutdown_write(fd)?;
+        }
+        Ok(discard(&work.io, fd, &mut work.scratch.opening))
+    }
+}
+
+impl<I: Io> Turn<'_, I> {
+    /// Creates the handshake of a route, or that of the challenge. `None`: a reload has removed the route, or changed
+    /// what it does.
+    fn start(&self, goal: Option<Goal>) -> Option<Handshake> {
+        let limits = HandshakeLimits {
+            bytes_max: self.settings.limits.handshake_bytes_max,
+        };
+        let number = match goal.expect("a route is chosen before its handshake begins") {
+            Goal::Challenge => return Some(self.challenge?.handshake(limits)),
+            Goal::Route(number) => number,
+        };
+        match &self.settings.route(number)?.direction {
+            Direction::Terminate { context, .. } => {
+                Some(Handshake::server(context.as_ref()?, limits))
+            }
+            Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
+        }
+    }
+}
+
+// ---- the connection ----
+
+/// The connection has ended or failed.
+struct Gone;
+
+impl Newcomer {
+    /// Receives into the scratch buffer. `None`: no bytes are available.
+    fn receive<I: Io>(&self, work: &mut Workspace<I>) -> Result<Option<usize>, Gone> {
+        let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
+        match work.io.recv(self.fd, room) {
+            Ok(Attempt::Done(0)) | Err(_) => Err(Gone),
+            Ok(Attempt::Done(n)) => Ok(Some(n)),
+            Ok(Attempt::WouldBlock) => Ok(None),
+        }
+    }
+
+    /// Whether the client has closed or reset its connection after its hello, and so expects no answer.
+    fn has_given_up(&self, io: &impl Io) -> bool {
+        matches!(io.peek(self.fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
+    }
+
+    /// Ends a connection whose client has ended it. One without a byte is a health check of TCP: it is no handshake.
+    fn end<I: Io>(&self, has_begun: bool, turn: &mut Turn<'_, I>) -> Next {
+        if has_begun {
+            let handshake = self.described(turn.settings, turn.work.now_ms);
+            let reason = "the client's connection ended";
+            log::client_ended(Party::Client, reason, handshake, turn.work);
+        }
+        Next::Over
+    }
+
+    /// Ends a handshake with an alert, which is in `output`.
+    fn fail<I: Io>(
+        &self,
+        failure: &HandshakeFailure,
+        output: Vec<u8>,
+        turn: &mut Turn<'_, I>,
+    ) -> Next {
+        let lingering = Lingering::begin(output, self.fd, turn.work);
+        let handshake = self.described(turn.settings, turn.work.now_ms);
+        log::client_failed(failure, handshake, turn.work);
+        Next::Lingers(lingering)
+    }
+
+    /// Checks whether the client may begin a handshake. If the route is not chosen yet, its networks are
+    /// checked after the choice.
+    pub(crate) fn admit<I>(&self, settings: &Settings, work: &mut Workspace<I>) -> bool {
+        match self.goal {
+            Some(Goal::Route(route)) => admission::admit(route, &self.client, settings, work),
+            Some(Goal::Challenge) | None => {
+                admission::admit_rate(&self.client, &settings.limits, work)
+            }
+        }
+    }
+
+    /// What log lines say of the handshake.
+    pub(crate) fn described<'a>(
+        &'a self,
+        settings: &'a Settings,
+        now_ms: u64,
+    ) -> ClientHandshake<'a> {
+        let number = match self.goal {
+            Some(Goal::Route(number)) => Some(number),
+            Some(Goal::Challenge) | None => None,
+        };
+        ClientHandshake {
+            client: &self.client,
+            route: number.and_then(|number| Some((number, settings.route(number)?))),
+            took_ms: now_ms.saturating_sub(self.accepted_ms),
+            log_each: settings.limits.log_handshakes,
+        }
+    }
+
+    /// The route whose settings hold for the connection: the chosen one, or the listener's first. `None`: a challenge.
+    pub(crate) fn route(&self) -> Option<u16> {
+        match self.goal {
+            None => Some(self.first_route),
+            Some(Goal::Route(number)) => Some(number),
+            Some(Goal::Challenge) => None,
+        }
+    }
+
+    /// The socket of a connection that gets a slot.
+    pub(crate) fn socket(&self, route: u16, generation: u32) -> NewSocket {
+        NewSocket {
+            fd: self.fd,
+            route,
+            generation,
+            is_watched: self.watch != Watch::Unwatched,
+        }
+    }
+
+    fn watch(&mut self, stage: &Stage, io: &impl Io, token: u64) -> io::Result<()> {
+        let interest = match stage.is_blocked() {
+            true => Interest::WRITE,
+            false => Interest::READ,
+        };
+        match self.watch {
+            Watch::Armed(armed) if armed == interest => return Ok(()),
+            Watch::Unwatched => io.watch(self.fd, token, interest | Interest::ONCE)?,
+            _ => io.rewatch(self.fd, token, interest | Interest::ONCE)?,
+        }
+        self.watch = Watch::Armed(interest);
+        Ok(())
+    }
 }
 
 impl InFlight {
@@ -127,390 +542,90 @@ impl InFlight {
             route,
             candidates,
         } = accepted;
-        InFlight {
+        let goal = candidates.is_none().then_some(Goal::Route(route));
+        let stage = match (is_proxy, candidates) {
+            (true, candidates) => Stage::AwaitsHeader(AwaitsHeader {
+                header: ProxyHeader::default(),
+                candidates,
+            }),
+            (false, Some(candidates)) => Stage::AwaitsHello(AwaitsHello {
+                received: Vec::new(),
+                candidates,
+                has_header: false,
+            }),
+            (false, None) => Stage::Known(Known {
+                received: Vec::new(),
+                has_begun: false,
+            }),
+        };
+        let newcomer = Newcomer {
             fd,
-            route,
             client,
-            stepped_ms: now_ms,
+            first_route: route,
+            goal,
             accepted_ms: now_ms,
-            stage: if is_proxy {
-                Stage::ProxyHeader(ProxyHeader::default())
-            } else if candidates.is_some() {
-                Stage::Choosing {
-                    received: Vec::new(),
-                    has_header: false,
-                }
-            } else {
-                Stage::Waiting
-            },
-            candidates,
+            stepped_ms: now_ms,
             watch: Watch::Unwatched,
+        };
+        InFlight {
+            newcomer,
+            stage: Some(stage),
         }
+    }
+
+    /// Makes a step.
+    pub(crate) fn step<I: Io>(&mut self, turn: &mut Turn<'_, I>) -> Next {
+        let stage = self.stage.take();
+        let stage = stage.expect("between two steps a connection has a stage");
+        stage.step(&mut self.newcomer, turn)
+    }
+
+    /// Puts the connection into this stage, until its socket is ready.
+    pub(crate) fn wait(&mut self, stage: Stage, io: &impl Io, token: u64) -> io::Result<()> {
+        let watched = self.newcomer.watch(&stage, io, token);
+        self.stage = Some(stage);
+        watched
     }
 
     /// Notes that epoll has reported the socket, which disarms it.
     pub(crate) fn note_reported(&mut self) {
-        self.watch = Watch::Reported;
+        self.newcomer.watch = Watch::Reported;
     }
 
     /// Whether the client has sent nothing since this time.
     pub(crate) fn is_silent_since(&self, before_ms: u64) -> bool {
-        self.stepped_ms < before_ms
-    }
-
-    pub(crate) fn step(
-        &mut self,
-        turn: Turn<'_, impl Io>,
-        start: impl FnOnce(u16) -> Option<Handshake>,
-    ) -> HandshakeStep {
-        let Turn {
-            work,
-            token,
-            now,
-            waited,
-            ..
-        } = turn;
-        self.stepped_ms = work.now_ms;
-        let step = match &mut self.stage {
-            Stage::Waiting => self.first_step(Vec::new(), work, now, waited, start),
-            Stage::ProxyHeader(header) => {
-                match header.receive(&work.io, self.fd, &mut work.scratch.opening) {
-                    Received::Whole => self.end_header(),
-                    Received::Part => HandshakeStep::Continues,
-                    Received::Invalid(error) => HandshakeStep::BadHeader(error),
-                    Received::Ended => HandshakeStep::Ended,
-                }
-            }
-            Stage::Choosing { received, .. } => receive_hello(self.fd, received, work),
-            Stage::Known(early) => {
-                let early = std::mem::take(early);
-                self.first_step(early, work, now, waited, start)
-            }
-            Stage::Shaking(handshake) => shake(self.fd, handshake, work, now),
-            Stage::Lingering { reads, .. } if *reads >= LINGER_READS_MAX => HandshakeStep::Ended,
-            Stage::Lingering {
-                output,
-                shut,
-                reads,
-            } => {
-                *reads += 1;
-                linger(&work.io, self.fd, output, shut, &mut work.scratch.opening)
-            }
-        };
-        if let (HandshakeStep::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
-            let output = handshake.output().to_vec();
-            self.begin_to_linger(output, &work.io, &mut work.scratch.opening);
-        }
-        match step {
-            HandshakeStep::Continues => match self.watch(&work.io, token) {
-                Ok(()) => step,
-                Err(error) => HandshakeStep::NotWatched(error),
-            },
-            HandshakeStep::Failed(_) => {
-                // The result does not matter: the deadline ends the entry.
-                let _ = self.watch(&work.io, token);
-                step
-            }
-            step => step,
-        }
-    }
-
-    /// Takes the client's address from the complete header. From here on, the connection is handled
-    /// as if the client had connected directly.
-    fn end_header(&mut self) -> HandshakeStep {
-        if let Stage::ProxyHeader(header) = &mut self.stage {
-            let (ends, early) = std::mem::take(header).into_parts();
-            self.client.proxied = ends;
-            self.stage = match self.candidates {
-                None => Stage::Known(early),
-                Some(_) => Stage::Choosing {
-                    received: early,
-                    has_header: true,
-                },
-            };
-        }
-        HandshakeStep::HeaderComplete
-    }
-
-    /// While the route is not chosen: the received bytes and the candidate routes.
-    pub(crate) fn hello(&self) -> Option<(&[u8], Rc<[u16]>)> {
-        match (&self.stage, &self.candidates) {
-            (Stage::Choosing { received, .. }, Some(candidates)) => {
-                Some((received, Rc::clone(candidates)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether the ClientHello must be read to choose the route.
-    pub(crate) fn has_choice(&self) -> bool {
-        self.candidates.is_some()
-    }
-
-    /// Ends the choice of a route: the received bytes go into the handshake.
-    pub(crate) fn end_choice(&mut self) {
-        if let Stage::Choosing { received, .. } = &mut self.stage {
-            self.stage = Stage::Known(std::mem::take(received));
-            self.candidates = None;
-        }
-    }
-
-    /// The bytes received before the handshake.
-    pub(crate) fn into_received(self) -> Vec<u8> {
-        match self.stage {
-            Stage::Choosing { received, .. } | Stage::Known(received) => received,
-            _ => Vec::new(),
-        }
-    }
-
-    /// Refuses a client that matches no route: sends the alert and waits for the client to close.
-    pub(crate) fn refuse(&mut self, alert: &[u8], io: &impl Io, token: u64, scratch: &mut [u8]) {
-        self.begin_to_linger(alert.to_vec(), io, scratch);
-        // As in a step.
-        let _ = self.watch(io, token);
-    }
-
-    /// Sends the last output, which has the alert, at once. The result does not matter: the deadline
-    /// ends the entry.
-    fn begin_to_linger(&mut self, mut output: Vec<u8>, io: &impl Io, scratch: &mut [u8]) {
-        let mut shut = false;
-        linger(io, self.fd, &mut output, &mut shut, scratch);
-        self.stage = Stage::Lingering {
-            output,
-            shut,
-            reads: 0,
-        };
-    }
-
-    /// Begins the handshake with the first bytes. A client that closed the connection while it was
-    /// queued gets no answer.
-    fn first_step(
-        &mut self,
-        early: Vec<u8>,
-        work: &mut Workspace<impl Io>,
-        now: UnixTime,
-        waited: bool,
-        start: impl FnOnce(u16) -> Option<Handshake>,
-    ) -> HandshakeStep {
-        let received = if early.is_empty() {
-            match receive(self.fd, work) {
-                Ok(Some(n)) => &work.scratch.opening[..n],
-                Ok(None) => return HandshakeStep::Continues,
-                Err(step) => return step,
-            }
-        } else {
-            &early
-        };
-        if waited && has_given_up(&work.io, self.fd) {
-            return HandshakeStep::GivenUp;
-        }
-        let Some(handshake) = start(self.route) else {
-            return HandshakeStep::Ended;
-        };
-        let mut handshake = Box::new(handshake);
-        let step = take(&work.io, self.fd, &mut handshake, received, now);
-        self.stage = Stage::Shaking(handshake);
-        step
-    }
-
-    /// The finished handshake. `None`: the handshake has not begun, or has failed.
-    pub(crate) fn into_handshake(self) -> Option<Box<Handshake>> {
-        match self.stage {
-            Stage::Shaking(handshake) => Some(handshake),
-            Stage::Waiting
-            | Stage::ProxyHeader(_)
-            | Stage::Choosing { .. }
-            | Stage::Known(_)
-            | Stage::Lingering { .. } => None,
-        }
+        self.newcomer.stepped_ms < before_ms
     }
 
     /// Whether the client may have sent its hello, and the worker has not read it yet.
     pub(crate) fn waits_for_turn(&self) -> bool {
-        !self.has_begun() && !matches!(self.watch, Watch::Armed(_))
+        !self.has_begun() && !matches!(self.newcomer.watch, Watch::Armed(_))
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        match &self.stage {
-            Stage::Waiting => false,
-            Stage::ProxyHeader(header) => header.has_begun(),
-            Stage::Choosing {
-                received,
-                has_header,
-            } => *has_header || !received.is_empty(),
-            Stage::Known(_) | Stage::Shaking(_) | Stage::Lingering { .. } => true,
-        }
+        self.stage.as_ref().is_some_and(Stage::has_begun)
     }
 
     /// Whether the handshake has failed and waits for the peer to read our alert.
     pub(crate) fn is_lingering(&self) -> bool {
-        matches!(self.stage, Stage::Lingering { .. })
+        matches!(self.stage, Some(Stage::Lingering(_)))
     }
 
     /// Whether it has begun with the TLS context of its route.
     pub(crate) fn has_context(&self) -> bool {
-        matches!(self.stage, Stage::Shaking(_))
+        matches!(self.stage, Some(Stage::Shaking(_)))
     }
 
     /// Whether a trusted proxy sends a header, which names the client.
     pub(crate) fn expects_header(&self) -> bool {
-        matches!(self.stage, Stage::ProxyHeader(_))
+        matches!(self.stage, Some(Stage::AwaitsHeader(_)))
     }
 
     /// Whether the costly part is done. Also true for failed handshakes.
     pub(crate) fn has_answered(&self) -> bool {
         match &self.stage {
-            Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
-                false
-            }
-            Stage::Shaking(handshake) => handshake.has_answered(),
-            Stage::Lingering { .. } => true,
+            Some(Stage::Shaking(stage)) => stage.handshake.has_answered(),
+            stage => matches!(stage, Some(Stage::Lingering(_))),
         }
-    }
-
-    /// Whether the socket is in epoll.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watch != Watch::Unwatched
-    }
-
-    fn watch(&mut self, io: &impl Io, token: u64) -> io::Result<()> {
-        let blocked = match &self.stage {
-            Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
-                false
-            }
-            Stage::Shaking(handshake) => !handshake.output().is_empty(),
-            Stage::Lingering { output, .. } => !output.is_empty(),
-        };
-        // A peer that does not read our flight is not read either: backpressure from the start.
-        let interest = if blocked {
-            Interest::WRITE
-        } else {
-            Interest::READ
-        };
-        match self.watch {
-            Watch::Armed(armed) if armed == interest => return Ok(()),
-            Watch::Unwatched => io.watch(self.fd, token, interest | Interest::ONCE)?,
-            _ => io.rewatch(self.fd, token, interest | Interest::ONCE)?,
-        }
-        self.watch = Watch::Armed(interest);
-        Ok(())
-    }
-}
-
-fn shake(
-    fd: Fd,
-    handshake: &mut Handshake,
-    work: &mut Workspace<impl Io>,
-    now: UnixTime,
-) -> HandshakeStep {
-    match flush(&work.io, fd, handshake) {
-        Ok(true) => {}
-        Ok(false) => return HandshakeStep::Continues,
-        Err(_) => return HandshakeStep::Ended,
-    }
-    match receive(fd, work) {
-        Ok(Some(n)) => take(&work.io, fd, handshake, &work.scratch.opening[..n], now),
-        Ok(None) => HandshakeStep::Continues,
-        Err(step) => step,
-    }
-}
-
-/// Receives more of a ClientHello, which may arrive in any number of pieces.
-fn receive_hello(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) -> HandshakeStep {
-    if !received.is_empty() && route_choice::can_choose(received) {
-        return HandshakeStep::Hello;
-    }
-    match receive(fd, work) {
-        Ok(Some(n)) => received.extend_from_slice(&work.scratch.opening[..n]),
-        Ok(None) => return HandshakeStep::Continues,
-        Err(step) => return step,
-    }
-    if route_choice::can_choose(received) {
-        HandshakeStep::Hello
-    } else {
-        HandshakeStep::Continues
-    }
-}
-
-/// Receives into the scratch buffer. `None`: no bytes are available.
-fn receive(fd: Fd, work: &mut Workspace<impl Io>) -> Result<Option<usize>, HandshakeStep> {
-    let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
-    match work.io.recv(fd, room) {
-        Ok(Attempt::Done(0)) | Err(_) => Err(HandshakeStep::Ended),
-        Ok(Attempt::Done(n)) => Ok(Some(n)),
-        Ok(Attempt::WouldBlock) => Ok(None),
-    }
-}
-
-/// Passes received bytes to the handshake, and sends its output.
-fn take(
-    io: &impl Io,
-    fd: Fd,
-    handshake: &mut Handshake,
-    received: &[u8],
-    now: UnixTime,
-) -> HandshakeStep {
-    match handshake.handle_input(now, received) {
-        Ok(Progress::Handshaking) => match flush(io, fd, handshake) {
-            Ok(_) => HandshakeStep::Continues,
-            Err(_) => HandshakeStep::Ended,
-        },
-        // Sends the tickets. Bytes that the socket does not take become pending bytes of the
-        // connection.
-        Ok(Progress::Established) => match flush(io, fd, handshake) {
-            Ok(_) => HandshakeStep::Established,
-            Err(_) => HandshakeStep::Ended,
-        },
-        Err(failure) => HandshakeStep::Failed(failure),
-    }
-}
-
-/// Whether the client has closed or reset its connection after its hello, and so expects no answer.
-fn has_given_up(io: &impl Io, fd: Fd) -> bool {
-    matches!(io.peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
-}
-
-/// Sends the handshake's output. Returns `true` if the socket took all of it.
-pub(crate) fn flush(io: &impl Io, fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
-    while !handshake.output().is_empty() {
-        let sent = if handshake.output_can_wait() {
-            io.send_before_more(fd, handshake.output())
-        } else {
-            io.send(fd, handshake.output())
-        };
-        match sent {
-            Ok(Attempt::Done(n)) => handshake.output_sent(n),
-            Ok(Attempt::WouldBlock) => return Ok(false),
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(true)
-}
-
-/// Sends the rest of the output, closes the sending direction, and discards what the peer sends.
-fn linger(
-    io: &impl Io,
-    fd: Fd,
-    output: &mut Vec<u8>,
-    shut: &mut bool,
-    scratch: &mut [u8],
-) -> HandshakeStep {
-    while !output.is_empty() {
-        match io.send(fd, output) {
-            Ok(Attempt::Done(n)) => drop(output.drain(..n)),
-            Ok(Attempt::WouldBlock) => return HandshakeStep::Continues,
-            Err(_) => return HandshakeStep::Ended,
-        }
-    }
-    if !*shut {
-        *shut = true;
-        if io.shutdown_write(fd).is_err() {
-            return HandshakeStep::Ended;
-        }
-    }
-    if discard(io, fd, scratch) {
-        HandshakeStep::Ended
-    } else {
-        HandshakeStep::Continues
     }
 }

@@ -2,41 +2,43 @@
 //!
 //! Each turn of the loop advances handshakes for a bounded time, so that a storm of new connections does
 //! not slow down established connections. A completed handshake becomes a slot at once.
+//!
+//! Epoll reports each new connection once. It then waits in the queue (`queue.rs`), with its client's bytes still in the
+//! kernel and nothing in the heap. So the worker can accept all waiting clients at once (a client whose SYN meets a full
+//! listen queue retries at growing intervals), and `max_handshakes` bounds the handshakes that have begun. A waiting
+//! handshake costs the loop nothing.
+//!
+//! Handshakes are the only connections with anything in the heap, bounded in number, in bytes and in time. A handshake
+//! that succeeds becomes a slot and frees its entry. A handshake that fails sends its alert and lingers briefly, so that
+//! a reset does not overtake the alert. When the last handshake of a burst ends, its memory goes back to the system.
 
-pub(crate) mod challenge;
 pub(crate) mod in_flight;
-pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod route_choice;
-pub(crate) mod table;
 
 use crate::bursts::Subject;
+use crate::close_reason::Party;
 use crate::context::WorkerContext;
+use crate::deadlines::Deadlines;
 use crate::door::admission;
-use crate::door::client::Client;
-use crate::door::pause::Pause;
 use crate::door::readmission::Readmission;
 use crate::effects::Effect;
-use crate::established::NewSocket;
-use crate::established::step::Event;
+use crate::entries::Entries;
+use crate::established::begin::First;
+use crate::handshake_log as log;
 use crate::io::Io;
-use crate::party::Party;
-use crate::proxy_protocol::HeaderError;
+use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
 use crate::workspace::Workspace;
-use challenge::Challenge;
-use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits};
+use dormouse_engine::{ExpectedHandshake, Handshake};
 use dormouse_reactor::socket::Attempt;
-use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
-use in_flight::{HandshakeStep, InFlight, NewConnection, Turn};
-use log::ClientHandshake;
+use in_flight::{InFlight, NewConnection, Newcomer, Next, Stage, Turn};
 use queue::Queue;
-use route_choice::RouteChoice;
-use table::HandshakeTable;
+use route_choice::Challenge;
 
 /// Bytes of a hello that are peeked at to see whether the client resumes a session: tickets are at
 /// the end.
@@ -46,35 +48,58 @@ const HELLO_MAX: usize = 4096;
 /// for this fraction of `handshake_timeout` is dropped.
 const SILENT_PART: u64 = 4;
 
-/// Interval of the search for silent clients.
+/// Interval of the search for silent clients, and the number of handshakes that one looks at.
 const SILENT_CHECK_MS: u64 = 100;
+const SILENT_CHECKS: usize = 256;
 
-/// Route number of a handshake that answers a challenge. No route has this number.
-const CHALLENGE_ROUTE: u16 = u16::MAX;
+/// Time for the alert of a failed handshake to reach the peer.
+const LINGER_MS: u64 = 2_000;
+
+/// A client that has been queued for this many times `handshake_timeout` is dropped.
+const WAITS_MAX: u64 = 6;
+
+/// This many handshakes at a time are a burst.
+const BURST_MIN: usize = 16;
 
 /// Handshakes with clients.
 pub(crate) struct Handshakes {
-    table: HandshakeTable,
+    entries: Entries<InFlight>,
     queue: Queue,
+    deadlines: HandshakeDeadlines,
+    /// Number of handshakes that have begun, so that they use the heap.
+    begun: usize,
+    /// Largest number of handshakes since the last one ended.
+    most: usize,
     /// The open challenge.
     challenge: Option<Challenge>,
     /// Time of the next search for silent clients, while `max_handshakes` is reached.
     silent_check_ms: u64,
 }
 
+/// Deadlines of handshakes that have not begun, have begun, and have failed.
+#[derive(Default)]
+struct HandshakeDeadlines {
+    waiting: Deadlines<Id>,
+    shaking: Deadlines<Id>,
+    lingering: Deadlines<Id>,
+}
+
 impl Handshakes {
     /// Creates an empty table and queue.
     pub(crate) fn new() -> Handshakes {
         Handshakes {
-            table: HandshakeTable::new(),
+            entries: Entries::default(),
             queue: Queue::default(),
+            deadlines: HandshakeDeadlines::default(),
+            begun: 0,
+            most: 0,
             challenge: None,
             silent_check_ms: 0,
         }
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.table.live()
+        self.entries.live()
     }
 
     /// Opens a challenge, or closes the open one.
@@ -95,10 +120,15 @@ impl Handshakes {
     /// Frees the memory of handshakes after the last one. Returns `true` if a burst has ended since
     /// the last call.
     pub(crate) fn burst_ended(&mut self) -> bool {
-        let Some(was_burst) = self.table.burst_ended() else {
+        if self.live() > 0 || self.most == 0 {
             return false;
-        };
+        }
+        debug_assert_eq!(self.begun, 0, "no handshake is left");
+        let was_burst = self.most >= BURST_MIN;
+        self.entries = Entries::default();
         self.queue = Queue::default();
+        self.deadlines = HandshakeDeadlines::default();
+        self.most = 0;
         was_burst
     }
 
@@ -116,7 +146,7 @@ impl Handshakes {
         let waits = self.queue.has_queued() && !may_begin;
         let deadlines = [
             waits.then_some(self.silent_check_ms),
-            self.table.next_deadline_ms(),
+            self.deadlines.next_ms(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -125,29 +155,31 @@ impl Handshakes {
 
     /// Queues a new connection, if it is admitted. A waiting connection uses no heap memory.
     pub(crate) fn begin<I: Io>(&mut self, accepted: NewConnection, cx: &mut WorkerContext<I>) {
-        let (fd, client, route) = (accepted.fd, accepted.client, accepted.route);
-        let has_choice = accepted.candidates.is_some();
-        cx.work.count.add(Count::Accepted, 1);
-        let configured = cx.settings.route(route);
-        let is_proxy = configured.is_some_and(|r| client.is_proxy(&r.access.accept_proxy_from));
-        if !is_proxy && !admit(route, has_choice, &client, &cx.settings, &mut cx.work) {
-            return cx.work.io.close(fd);
+        let WorkerContext { settings, work, .. } = cx;
+        work.count.add(Count::Accepted, 1);
+        let route = settings.route(accepted.route);
+        let is_proxy =
+            route.is_some_and(|route| accepted.client.is_proxy(&route.access.accept_proxy_from));
+        let entry = InFlight::new(accepted, is_proxy, work.now_ms);
+        // The client behind a proxy is checked when the proxy has named it.
+        if !is_proxy && !entry.newcomer.admit(settings, work) {
+            return work.io.close(entry.newcomer.fd);
         }
-        if let Some(route) = configured {
-            cx.work.io.set_client_options(&route.sockets, fd);
+        if let Some(route) = route {
+            (work.io).set_client_options(&route.sockets, entry.newcomer.fd);
         }
-        let generation = cx.work.next_generation();
-        let deadline_ms = cx.work.now_ms + cx.settings.limits.handshake_timeout_ms;
-        let id = self
-            .table
-            .begin(accepted, is_proxy, generation, cx.work.now_ms, deadline_ms);
+        let id = self.entries.insert(work.next_generation(), entry);
+        self.most = self.most.max(self.live());
+        let deadline_ms = work.now_ms + settings.limits.handshake_timeout_ms;
+        self.deadlines.waiting.add(deadline_ms, id);
         // Often the ClientHello has already arrived. If not, the first step adds the socket to epoll.
-        self.queue.push_new(id, cx.work.now_ms);
+        self.queue.push_new(id, work.now_ms);
     }
 
     /// Queues a handshake whose socket is ready.
     pub(crate) fn on_ready(&mut self, id: Id, now_ms: u64) {
-        let Some(entry) = self.table.entry(id) else {
+        // Epoll may still report a connection that has ended in this turn.
+        let Some(entry) = self.entries.get_mut(id) else {
             return;
         };
         entry.note_reported();
@@ -182,7 +214,7 @@ impl Handshakes {
 
     /// Whether another handshake may begin.
     fn may_begin(&self, others: usize, settings: &Settings) -> bool {
-        self.table.begun() + others < settings.limits.handshakes_max
+        self.begun + others < settings.limits.handshakes_max
     }
 
     /// Drops handshakes whose clients have been silent for long, if `max_handshakes` is reached and
@@ -200,23 +232,35 @@ impl Handshakes {
             });
         let silent_ms = cx.settings.limits.handshake_timeout_ms / SILENT_PART;
         let before_ms = cx.work.now_ms.saturating_sub(silent_ms);
-        while let Some(id) = self.table.oldest_silent(before_ms) {
+        while let Some(id) = self.oldest_silent(before_ms) {
             cx.work.count.add(Count::HandshakesSilent, 1);
             self.drop_handshake(id, &mut cx.work);
         }
     }
 
+    /// Finds the oldest begun handshake whose client has been silent since before `before_ms`, among
+    /// a bounded number of entries.
+    fn oldest_silent(&self, before_ms: u64) -> Option<Id> {
+        let is_silent = |id: &&Id| {
+            let entry = self.entries.get(**id);
+            entry.is_some_and(|entry| entry.is_silent_since(before_ms))
+        };
+        let mut begun = self.deadlines.shaking.iter().take(SILENT_CHECKS);
+        begun.find(is_silent).copied()
+    }
+
     /// Sorts queued clients by whether they resume a session. It peeks at their hellos, which stay in
     /// the kernel.
     fn sort_queued<I: Io>(&mut self, work: &mut Workspace<I>) {
-        let Handshakes { table, queue, .. } = self;
+        let Handshakes { entries, queue, .. } = self;
         let Workspace { io, scratch, .. } = work;
         let hello = &mut scratch.opening[..HELLO_MAX];
         queue.sort(|id| {
-            let Some(entry) = table.entry(id) else {
+            // One that has ended is taken from the queue when it is its turn.
+            let Some(entry) = entries.get(id) else {
                 return false;
             };
-            match io.peek(entry.fd, hello) {
+            match io.peek(entry.newcomer.fd, hello) {
                 Ok(Attempt::Done(n)) => match ExpectedHandshake::of(&hello[..n]) {
                     ExpectedHandshake::Resumption => true,
                     ExpectedHandshake::Full => false,
@@ -229,243 +273,123 @@ impl Handshakes {
         });
     }
 
-    /// Makes a step of a handshake, and acts on its result.
+    /// Makes a step of a queued handshake, and acts on its result.
     fn advance<I: Io>(&mut self, id: Id, waited: bool, cx: &mut WorkerContext<I>) {
-        let Some(step) = self.step(id, waited, cx) else {
+        // It may have ended while it was queued.
+        let Some(entry) = self.entries.get_mut(id) else {
             return;
         };
-        let Some(entry) = self.table.entry(id) else {
-            return;
-        };
-        let (is_lingering, has_begun) = (entry.is_lingering(), entry.has_begun());
-        let handshake = described(entry, &cx.settings, cx.work.now_ms);
-        match step {
-            HandshakeStep::Continues | HandshakeStep::HeaderComplete | HandshakeStep::Hello => {}
-            HandshakeStep::Established => {
-                self.establish(id, cx);
-            }
-            HandshakeStep::PassesThrough => {
-                self.pass_through(id, cx);
-            }
-            HandshakeStep::Denied => self.drop_handshake(id, &mut cx.work),
-            HandshakeStep::BadHeader(error) => {
-                log_bad_header(handshake.client, error, &mut cx.work);
-                self.drop_handshake(id, &mut cx.work);
-            }
-            HandshakeStep::GivenUp => {
-                let reason = "the client closed the connection while it was queued";
-                log::client_ended(Party::Client, reason, handshake, &mut cx.work);
-                cx.work.count.add(Count::HandshakesGivenUp, 1);
-                self.drop_handshake(id, &mut cx.work);
-            }
-            HandshakeStep::Ended => {
-                // A connection without a byte is a health check of TCP: it is no handshake.
-                if !is_lingering && has_begun {
-                    let reason = "the client's connection ended";
-                    log::client_ended(Party::Client, reason, handshake, &mut cx.work);
-                }
-                self.drop_handshake(id, &mut cx.work);
-            }
-            HandshakeStep::NotWatched(error) => {
-                if !is_lingering {
-                    log::client_not_watched(&error, handshake, &mut cx.work);
-                }
-                self.drop_handshake(id, &mut cx.work);
-                let pause = Pause::after_accept(&error);
-                cx.work.effects.push(Effect::PauseAccepting(pause));
-            }
-            HandshakeStep::Failed(failure) => {
-                log::client_failed(&failure, handshake, &mut cx.work);
-                self.table.note_lingering(id, cx.work.now_ms);
-            }
-        }
-    }
-
-    /// Makes steps until the handshake needs more bytes or ends. When a proxy header is complete, it
-    /// checks the client before it reads the client's first byte. When the hello is complete, it
-    /// chooses the route.
-    fn step<I: Io>(
-        &mut self,
-        id: Id,
-        waited: bool,
-        cx: &mut WorkerContext<I>,
-    ) -> Option<HandshakeStep> {
-        loop {
-            match self.one_step(id, waited, cx)? {
-                HandshakeStep::HeaderComplete => {
-                    let entry = self.table.entry(id)?;
-                    let (route, client) = (entry.route, entry.client);
-                    if !admit(
-                        route,
-                        entry.has_choice(),
-                        &client,
-                        &cx.settings,
-                        &mut cx.work,
-                    ) {
-                        return Some(HandshakeStep::Denied);
-                    }
-                }
-                HandshakeStep::Hello => {
-                    let decided = self.choose_route(id, cx);
-                    if decided.is_some() {
-                        return decided;
-                    }
-                }
-                step => return Some(step),
-            }
-        }
-    }
-
-    fn one_step<I: Io>(
-        &mut self,
-        id: Id,
-        waited: bool,
-        cx: &mut WorkerContext<I>,
-    ) -> Option<HandshakeStep> {
-        let WorkerContext { settings, work, .. } = cx;
-        let limits = HandshakeLimits {
-            bytes_max: settings.limits.handshake_bytes_max,
-        };
-        let turn = Turn {
-            token: token::handshake(id),
-            now: work.io.unix_time(),
-            timeout_ms: settings.limits.handshake_timeout_ms,
-            work,
+        let had_begun = entry.has_begun();
+        let next = entry.step(&mut Turn {
+            settings: &cx.settings,
+            work: &mut cx.work,
+            challenge: self.challenge.as_ref(),
             waited,
-        };
-        let challenge = self.challenge.as_ref();
-        self.table.step(id, turn, |route| {
-            if route == CHALLENGE_ROUTE {
-                return Some(challenge?.handshake(limits));
+        });
+        match next {
+            Next::Waits(stage) => self.wait(id, stage, had_begun, cx),
+            Next::Lingers(stage) => {
+                // Whether epoll watches it does not matter: the deadline ends it.
+                let (io, token) = (&cx.work.io, token::handshake(id));
+                let _ = entry.wait(Stage::Lingering(stage), io, token);
+                self.note_begun(id, had_begun, cx);
+                let until_ms = cx.work.now_ms + LINGER_MS;
+                self.deadlines.lingering.add(until_ms, id);
             }
-            match &settings.route(route)?.direction {
-                Direction::Terminate { context, .. } => {
-                    Some(Handshake::server(context.as_ref()?, limits))
-                }
-                Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
+            Next::Established(handshake) => {
+                let newcomer = self.remove(id, had_begun);
+                establish(newcomer, handshake, id, cx);
             }
-        })
-    }
-
-    /// Chooses the route by the client's complete hello. `None`: the handshake continues with it.
-    fn choose_route<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) -> Option<HandshakeStep> {
-        let WorkerContext { settings, work, .. } = cx;
-        let entry = self.table.entry(id)?;
-        let client = entry.client;
-        let (received, candidates) = entry.hello()?;
-        let challenge = self.challenge.as_ref();
-        match route_choice::choose(received, &candidates, settings, challenge) {
-            RouteChoice::Challenge => {
-                entry.route = CHALLENGE_ROUTE;
-                entry.end_choice();
-                None
+            Next::PassesThrough(received) => {
+                let newcomer = self.remove(id, had_begun);
+                pass_through(newcomer, received, id, cx);
             }
-            RouteChoice::None => Some(HandshakeStep::Ended),
-            RouteChoice::UnknownName(..)
-                if !admission::admit_network_of_any(&candidates, &client, settings, work) =>
-            {
-                Some(HandshakeStep::Denied)
-            }
-            RouteChoice::UnknownName(failure, alert) => {
-                let token = token::handshake(id);
-                entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
-                Some(HandshakeStep::Failed(failure))
-            }
-            RouteChoice::Route(number, server_name) => {
-                entry.route = number;
-                if !admission::admit_network(number, &client, settings, work) {
-                    return Some(HandshakeStep::Denied);
-                }
-                let route = settings.route(number)?;
-                if !route.passes_through() {
-                    entry.end_choice();
-                    return None;
-                }
-                if settings.limits.log_handshakes {
-                    let backend = &route.backend_name;
-                    let route = route.name.as_str();
-                    tracing::info!(route, peer = %client, server_name, %backend, "connection passed through");
-                }
-                Some(HandshakeStep::PassesThrough)
+            Next::Over => {
+                let newcomer = self.remove(id, had_begun);
+                close(&newcomer, &mut cx.work);
             }
         }
+    }
+
+    /// Lets a handshake wait for its socket. If epoll does not watch the socket, it is closed, and no other connection is
+    /// accepted for a while.
+    fn wait<I: Io>(&mut self, id: Id, stage: Stage, had_begun: bool, cx: &mut WorkerContext<I>) {
+        let entry = self.stepped(id);
+        let WorkerContext { settings, work, .. } = cx;
+        let watched = entry.wait(stage, &work.io, token::handshake(id));
+        let Err(error) = watched else {
+            return self.note_begun(id, had_begun, cx);
+        };
+        if !entry.is_lingering() {
+            let handshake = entry.newcomer.described(settings, work.now_ms);
+            log::client_not_watched(&error, handshake, work);
+        }
+        let newcomer = self.remove(id, had_begun);
+        close(&newcomer, work);
+        let pause = Pause::after_accept(&error);
+        work.effects.push(Effect::PauseAccepting(pause));
+    }
+
+    /// Counts a handshake that has begun with its last step. Its timeout starts now: the time in the queue is not the
+    /// client's fault.
+    fn note_begun<I>(&mut self, id: Id, had_begun: bool, cx: &WorkerContext<I>) {
+        if !had_begun && self.stepped(id).has_begun() {
+            self.begun += 1;
+            let timeout_ms = cx.settings.limits.handshake_timeout_ms;
+            self.deadlines.shaking.add(cx.work.now_ms + timeout_ms, id);
+        }
+    }
+
+    /// The entry of a handshake that has just made a step.
+    fn stepped(&mut self, id: Id) -> &mut InFlight {
+        let entry = self.entries.get_mut(id);
+        entry.expect("a step removes no handshake")
+    }
+
+    /// Removes a handshake that has just made its last step. `had_begun`: whether it had begun before.
+    fn remove(&mut self, id: Id, had_begun: bool) -> Newcomer {
+        self.begun -= usize::from(had_begun);
+        let entry = self.entries.take(id);
+        entry.expect("a step removes no handshake").newcomer
     }
 
     // ---- the end of a handshake ----
 
-    /// Moves a completed handshake into a slot.
-    fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
-        let Some(entry) = self.table.take(id) else {
-            return;
-        };
-        let client = entry.client;
-        if entry.route == CHALLENGE_ROUTE {
-            cx.work.count.add(Count::ChallengesAnswered, 1);
-            tracing::info!(%client, "ACME challenge answered");
-            return cx.work.io.close(entry.fd);
-        }
-        let socket = socket_of(&entry, id);
-        let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
-        let Some(handshake) = entry.into_handshake() else {
-            return cx.work.io.close(socket.fd);
-        };
-        cx.admit(&socket, |slot, settings, work| {
-            let limits = &settings.limits;
-            match handshake.rest(&mut slot.tls) {
-                Ok(rested) => {
-                    // Counted even if the client has reached `connections_per_client`.
-                    log::count_done(&rested.info, &work.count);
-                    traffic::count_handshake(slot, rested.info.resumed, &work.traffic);
-                    let took_us = took_ms.saturating_mul(1000);
-                    work.count.observe(Latency::Handshake, took_us);
-                    let is_admitted = admission::enter(slot, &client, limits, work);
-                    is_admitted.then(|| Event::Terminated {
-                        rested: Box::new(rested),
-                        client,
-                        took_ms,
-                    })
-                }
-                Err(failure) => {
-                    let handshake = ClientHandshake {
-                        client: &client,
-                        route: settings.route(slot.route).map(|route| (slot.route, route)),
-                        took_ms,
-                        log_each: limits.log_handshakes,
-                    };
-                    log::client_failed(&failure, handshake, work);
-                    None
-                }
-            }
-        });
-    }
-
-    /// Moves a pass-through connection into a slot, with the bytes received so far.
-    fn pass_through<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
-        let Some(entry) = self.table.take(id) else {
-            return;
-        };
-        let client = entry.client;
-        let socket = socket_of(&entry, id);
-        let received = entry.into_received();
-        cx.admit(&socket, |slot, settings, work| {
-            work.count.add(Count::PassedThrough, 1);
-            let is_admitted = admission::enter(slot, &client, &settings.limits, work);
-            is_admitted.then_some(Event::PassedThrough { received, client })
-        });
-    }
-
     /// Ends handshakes whose time is up.
     pub(crate) fn expire<I: Io>(&mut self, cx: &mut WorkerContext<I>) {
         let timeout_ms = cx.settings.limits.handshake_timeout_ms;
-        while let Some(id) = self.table.next_expired(cx.work.now_ms, timeout_ms) {
-            if let Some(entry) = self.table.entry(id)
+        while let Some(id) = self.next_expired(cx.work.now_ms, timeout_ms) {
+            if let Some(entry) = self.entries.get(id)
                 && !entry.is_lingering()
             {
-                let handshake = described(entry, &cx.settings, cx.work.now_ms);
-                log_timed_out(handshake, &mut cx.work);
+                let handshake = entry.newcomer.described(&cx.settings, cx.work.now_ms);
+                log::client_timed_out(handshake, &mut cx.work);
             }
             self.drop_handshake(id, &mut cx.work);
         }
+    }
+
+    /// Returns the next handshake whose time is up. A queued handshake gets more time, because the
+    /// worker is late and not the client.
+    fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<Id> {
+        let HandshakeDeadlines {
+            waiting,
+            shaking,
+            lingering,
+        } = &mut self.deadlines;
+        let entries = &self.entries;
+        let is_live = |id: &Id| entries.get(*id).is_some();
+        let has_not_begun = |id: &Id| entries.get(*id).is_some_and(|entry| !entry.has_begun());
+        while let Some(id) = waiting.take_due(now_ms, has_not_begun) {
+            let entry = entries.get(id).expect("a current deadline has its entry");
+            let given_up_ms = entry.newcomer.accepted_ms + timeout_ms.saturating_mul(WAITS_MAX);
+            if !entry.waits_for_turn() || given_up_ms <= now_ms {
+                return Some(id);
+            }
+            waiting.add(now_ms + timeout_ms, id);
+        }
+        let late = shaking.take_due(now_ms, is_live);
+        late.or_else(|| lingering.take_due(now_ms, is_live))
     }
 
     /// Ends the handshakes that a reload no longer admits. Those that have not begun with their route follow the reload.
@@ -475,95 +399,118 @@ impl Handshakes {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        for id in self.table.ids() {
-            let Some(entry) = self.table.entry(id) else {
+        for id in self.entries.ids() {
+            let refused = self.entries.get(id);
+            let Some(entry) = refused.filter(|entry| !is_kept(entry, readmission)) else {
                 continue;
             };
-            if is_kept(entry, readmission) {
-                continue;
-            }
-            let handshake = described(entry, settings, work.now_ms);
+            let handshake = entry.newcomer.described(settings, work.now_ms);
             let reason = "a reload changed which clients the route admits";
             log::client_ended(Party::Dormouse, reason, handshake, work);
             self.drop_handshake(id, work);
         }
     }
 
+    /// Closes a handshake between two steps.
     fn drop_handshake<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
-        if let Some(entry) = self.table.take(id) {
-            work.io.close(entry.fd);
-            work.has_room_again = true;
+        if let Some(entry) = self.entries.take(id) {
+            self.begun -= usize::from(entry.has_begun());
+            close(&entry.newcomer, work);
         }
     }
 }
 
+impl HandshakeDeadlines {
+    /// The earliest deadline.
+    fn next_ms(&self) -> Option<u64> {
+        let queues = [&self.waiting, &self.shaking, &self.lingering];
+        queues.into_iter().filter_map(Deadlines::next_ms).min()
+    }
+}
+
+/// Moves a completed handshake into a slot.
+fn establish<I: Io>(
+    newcomer: Newcomer,
+    handshake: Box<Handshake>,
+    id: Id,
+    cx: &mut WorkerContext<I>,
+) {
+    let WorkerContext {
+        settings,
+        work,
+        connections,
+    } = cx;
+    let client = newcomer.client;
+    let Some(route) = newcomer.route() else {
+        work.count.add(Count::ChallengesAnswered, 1);
+        tracing::info!(%client, "ACME challenge answered");
+        return work.io.close(newcomer.fd);
+    };
+    let Some(new) = connections.reserve(&newcomer.socket(route, id.1), work) else {
+        return;
+    };
+    let slot = connections.new_slot(&new);
+    let rested = match handshake.rest(&mut slot.tls) {
+        Ok(rested) => rested,
+        Err(failure) => {
+            let handshake = newcomer.described(settings, work.now_ms);
+            log::client_failed(&failure, handshake, work);
+            return connections.give_back(new, work);
+        }
+    };
+    // Counted even if the client has reached `connections_per_client`.
+    log::count_done(&rested.info, &work.count);
+    traffic::count_handshake(slot, rested.info.resumed, &work.traffic);
+    let took_ms = work.now_ms.saturating_sub(newcomer.accepted_ms);
+    let took_us = took_ms.saturating_mul(1000);
+    work.count.observe(Latency::Handshake, took_us);
+    if !admission::enter(slot, &client, &settings.limits, work) {
+        return connections.give_back(new, work);
+    }
+    let first = First::Terminated {
+        rested: Box::new(rested),
+        client,
+        took_ms,
+    };
+    connections.begin(new, first, settings, work);
+}
+
+/// Moves a pass-through connection into a slot, with the bytes received so far.
+fn pass_through<I: Io>(newcomer: Newcomer, received: Vec<u8>, id: Id, cx: &mut WorkerContext<I>) {
+    let WorkerContext {
+        settings,
+        work,
+        connections,
+    } = cx;
+    let (client, route) = (newcomer.client, newcomer.route());
+    let route = route.expect("the ClientHello has chosen a route that passes TLS through");
+    let Some(new) = connections.reserve(&newcomer.socket(route, id.1), work) else {
+        return;
+    };
+    work.count.add(Count::PassedThrough, 1);
+    let slot = connections.new_slot(&new);
+    if !admission::enter(slot, &client, &settings.limits, work) {
+        return connections.give_back(new, work);
+    }
+    let first = First::PassedThrough { received, client };
+    connections.begin(new, first, settings, work);
+}
+
+fn close<I: Io>(newcomer: &Newcomer, work: &mut Workspace<I>) {
+    work.io.close(newcomer.fd);
+    work.has_room_again = true;
+}
+
 /// Whether a reload lets a handshake go on.
 fn is_kept(entry: &InFlight, readmission: &Readmission<'_>) -> bool {
-    let (route, client) = (entry.route, &entry.client);
-    if entry.is_lingering() || route == CHALLENGE_ROUTE {
+    let newcomer = &entry.newcomer;
+    let Some(route) = newcomer.route().filter(|_| !entry.is_lingering()) else {
         return true;
-    }
-    let has_proxy = entry.expects_header() || client.proxied.is_some();
+    };
+    let has_proxy = entry.expects_header() || newcomer.client.proxied.is_some();
     // If the route is not chosen yet, the choice checks the networks. So does the end of the header.
-    let has_passed = !entry.has_choice() && !entry.expects_header();
+    let has_passed = newcomer.goal.is_some() && !entry.expects_header();
     (!entry.has_context() || readmission.is_same(route))
         && (!has_proxy || readmission.trusts_same_proxies(route))
-        && (!has_passed || readmission.allows(route, client))
-}
-
-/// Checks whether the client may begin a handshake. If the route is not chosen yet, its networks are
-/// checked after the choice.
-fn admit<I>(
-    route: u16,
-    has_choice: bool,
-    client: &Client,
-    settings: &Settings,
-    work: &mut Workspace<I>,
-) -> bool {
-    if has_choice {
-        admission::admit_rate(client, &settings.limits, work)
-    } else {
-        admission::admit(route, client, settings, work)
-    }
-}
-
-fn log_bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>) {
-    work.count.add(Count::ProxyHeaderRefused, 1);
-    work.bursts.note(Subject::ProxyHeader, work.now_ms, |more| {
-        tracing::warn!(%peer, %error, more, "PROXY header rejected; connection closed");
-    });
-}
-
-/// What log lines say of a handshake.
-fn described<'a>(entry: &'a InFlight, settings: &'a Settings, now_ms: u64) -> ClientHandshake<'a> {
-    let number = (!entry.has_choice()).then_some(entry.route);
-    ClientHandshake {
-        client: &entry.client,
-        route: number.and_then(|number| Some((number, settings.route(number)?))),
-        took_ms: now_ms.saturating_sub(entry.accepted_ms),
-        log_each: settings.limits.log_handshakes,
-    }
-}
-
-/// The socket of a handshake that becomes a slot.
-fn socket_of(entry: &InFlight, (_, generation): Id) -> NewSocket {
-    NewSocket {
-        fd: entry.fd,
-        route: entry.route,
-        generation,
-        is_watched: entry.is_watched(),
-    }
-}
-
-fn log_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut Workspace<I>) {
-    work.count.add(Count::HandshakesTimedOut, 1);
-    let number = handshake.route.map(|(number, _)| number);
-    traffic::count_handshake_failed(number, &work.traffic);
-    let reason = "not finished within handshake_timeout";
-    log::client_ended(Party::Dormouse, reason, handshake, work);
-    let (client, route) = (handshake.client, handshake.route_name());
-    let now_ms = work.now_ms;
-    work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-        tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
-    });
+        && (!has_passed || readmission.allows(route, &newcomer.client))
 }

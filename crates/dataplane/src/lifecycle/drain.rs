@@ -8,9 +8,9 @@
 //! A connection with TLS to its backend is two slots, and counts as two. The drain ends the backend's; then both count as
 //! closed. The client's follows when its client has had a second to close.
 
+use crate::close_reason::CloseReason;
 use crate::established::Connections;
 use crate::established::close;
-use crate::established::close_reason::CloseReason;
 use crate::established::step::Event;
 use crate::io::Io;
 use crate::settings::Settings;

@@ -7,8 +7,8 @@
 //!
 //! The check that each socket is still the same one is deferred (`unverified.rs`).
 
+use crate::close_reason::CloseReason;
 use crate::established::Moved;
-use crate::established::close_reason::CloseReason;
 use crate::established::logged;
 use crate::established::unverified::{self, Unverified};
 use crate::io::Io;

@@ -11,18 +11,23 @@
 //! dies after that step, its successor starts with the new one. The file must be the one that main made,
 //! because the keeper accepts no other.
 
+use crate::client::Client;
 use crate::context::WorkerContext;
 use crate::door::Door;
 use crate::door::listeners::Listener;
 use crate::door::readmission::Readmission;
+use crate::established::Connections;
+use crate::established::step::Event;
 use crate::handshake::Handshakes;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
 use dormouse_handover::notes::Notes;
+use dormouse_handover::slot::{Phase, Slot};
 use dormouse_handover::{ClientTrust, Descriptors, Handover, OriginPem};
 use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Peer;
 use dormouse_routes::contexts;
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
@@ -167,7 +172,7 @@ impl Reloader {
         let readmission = Readmission::new(&settings.routes, next, has_same_trust);
         if !readmission.admits_all() {
             handshakes.end_refused(&readmission, settings, work);
-            connections.refuse_waiting(&readmission, settings, work);
+            refuse_waiting(&readmission, connections, settings, work);
         }
     }
 
@@ -228,6 +233,22 @@ impl Reloader {
         settings.routes = route::by_number(routes, &handover.numbers, &handover.config);
         let all = 0..settings.routes.len().max(former.len()) as u16;
         all.filter(|number| !unchanged.contains(number)).collect()
+    }
+}
+
+/// Refuses the clients that wait for a backend and that the next routes do not admit.
+fn refuse_waiting<I: Io>(
+    readmission: &Readmission<'_>,
+    connections: &mut Connections,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) {
+    let is_refused = |slot: &Slot| {
+        let peer = || Client::new(work.io.peer(slot.tls_fd()).unwrap_or(Peer::Unix));
+        slot.phase() == Phase::Connecting && !readmission.keeps_waiting(slot.route, peer)
+    };
+    for index in connections.some(usize::MAX, is_refused) {
+        connections.step(index, Event::Refuse, settings, work);
     }
 }
 

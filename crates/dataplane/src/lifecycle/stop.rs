@@ -1,9 +1,9 @@
 //! A stop: closes connections at rest at once, and other connections when they are done or after
 //! `shutdown_grace`. Every slot is freed, and so wiped, before the worker exits.
 
+use crate::close_reason::CloseReason;
 use crate::established::Connections;
 use crate::established::close;
-use crate::established::close_reason::CloseReason;
 use crate::established::step::Event;
 use crate::io::Io;
 use crate::settings::Settings;

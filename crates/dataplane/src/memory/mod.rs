@@ -1,7 +1,6 @@
 //! Memory: pending bytes, kernel send queues, and connections that wait for memory or a rate limit.
 
 pub(crate) mod backlog;
-pub(crate) mod compaction;
 pub(crate) mod cooling;
 pub(crate) mod kernel;
 pub(crate) mod paced;

@@ -6,11 +6,9 @@
 //! connection that moved the bytes, so a connection with little traffic is not slowed down by others.
 
 use crate::token::Id;
-use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_record::Role;
-use dormouse_tables::clients::ClientLimits;
-use dormouse_tables::counters::Count;
+use dormouse_tables::clients::{ClientLimits, Clients};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -94,18 +92,18 @@ pub(crate) enum PaceLimit {
 
 /// Charges the bytes that the step on this slot has received. `Some`: the connection must wait for
 /// this many milliseconds, because of this limit.
-pub(crate) fn pay<I>(
+pub(crate) fn pay(
     slot: &mut Slot,
+    received: u64,
     limits: ClientLimits,
-    work: &Workspace<I>,
+    clients: &Clients,
+    now_ms: u64,
 ) -> Option<(u64, PaceLimit)> {
     // Of two slots with a joint between them, only the client's is charged.
     let is_client_side = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
-    if work.bytes.received() == 0 || !is_client_side || slot.phase() != Phase::Established {
+    if received == 0 || !is_client_side || slot.phase() != Phase::Established {
         return None;
     }
-    let (clients, now_ms) = (&work.clients, work.now_ms);
-    let received = work.bytes.received();
     let own_ms = clients.pay(slot.client(), limits, received, now_ms);
     let all_ms = clients.pay_for_all(limits, received, now_ms);
     let wait_ms = own_ms.max(all_ms);
@@ -113,11 +111,10 @@ pub(crate) fn pay<I>(
         return None;
     }
     slot.set(Flag::Paced);
-    let (limit, count) = match own_ms >= all_ms {
-        true => (PaceLimit::Client, Count::PacedClient),
-        false => (PaceLimit::All, Count::PacedAll),
+    let limit = match own_ms >= all_ms {
+        true => PaceLimit::Client,
+        false => PaceLimit::All,
     };
-    work.count.add(count, 1);
     Some((wait_ms, limit))
 }
 

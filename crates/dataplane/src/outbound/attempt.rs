@@ -1,11 +1,10 @@
 //! One attempt to establish a TLS connection to a server.
 
-use crate::handshake::in_flight::flush;
-use crate::io::Io;
+use crate::effects::{BackendRequest, LocalClient};
+use crate::io::{Io, flush_handshake};
 use crate::outbound::failure::Failure;
-use crate::outbound::request::{BackendRequest, LocalClient};
-use crate::scratch::RECEIVE_MAX;
 use crate::workspace::Workspace;
+use crate::workspace::scratch::RECEIVE_MAX;
 use dormouse_engine::{Handshake, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
@@ -76,7 +75,7 @@ impl Attempt {
         let Stage::Shaking(handshake) = &mut self.stage else {
             return AttemptStep::Continues;
         };
-        match flush(&work.io, self.fd, handshake) {
+        match flush_handshake(&work.io, self.fd, handshake) {
             Ok(true) => {}
             Ok(false) => return AttemptStep::Continues,
             Err(error) => return AttemptStep::failed(&error),
@@ -99,7 +98,7 @@ impl Attempt {
         };
         let received = work.scratch.opening.get(..n).unwrap_or_default();
         let progress = handshake.handle_input(work.io.unix_time(), received);
-        match (progress, flush(&work.io, self.fd, handshake)) {
+        match (progress, flush_handshake(&work.io, self.fd, handshake)) {
             (Err(failure), _) => AttemptStep::Failed(Failure::Handshake(failure)),
             (_, Err(error)) => AttemptStep::failed(&error),
             (Ok(Progress::Handshaking), Ok(_)) => AttemptStep::Continues,

@@ -16,20 +16,18 @@ pub(crate) mod attempt;
 pub(crate) mod attempt_table;
 pub(crate) mod failure;
 pub(crate) mod pool;
-pub(crate) mod request;
 pub(crate) mod servers;
 
 use crate::bursts::Subject;
+use crate::close_reason::Party;
 use crate::context::WorkerContext;
-use crate::door::pause::Pause;
-use crate::effects::Effect;
+use crate::effects::{BackendRequest, Effect, LocalClient};
+use crate::established::begin::First;
 use crate::established::connect;
-use crate::established::step::Event;
 use crate::established::{Connections, Moved, NewSocket};
-use crate::handshake::in_flight::flush;
-use crate::handshake::log;
-use crate::io::Io;
-use crate::party::Party;
+use crate::handshake_log;
+use crate::io::{Io, flush_handshake};
+use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
@@ -46,7 +44,6 @@ use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 use failure::Failure;
 use pool::Pool;
-use request::{BackendRequest, LocalClient};
 use servers::Servers;
 use std::io;
 
@@ -289,23 +286,25 @@ impl Outbound {
             generation: id.1,
             is_watched: true,
         };
-        let mut is_attached = false;
-        let admitted = cx.admit(&socket, |slot, _, _| {
-            let Stage::Shaking(handshake) = attempt.stage else {
-                return None;
-            };
-            let rested = handshake.rest(&mut slot.tls).ok()?;
-            is_attached = true;
-            Some(Event::Originated {
-                rested: Box::new(rested),
-                client,
-                took_ms,
-            })
-        });
-        match client {
-            Some(client) if !is_attached => client.reset(&cx.work.io),
-            Some(_) => {}
-            None => self.note_warm(route, admitted.map(|index| (index, id.1)), cx.work.now_ms),
+        let Stage::Shaking(handshake) = attempt.stage else {
+            unreachable!("only a handshake establishes an attempt");
+        };
+        let (connections, work) = (&mut cx.connections, &mut cx.work);
+        let Some(new) = connections.reserve(&socket, work) else {
+            return self.lose(client, route, work);
+        };
+        let Ok(rested) = handshake.rest(&mut connections.new_slot(&new).tls) else {
+            connections.give_back(new, work);
+            return self.lose(client, route, work);
+        };
+        let first = First::Originated {
+            rested: Box::new(rested),
+            client,
+            took_ms,
+        };
+        let index = connections.begin(new, first, &cx.settings, work);
+        if client.is_none() {
+            self.note_warm(route, index.map(|index| (index, id.1)), work.now_ms);
         }
     }
 
@@ -321,7 +320,7 @@ impl Outbound {
             let of_client = attempt.request.is_none().then_some(attempt.route);
             traffic::count_handshake_failed(of_client, &cx.work.traffic);
             // Sends the alert, if there is one. It may not arrive.
-            let _ = flush(&cx.work.io, attempt.fd, handshake);
+            let _ = flush_handshake(&cx.work.io, attempt.fd, handshake);
         }
         attempt.disconnect(&cx.work.io);
         self.note_failure(id, failure, cx);
@@ -364,13 +363,13 @@ impl Outbound {
                         true => Party::Backend,
                         false => Party::Dormouse,
                     };
-                    log::log_failed(failure, by, name, server, took_ms);
+                    handshake_log::log_failed(failure, by, name, server, took_ms);
                 }
                 Failure::Connection(reason) => {
-                    log::log_ended(Party::Backend, reason, name, server, took_ms)
+                    handshake_log::log_ended(Party::Backend, reason, name, server, took_ms)
                 }
                 Failure::Time(reason) => {
-                    log::log_ended(Party::Dormouse, reason, name, server, took_ms)
+                    handshake_log::log_ended(Party::Dormouse, reason, name, server, took_ms)
                 }
             }
         }
@@ -392,16 +391,19 @@ impl Outbound {
             return;
         };
         attempt.disconnect(&work.io);
-        match attempt.client {
-            Some(client) => {
-                if !client.is_joined() {
-                    work.count.add(Count::ConnectGivenUp, 1);
-                }
-                client.reset(&work.io);
-            }
-            None => self.note_warm(attempt.route, None, work.now_ms),
+        if attempt.client.is_some_and(|client| !client.is_joined()) {
+            work.count.add(Count::ConnectGivenUp, 1);
         }
+        self.lose(attempt.client, attempt.route, work);
         work.has_room_again = true;
+    }
+
+    /// Resets the connection of a client that gets none to a server. Without a client, a warm connection is missing.
+    fn lose<I: Io>(&mut self, client: Option<LocalClient>, route: u16, work: &Workspace<I>) {
+        match client {
+            Some(client) => client.reset(&work.io),
+            None => self.note_warm(route, None, work.now_ms),
+        }
     }
 
     // ---- time ----

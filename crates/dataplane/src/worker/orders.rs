@@ -1,7 +1,7 @@
 //! Orders from main, and the worker's reports to it.
 
 use super::Worker;
-use crate::handshake::challenge::Challenge;
+use crate::handshake::route_choice::Challenge;
 use crate::io::Io;
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::stop::Stop;

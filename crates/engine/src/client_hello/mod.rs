@@ -1,4 +1,5 @@
-//! Inspection of a ClientHello before its handshake begins.
+//! What a ClientHello requests: read before its handshake begins, and by rustls.
 
 pub(crate) mod expected_handshake;
 pub(crate) mod first_flight;
+pub(crate) mod requested;

@@ -12,18 +12,20 @@ use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::ServerName;
 
-use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::call_scope::{CallerTime, in_scope};
+use crate::context::settings::{Group, Protocols, check_alpn, provider};
 use crate::context::suites::{self, Suite};
-use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
+use crate::handshake::secret_log::{SecretCatcher, SecretLog};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
-use crate::hooks::judge_certificate::JudgeCertificate;
-use crate::hooks::secret_log::SecretLog;
+use crate::restore::client_store::ClientStore;
+use crate::restore::tls12::Tls12Restorer;
+use crate::restore::tls13::Tls13Restorer;
 use crate::sessions::client_session::Reuse;
-use crate::sessions::client_store::ClientStore;
 use crate::sessions::memory_store::MemoryStore;
-use crate::sessions::restore::tls12::Tls12Restorer;
-use crate::sessions::restore::tls13::Tls13Restorer;
+use crate::settings_error::SettingsError;
+use crate::x509::facts::CertificateFacts;
 use crate::x509::identity::Identity;
+use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::trust::Roots;
 
 /// TLS settings of a client.
@@ -237,7 +239,7 @@ impl ResolvesClientCert for OwnCertificate {
         schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
         self.0.key.choose_scheme(schemes)?;
-        in_scope(|scope| scope.own_certificate_sent = true);
+        in_scope(|facts: &mut CertificateFacts| facts.own_sent = true);
         Some(Arc::clone(&self.0))
     }
 

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `server`, `client` | settings, and the context made from them |
 //! | `settings`, `suites` | versions, groups and cipher suites, for both |
+//! | `choose_identity` | the caller's choice of a certificate |
 //! | `warm_up` | a server's first handshake, with itself |
 
+pub(crate) mod choose_identity;
 pub(crate) mod client;
 pub(crate) mod server;
 pub(crate) mod settings;

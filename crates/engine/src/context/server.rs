@@ -12,22 +12,25 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme};
 use rustls_pki_types::ServerName;
 
+use crate::call_scope::{self, CallerTime, in_scope};
 use crate::client_hello::first_flight::{self, host_name};
-use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::client_hello::requested::Requested;
+use crate::context::choose_identity::ChooseIdentity;
+use crate::context::settings::{Group, Protocols, check_alpn, provider};
 use crate::context::suites::{self, Suite};
 use crate::failure::NoCertificate;
-use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
+use crate::handshake::secret_log::{SecretCatcher, SecretLog};
 use crate::handshake::{Handshake, HandshakeLimits};
-use crate::hooks::choose_identity::ChooseIdentity;
-use crate::hooks::judge_certificate::JudgeCertificate;
-use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::digest;
-use crate::sessions::refusal::NAMES_LEN;
+use crate::sessions::refusal::{NAMES_LEN, ServerResumption};
 use crate::sessions::server_sessions::ServerSessions;
 use crate::sessions::server_store::SealedStore;
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
+use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{ClientAuth, ClientCertificates, ClientVerifier};
+use crate::x509::facts::CertificateFacts;
 use crate::x509::identity::{Algorithms, Identity, Stapled};
+use crate::x509::judge_certificate::JudgeCertificate;
 
 /// TLS settings of a server.
 #[derive(Debug)]
@@ -289,9 +292,9 @@ impl OfferedCertificate {
     /// signature.
     fn fitting(&self, name: &str, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let signer = self.bare.key.choose_scheme(schemes)?;
-        in_scope(|scope| {
-            scope.signature = Some(signer.scheme());
-            scope.algorithms = Some(Arc::clone(&self.algorithms));
+        in_scope(|facts: &mut CertificateFacts| {
+            facts.signature = Some(signer.scheme());
+            facts.algorithms = Some(Arc::clone(&self.algorithms));
         });
         self.bind_session(name);
         Some(self.now())
@@ -315,7 +318,7 @@ impl OfferedCertificate {
             true => [0; NAMES_LEN],
             false => self.names_digest,
         };
-        in_scope(|scope| scope.resumption.certificate_names = names);
+        in_scope(|resumption: &mut ServerResumption| resumption.certificate_names = names);
     }
 
     /// Whether the certificate covers this name; a wildcard stands for one label (RFC 6125 §6.4.3).
@@ -332,7 +335,7 @@ impl OfferedCertificate {
 
     /// Returns the certificate as it is presented now: stapled while the OCSP response is valid.
     fn now(&self) -> Arc<CertifiedKey> {
-        let now_s = in_scope(|scope| scope.now.as_secs()).unwrap_or(u64::MAX);
+        let now_s = call_scope::now().map_or(u64::MAX, |now| now.as_secs());
         match &self.stapled {
             Some(stapled) if now_s < stapled.until_s => Arc::clone(&stapled.certified),
             _ => Arc::clone(&self.bare),
@@ -469,11 +472,11 @@ impl ResolvesServerCert for CertificateChoice {
             ours.into_iter()
                 .find(|ours| offered.contains(&ours.as_slice()))
         });
-        let now_s = in_scope(|scope| {
-            scope.server_name = hello.server_name().map(str::to_owned);
-            scope.alpn = alpn.cloned();
-            scope.now.as_secs()
+        in_scope(|requested: &mut Requested| {
+            requested.server_name = hello.server_name().map(str::to_owned);
+            requested.alpn = alpn.cloned();
         });
+        let now_s = call_scope::now().map(|now| now.as_secs());
         let certificates = &*self.certificates;
         // rustls has already removed the schemes that do not match the offered suites.
         let schemes = hello.signature_schemes();
@@ -487,7 +490,7 @@ impl ResolvesServerCert for CertificateChoice {
             .challenge(&hello)
             .or_else(|| certificates.no_certificate(&hello))
         {
-            in_scope(|scope| scope.no_certificate = Some(why));
+            in_scope(|requested: &mut Requested| requested.no_certificate = Some(why));
             return None;
         }
         let mut candidates = certificates.candidates(&name, now_s.unwrap_or_default());

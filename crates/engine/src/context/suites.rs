@@ -6,7 +6,7 @@ use dormouse_record::Version;
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 
-use crate::context::settings::SettingsError;
+use crate::settings_error::SettingsError;
 
 /// A cipher suite. All of them are AEAD with forward secrecy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::context::server::ServerContext;
 use crate::context::settings::Protocols;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::{Handshake, HandshakeLimits};
-use crate::sessions::restore::loopback;
+use crate::restore::loopback;
 use crate::x509::trust::Roots;
 
 impl ServerContext {

@@ -3,32 +3,33 @@
 use dormouse_record::{Alert, AlertDescription, AlertLevel};
 use rustls::{ContentType, Error, PeerIncompatible};
 
-use super::call_scope::{CallScope, enter};
 use super::first_bytes::HTTP_ANSWER;
+use super::record_protection::Protection;
 use super::record_rules::RecordRefusal;
+use super::record_sealer::RecordSealer;
 use super::{Cause, Handshake, Phase};
+use crate::call_scope::{CallScope, enter};
+use crate::client_hello::requested::Requested;
 use crate::failure::{FailureKind, HandshakeFailure, alert_owed};
 use crate::messages::Reader;
 use crate::messages::content_type::ALERT;
+use crate::sessions::refusal::ServerResumption;
+use crate::x509::facts::CertificateFacts;
 
 impl Handshake {
     /// Ends the handshake. `written` is the length of the output before the failed step.
     pub(super) fn fail(&mut self, cause: Cause, written: usize) -> HandshakeFailure {
-        let refused = self.scope.as_mut().and_then(|scope| scope.refused.take());
+        let refused = self.facts::<Protection>().refused.take();
         let failure = match (cause, refused) {
             (Cause::Ours(refusal), _) | (Cause::Rustls(_), Some(refusal)) => self.refuse(refusal),
             (Cause::Rustls(error), None) => self.fail_by_rustls(&error, written),
         };
         if let Some(side) = &self.client
-            && let (Some(sessions), Some(scope)) = (&side.sessions, self.scope.as_deref())
+            && let (Some(sessions), Some(scope)) = (&side.sessions, self.scope.as_deref_mut())
         {
             sessions.failed(scope);
         }
-        let stored = self
-            .scope
-            .as_mut()
-            .and_then(|scope| scope.stored_session.take());
-        if let Some(session) = stored {
+        if let Some(session) = self.facts::<ServerResumption>().stored.take() {
             session.forget();
         }
         self.phase = Phase::Failed(failure.clone());
@@ -72,21 +73,19 @@ impl Handshake {
 
     /// Returns the failure and the alert if there was no certificate to present.
     fn no_certificate(&mut self) -> Option<(HandshakeFailure, [u8; 7])> {
-        let scope = self.scope.as_mut()?;
-        let why = scope.no_certificate.take()?;
-        let name = scope.server_name.as_deref();
+        let requested = self.facts::<Requested>();
+        let why = requested.no_certificate.take()?;
+        let name = requested.server_name.as_deref();
         Some(HandshakeFailure::no_certificate(why, name))
     }
 
     fn describe(&mut self, error: &Error) -> HandshakeFailure {
-        let scope = self.scope.as_deref_mut();
-        let problem = scope.and_then(|scope| scope.certificate_problem.take());
-        let failure = HandshakeFailure::from_rustls(error, problem);
-        if self.is_server() {
-            let scope = self.scope.as_deref();
-            failure.about_client(scope.and_then(|scope| scope.client.as_deref()))
-        } else {
-            failure
+        let is_server = self.is_server();
+        let facts = self.facts::<CertificateFacts>();
+        let failure = HandshakeFailure::from_rustls(error, facts.problem.take());
+        match is_server {
+            true => failure.about_client(facts.client.as_deref()),
+            false => failure,
         }
     }
 
@@ -104,9 +103,8 @@ impl Handshake {
 
     /// Writes an alert, protected if the connection already has keys (RFC 8446 §6).
     fn write_alert(&mut self, alert: [u8; 2]) {
-        let scope = self.scope.as_deref();
-        let sealer = scope.and_then(|scope| scope.sealer.as_ref());
-        match sealer.filter(|sealer| sealer.is_active()) {
+        let sealer = self.facts::<Protection>().sealer.clone();
+        match sealer.filter(RecordSealer::is_active) {
             Some(sealer) => {
                 let sealed = sealer.seal(ContentType::Alert, &alert);
                 self.driver.output.extend(sealed.unwrap_or_default());

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use dormouse_record::Version;
 use rustls::{CipherSuite, CommonState, HandshakeKind, NamedGroup};
 
-use super::call_scope::CallScope;
+use super::exporter::{Exporter, Exporting};
+use crate::call_scope::CallScope;
 use crate::failure::HandshakeFailure;
-use crate::hooks::exporter::Exporter;
-use crate::sessions::refusal::ResumptionRefused;
+use crate::sessions::refusal::{ResumptionRefused, ServerResumption};
 use crate::signature_name::signature_name;
+use crate::x509::facts::CertificateFacts;
 use crate::x509::identity::Algorithms;
 
 /// The results of a handshake and its cost.
@@ -131,6 +132,13 @@ pub(crate) fn handshake_info(
     let resumed = kind == Some(HandshakeKind::Resumed);
     // Server side: `Handshake` has ensured that any certificate sent was verified.
     let shown = !local.of_client && common.peer_certificates().is_some();
+    let exporter = scope.find::<Exporting>();
+    let exporter = exporter.and_then(|Exporting(source)| source.take());
+    let resumption = scope.find::<ServerResumption>();
+    let (refused, ticket_withheld) = resumption.map_or((None, false), |resumption| {
+        (resumption.reason(), resumption.withheld)
+    });
+    let facts = scope.of::<CertificateFacts>();
     Ok(HandshakeInfo {
         protocol,
         suite: suite_name(suite.suite()),
@@ -141,25 +149,23 @@ pub(crate) fn handshake_info(
         alpn: common.alpn_protocol().map(<[u8]>::to_vec),
         resumed,
         retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
-        signature: scope.signature.filter(|_| !resumed).map(signature_name),
+        signature: facts.signature.filter(|_| !resumed).map(signature_name),
         verified: local.verified || shown,
-        client: scope.client.clone().filter(|_| shown),
-        client_name: scope.client_name.clone().filter(|_| shown),
+        client: facts.client.clone().filter(|_| shown),
+        client_name: facts.client_name.clone().filter(|_| shown),
         client_certificate: common
             .peer_certificates()
             .and_then(<[_]>::first)
             .filter(|_| shown)
             .map(|own| own.to_vec()),
-        algorithms: scope.algorithms.clone(),
+        algorithms: facts.algorithms.clone(),
         peer_certificates: peer_certificates(common, local.by_caller),
-        own_certificate_sent: scope.own_certificate_sent,
-        exporter: scope
-            .exporter
-            .take()
+        own_certificate_sent: facts.own_sent,
+        exporter: exporter
             .and_then(|source| Exporter::new(suite, source))
             .map(Arc::new),
-        refused: scope.resumption.reason().filter(|_| !resumed),
-        ticket_withheld: scope.resumption.withheld,
+        refused: refused.filter(|_| !resumed),
+        ticket_withheld,
         bytes_in: local.bytes_in,
         bytes_out: local.bytes_out,
         flights: local.flights,

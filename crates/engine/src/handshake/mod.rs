@@ -1,7 +1,7 @@
 //! A handshake in flight, on either side.
 
-pub(crate) mod call_scope;
 pub(crate) mod driver;
+pub(crate) mod exporter;
 mod failing;
 mod first_bytes;
 pub(crate) mod info;
@@ -11,31 +11,35 @@ pub(crate) mod record_rules;
 pub(crate) mod record_sealer;
 pub(crate) mod rest;
 pub(crate) mod scoped_suites;
-pub(crate) mod secrets;
+pub(crate) mod secret_log;
 mod server_extensions;
 
 use std::fmt;
 use std::sync::Arc;
 
 use dormouse_record::{self as record, Alert};
-use rustls::client::Tls12ClientSessionValue;
 use rustls::{
     CipherSuite, ClientConfig, CommonState, ContentType, Error, ProtocolVersion, ServerConfig,
 };
 use rustls_pki_types::{ServerName, UnixTime};
 
-use self::call_scope::{CallScope, enter, in_scope};
 use self::driver::{Driver, RustlsConnection, Wants};
+use self::exporter::{ExporterSource, Exporting};
 use self::info::{Flights, HandshakeInfo, LocalFacts, handshake_info};
+use self::record_protection::Protection;
 use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
 use self::rest::{Rested, establish};
-use self::secrets::{Derivation, Secret};
+use crate::call_scope::{CallScope, Facts, enter, if_in_scope, in_scope};
+use crate::client_hello::requested::Requested;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::hooks::exporter::ExporterSource;
-use crate::sessions::client_session::{SessionHandle, SessionStore};
+use crate::secrets::{Derivation, Secret, SessionSecrets};
+use crate::sessions::client_facts::ClientResumption;
+use crate::sessions::client_session::SessionStore;
+use crate::sessions::refusal::ServerResumption;
 use crate::sessions::server_flight::ServerFlight;
+use crate::sessions::ticket_messages::TicketMessages;
 use crate::sessions::ticket_watch::TicketWatch;
-use crate::sessions::tickets::TicketMessages;
+use crate::x509::facts::CertificateFacts;
 
 /// Limits of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +105,7 @@ pub(crate) struct ClientSide {
 /// Receives the outcome of handshakes, for the sessions that the caller stores.
 pub(crate) trait ClientSessions: Send + Sync {
     /// The handshake failed: a session that it offered is not offered again.
-    fn failed(&self, scope: &CallScope);
+    fn failed(&self, scope: &mut CallScope);
 
     /// The handshake is done. Returns the chain to which the following tickets belong.
     fn established(
@@ -142,16 +146,14 @@ impl Handshake {
     /// Takes sessions from `store` and puts new ones there. Call it first. The context's settings must say that
     /// the caller stores sessions.
     pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
-        if let Some(scope) = &mut self.scope {
-            scope.session_store = Some(store);
-            scope.master_secret = Derivation::Captured(Secret::empty());
-        }
+        self.facts::<ClientResumption>().store = Some(store);
+        self.facts::<SessionSecrets>().master = Derivation::Captured(Secret::empty());
     }
 
     /// Collects the secrets for an exporter. Call it first.
     pub(crate) fn keep_exporter(mut self, wanted: bool) -> Self {
-        if let (Some(scope), true) = (&mut self.scope, wanted) {
-            scope.exporter = Some(ExporterSource::new());
+        if wanted {
+            self.facts::<Exporting>().0 = Some(ExporterSource::new());
         }
         self
     }
@@ -164,22 +166,18 @@ impl Handshake {
         };
         let limits = HandshakeLimits::default();
         let mut handshake = Handshake::with_client_config(config, name, limits, side);
-        if let Some(scope) = &mut handshake.scope {
-            scope.is_loopback = true;
-        }
+        handshake.scope().is_loopback = true;
         handshake
     }
 
-    /// Sets the values that a loopback handshake uses instead of negotiated ones.
-    pub(crate) fn prescribe(&mut self, master_secret: Derivation, issued: SessionHandle) {
-        if let Some(scope) = &mut self.scope {
-            (scope.master_secret, scope.issued) = (master_secret, Some(issued));
-        }
+    /// Returns the scope, which is here between calls.
+    fn scope(&mut self) -> &mut CallScope {
+        self.scope.get_or_insert_with(CallScope::new)
     }
 
-    /// Takes rustls' value of the TLS 1.2 session that a loopback handshake created.
-    pub(crate) fn take_tls12_value(&mut self) -> Option<Tls12ClientSessionValue> {
-        self.scope.as_mut()?.tls12_value.take()
+    /// Returns the facts of a subject about this connection.
+    pub(crate) fn facts<T: Facts>(&mut self) -> &mut T {
+        self.scope().of()
     }
 
     fn new(
@@ -188,7 +186,9 @@ impl Handshake {
         client: Option<ClientSide>,
     ) -> Handshake {
         let mut scope = CallScope::new();
-        scope.ticket_messages = client.is_none().then(TicketMessages::default);
+        if client.is_none() {
+            scope.of::<ServerResumption>().tickets = Some(TicketMessages::default());
+        }
         Handshake {
             driver: Driver::new(connection),
             scope: Some(scope),
@@ -302,7 +302,10 @@ impl Handshake {
         let of_client = self.client.is_some();
         let (sni, side) = match self.client.take() {
             Some(side) => (Some(side.server_name.clone()), side),
-            None => (scope.server_name.clone(), ClientSide::default()),
+            None => {
+                let requested = scope.of::<Requested>();
+                (requested.server_name.clone(), ClientSide::default())
+            }
         };
         let local = LocalFacts {
             sni,
@@ -336,16 +339,18 @@ impl Handshake {
             true => side.tickets_expected.min(1),
             false => side.tickets_expected,
         };
-        let (kernel, keys) = establish(self.driver.connection, &scope, state)?;
+        let (kernel, keys) = establish(self.driver.connection, &mut scope, state)?;
+        let resumption = scope.find::<ClientResumption>();
+        let since_s = resumption.map_or(0, |resumption| resumption.since_s);
         self.driver.output.drain(..self.sent);
         Ok(Rested {
             unsent: self.driver.output,
             leftover: self.leftover,
             info,
             keys,
-            tickets: kernel.filter(|_| tickets_expected > 0).map(|kernel| {
-                TicketWatch::new(kernel, tickets_expected, chain, scope.sessions_since_s)
-            }),
+            tickets: kernel
+                .filter(|_| tickets_expected > 0)
+                .map(|kernel| TicketWatch::new(kernel, tickets_expected, chain, since_s)),
         })
     }
 }
@@ -379,7 +384,8 @@ impl Handshake {
         while self.next_record(&mut received)? {
             self.read_server_flight();
             let wants = self.advance()?;
-            if in_scope(|scope| std::mem::take(&mut scope.is_skipped)) == Some(true) {
+            let is_skipped = in_scope(|own: &mut Protection| std::mem::take(&mut own.is_skipped));
+            if is_skipped == Some(true) {
                 // rustls does not discard a record that it skips, and would count it again.
                 self.driver.records.discard_shown();
             }
@@ -416,7 +422,7 @@ impl Handshake {
     }
 
     fn header_rules(&self) -> HeaderRules {
-        let reading = in_scope(|scope| scope.reading).unwrap_or(Reading::Clear);
+        let reading = in_scope(|own: &mut Protection| own.reading).unwrap_or(Reading::Clear);
         let is_server = self.is_server();
         HeaderRules {
             reading,
@@ -447,7 +453,7 @@ impl Handshake {
         self.first_message.take(record);
         self.first_message.judge()?;
         if record_rules::changes_cipher(reading, record) {
-            in_scope(|scope| scope.reading = Reading::Tls12);
+            in_scope(|own: &mut Protection| own.reading = Reading::Tls12);
         }
         Ok(())
     }
@@ -467,11 +473,12 @@ impl Handshake {
 
     /// Seals the TLS 1.3 tickets, as many per record as fit.
     fn seal_tickets(&mut self) {
-        let taken = in_scope(|scope| {
-            let messages = scope.ticket_messages.as_mut()?.take();
-            Some((messages, scope.sealer.clone()?))
+        let messages = in_scope(|resumption: &mut ServerResumption| {
+            let messages = resumption.tickets.as_mut();
+            messages.map(TicketMessages::take)
         });
-        let Some((messages, sealer)) = taken.flatten() else {
+        let sealer = in_scope(|own: &mut Protection| own.sealer.clone());
+        let (Some(messages), Some(sealer)) = (messages.flatten(), sealer.flatten()) else {
             return;
         };
         for content in messages.chunks(record::CONTENT_MAX) {
@@ -483,9 +490,9 @@ impl Handshake {
     fn read_server_flight(&mut self) {
         if !self.is_server() {
             let record = self.driver.records.completed();
-            in_scope(|scope| {
-                if let Some(exporter) = &mut scope.exporter {
-                    exporter.note_first_record(record);
+            if_in_scope(|Exporting(source)| {
+                if let Some(source) = source {
+                    source.note_first_record(record);
                 }
             });
         }
@@ -497,9 +504,9 @@ impl Handshake {
     /// Server side: passes the first flight to the exporter.
     fn note_server_hello(&self) {
         if self.is_server() && self.sent_before == 0 {
-            in_scope(|scope| {
-                if let Some(exporter) = &mut scope.exporter {
-                    exporter.note_first_record(&self.driver.output);
+            if_in_scope(|Exporting(source)| {
+                if let Some(source) = source {
+                    source.note_first_record(&self.driver.output);
                 }
             });
         }
@@ -523,8 +530,8 @@ impl Handshake {
             .driver
             .common()
             .is_some_and(|common| common.peer_certificates().is_some());
-        let judged = in_scope(|scope| scope.resumption.client_judged).unwrap_or_default();
-        if self.is_server() && shown && !judged {
+        let judged = in_scope(|facts: &mut CertificateFacts| facts.client_judged);
+        if self.is_server() && shown && judged != Some(true) {
             let what = "a client's certificate was not verified";
             return Err(HandshakeFailure::internal(what).into());
         }

@@ -3,7 +3,7 @@
 //! rustls seals and opens records with objects of the provider's suites. They are wrapped here for two things
 //! that rustls does not do:
 //!
-//! - *Records of our own*, alerts and tickets (`sessions::tickets::issue`), are sealed after those of rustls
+//! - *Records of our own*, alerts and tickets (`sessions::ticket_messages`), are sealed after those of rustls
 //!   ([`RecordSealer`]).
 //! - *Content checks.* The content of a protected record is checked ([`record_rules`]) before rustls sees it.
 
@@ -13,9 +13,26 @@ use rustls::crypto::cipher::{
 };
 use rustls::{ConnectionTrafficSecrets, Error};
 
-use super::call_scope::in_scope;
-use super::record_rules::{self, Reading};
+use super::record_rules::{self, Reading, RecordRefusal};
 use super::record_sealer::RecordSealer;
+use crate::call_scope::{Facts, Subject, in_scope};
+
+/// What the protection of records has to do with a handshake.
+#[derive(Default)]
+pub(crate) struct Protection {
+    /// Seals records to the peer once there are keys.
+    pub(crate) sealer: Option<RecordSealer>,
+    /// The current protection of the peer's records.
+    pub(crate) reading: Reading,
+    /// A refusal caused by the content of a protected record; it ends the handshake.
+    pub(crate) refused: Option<RecordRefusal>,
+    /// The last protected record could not be decrypted.
+    pub(crate) is_skipped: bool,
+}
+
+impl Facts for Protection {
+    const SUBJECT: Subject = Subject::Protection;
+}
 
 /// Opens the peer's records, and refuses content that is not allowed in a handshake.
 struct RecordOpener(Box<dyn MessageDecrypter>);
@@ -28,12 +45,12 @@ impl MessageDecrypter for RecordOpener {
     ) -> Result<InboundPlainMessage<'a>, Error> {
         let opened = self.0.decrypt(record, sequence);
         // If this is no error for rustls, it skips the record as early data that it has rejected.
-        in_scope(|scope| scope.is_skipped = opened.is_err());
+        in_scope(|own: &mut Protection| own.is_skipped = opened.is_err());
         let opened = opened?;
         match record_rules::judge_content(opened.typ.into(), opened.payload) {
             Ok(()) => Ok(opened),
             Err(refusal) => {
-                in_scope(|scope| scope.refused = Some(refusal));
+                in_scope(|own: &mut Protection| own.refused = Some(refusal));
                 Err(Error::General("a record was refused".to_owned()))
             }
         }
@@ -42,12 +59,12 @@ impl MessageDecrypter for RecordOpener {
 
 fn seals_with(cipher: Box<dyn MessageEncrypter>, is_active: bool) -> Box<dyn MessageEncrypter> {
     let sealer = RecordSealer::new(cipher, is_active);
-    in_scope(|scope| scope.sealer = Some(sealer.clone()));
+    in_scope(|own: &mut Protection| own.sealer = Some(sealer.clone()));
     Box::new(sealer)
 }
 
 fn opens_with(cipher: Box<dyn MessageDecrypter>, reading: Reading) -> Box<dyn MessageDecrypter> {
-    in_scope(|scope| scope.reading = reading);
+    in_scope(|own: &mut Protection| own.reading = reading);
     Box::new(RecordOpener(cipher))
 }
 

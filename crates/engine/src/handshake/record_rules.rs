@@ -59,9 +59,10 @@ const TLS13_EXPANSION_MAX: usize = 256;
 const TLS12_EXPANSION_MAX: usize = 2_048;
 
 /// The current protection of the peer's records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reading {
     /// Unprotected.
+    #[default]
     Clear,
     /// TLS 1.2 with keys, but unprotected until the peer's ChangeCipherSpec.
     Tls12Keyed,

@@ -7,9 +7,12 @@ use rustls::kernel::KernelConnection;
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 
 use super::info::HandshakeInfo;
+use crate::call_scope::CallScope;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::handshake::call_scope::CallScope;
 use crate::handshake::driver::RustlsConnection;
+use crate::handshake::record_protection::Protection;
+use crate::handshake::secret_log::CapturedSecrets;
+use crate::sessions::refusal::ServerResumption;
 use crate::sessions::ticket_watch::TicketWatch;
 
 /// What remains of a handshake besides the state.
@@ -34,7 +37,7 @@ type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
 /// `KernelConnection`, which is returned.
 pub(crate) fn establish(
     connection: RustlsConnection,
-    scope: &CallScope,
+    scope: &mut CallScope,
     state: &mut record::State,
 ) -> Result<(Kernel, record::BothKeys), HandshakeFailure> {
     let written = write_connection(connection, scope, state);
@@ -53,28 +56,31 @@ fn scrub_stack() {
 #[inline(never)]
 fn write_connection(
     connection: RustlsConnection,
-    scope: &CallScope,
+    scope: &mut CallScope,
     state: &mut record::State,
 ) -> Result<(Kernel, record::BothKeys), HandshakeFailure> {
     let refused = |error: rustls::Error| {
         HandshakeFailure::internal(format!("rustls does not give up the connection: {error}"))
     };
-    let Some(sealer) = &scope.sealer else {
+    let Some(sealer) = &scope.of::<Protection>().sealer else {
         return Err(HandshakeFailure::internal("no record was ever sealed"));
     };
     let write_seq = sealer.next_sequence();
+    let stored = scope.find::<ServerResumption>();
+    let stored = stored.and_then(|resumption| resumption.stored.take());
+    let captured = scope.of::<CapturedSecrets>();
     match connection {
         RustlsConnection::Server(server) => {
             let (secrets, kernel) = server.dangerous_into_kernel_connection().map_err(refused)?;
             let version = kernel.protocol_version();
-            let captured = TrafficSecrets {
+            let traffic = TrafficSecrets {
                 role: record::Role::Server,
-                read: scope.client_secret.bytes(),
-                write: scope.server_secret.bytes(),
+                read: captured.client.bytes(),
+                write: captured.server.bytes(),
                 write_seq,
             };
-            let keys = captured.write_state(version, &secrets, state)?;
-            if let Some(session) = &scope.stored_session {
+            let keys = traffic.write_state(version, &secrets, state)?;
+            if let Some(session) = stored {
                 state.set_session_mark(session.mark);
             }
             Ok((None, keys))
@@ -82,13 +88,13 @@ fn write_connection(
         RustlsConnection::Client(client) => {
             let (secrets, kernel) = client.dangerous_into_kernel_connection().map_err(refused)?;
             let version = kernel.protocol_version();
-            let captured = TrafficSecrets {
+            let traffic = TrafficSecrets {
                 role: record::Role::Client,
-                read: scope.server_secret.bytes(),
-                write: scope.client_secret.bytes(),
+                read: captured.server.bytes(),
+                write: captured.client.bytes(),
                 write_seq,
             };
-            let keys = captured.write_state(version, &secrets, state)?;
+            let keys = traffic.write_state(version, &secrets, state)?;
             let takes_tickets = version == rustls::ProtocolVersion::TLSv1_3;
             Ok((takes_tickets.then(|| Box::new(kernel)), keys))
         }

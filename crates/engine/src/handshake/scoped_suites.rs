@@ -1,10 +1,10 @@
 //! The provider's cipher suites, wrapped so that they follow the call scope.
 //!
-//! - *Sessions.* Session secrets are captured or replaced (`sessions::restore`). TLS 1.3: a ticket's key, which
+//! - *Sessions.* Session secrets are captured or replaced (`restore`). TLS 1.3: a ticket's key, which
 //!   HKDF derives (RFC 8446 §4.6.1). TLS 1.2: the master secret, from which the key block is expanded (RFC 5246
 //!   §6.3). Without an extended master secret (RFC 7627) nothing is captured, because a restored session would
 //!   count as one that has it.
-//! - *Tickets.* The keys of tickets are derived with our own nonces (`sessions::tickets::issue`).
+//! - *Tickets.* The keys of tickets are derived with our own nonces (`sessions::ticket_messages`).
 //! - *Records.* Sealing and opening pass through [`record_protection`](super::record_protection).
 
 use std::sync::LazyLock;
@@ -18,10 +18,11 @@ use rustls::{
     CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
 };
 
-use super::call_scope::in_scope;
 use super::record_protection::{ScopedTls12Aead, ScopedTls13Aead};
-use super::secrets::Derivation;
-use crate::sessions::tickets::TicketMessages;
+use crate::call_scope::if_in_scope;
+use crate::secrets::{Derivation, SessionSecrets};
+use crate::sessions::refusal::ServerResumption;
+use crate::sessions::ticket_messages::TicketMessages;
 
 /// RFC 5246 §8.1.
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
@@ -80,12 +81,15 @@ impl Hkdf for ScopedHkdf {
 
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         let expander = self.0.expander_for_okm(okm);
-        let is_scoped = in_scope(|scope| {
-            scope.ticket_messages.is_some() || !matches!(scope.psk, Derivation::Unchanged)
-        });
-        match is_scoped {
-            Some(true) => Box::new(ScopedExpander(expander)),
-            Some(false) | None => expander,
+        let issues = if_in_scope(|resumption: &mut ServerResumption| resumption.tickets.is_some());
+        let handles = || {
+            if_in_scope(|secrets: &mut SessionSecrets| {
+                !matches!(secrets.psk, Derivation::Unchanged)
+            })
+        };
+        match issues == Some(true) || handles() == Some(true) {
+            true => Box::new(ScopedExpander(expander)),
+            false => expander,
         }
     }
 
@@ -107,11 +111,8 @@ impl ScopedExpander {
         let &[key_len, label_len, prefix, label @ b"resumption", _, _] = info else {
             return None;
         };
-        let nonce = in_scope(|scope| {
-            scope
-                .ticket_messages
-                .as_mut()
-                .map(TicketMessages::next_nonce)
+        let nonce = if_in_scope(|resumption: &mut ServerResumption| {
+            resumption.tickets.as_mut().map(TicketMessages::next_nonce)
         });
         let nonce = [nonce.flatten()?];
         let info = [key_len, label_len, prefix, label, &[1], &nonce];
@@ -131,7 +132,7 @@ impl HkdfExpander for ScopedExpander {
         // A scope that captures or replaces a ticket's key belongs to a call that handles a ticket and derives
         // nothing else.
         let derived = self.0.expand_block(info);
-        let replaced = in_scope(|scope| match &mut scope.psk {
+        let replaced = if_in_scope(|secrets: &mut SessionSecrets| match &mut secrets.psk {
             Derivation::Unchanged => None,
             Derivation::Captured(copy) => {
                 copy.write(derived.as_ref());
@@ -191,13 +192,13 @@ impl Prf for ScopedPrf {
         label: &[u8],
         seed: &[u8],
     ) -> Result<(), Error> {
-        let replaced = in_scope(|scope| match &scope.master_secret {
+        let replaced = if_in_scope(|secrets: &mut SessionSecrets| match &secrets.master {
             Derivation::Replaced(master) => {
                 let whole = master.bytes().len() == output.len();
                 whole.then(|| output.copy_from_slice(master.bytes()))
             }
             Derivation::Captured(_) if label != b"extended master secret" => {
-                scope.master_secret = Derivation::Unchanged;
+                secrets.master = Derivation::Unchanged;
                 None
             }
             Derivation::Unchanged | Derivation::Captured(_) => None,
@@ -212,8 +213,8 @@ impl Prf for ScopedPrf {
 
     fn for_secret(&self, output: &mut [u8], secret: &[u8], label: &[u8], seed: &[u8]) {
         if label == b"key expansion" {
-            in_scope(|scope| {
-                if let Derivation::Captured(copy) = &mut scope.master_secret {
+            if_in_scope(|secrets: &mut SessionSecrets| {
+                if let Derivation::Captured(copy) = &mut secrets.master {
                     copy.write(secret);
                 }
             });

@@ -2,7 +2,7 @@
 
 use rustls::KeyLog;
 
-use self::call_scope::SecretCatcher;
+use self::secret_log::SecretCatcher;
 use super::*;
 use crate::{
     ClientContext, ClientSettings, Identity, Roots, ServerContext, ServerSettings, Version,

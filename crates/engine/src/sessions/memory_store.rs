@@ -13,7 +13,8 @@ use rustls::client::{
 };
 use rustls_pki_types::ServerName;
 
-use crate::handshake::call_scope::in_scope;
+use crate::call_scope::{self, in_scope};
+use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::Reuse;
 
 /// A day (RFC 5246 §F.1.4 suggests this limit for session ids).
@@ -79,18 +80,18 @@ impl MemoryStore {
     /// Returns a lock under which the current connection's session may be stored: no other connection ends the day
     /// meanwhile. `None`: the day is over from which the session comes.
     fn lock_day(&self, name: &ServerName<'static>) -> Option<MutexGuard<'_, Days>> {
-        let since_s = in_scope(|scope| scope.sessions_since_s)?;
+        let since_s = in_scope(|own: &mut ClientResumption| own.since_s)?;
         let all = self.full_at_s();
         (all.get(name) == Some(&since_s)).then_some(all)
     }
 }
 
 fn note_since(since_s: u64) {
-    in_scope(|scope| scope.sessions_since_s = since_s);
+    in_scope(|own: &mut ClientResumption| own.since_s = since_s);
 }
 
 fn now_s() -> u64 {
-    in_scope(|scope| scope.now.as_secs()).unwrap_or_default()
+    call_scope::now().map_or(0, |now| now.as_secs())
 }
 
 impl ClientSessionStore for MemoryStore {

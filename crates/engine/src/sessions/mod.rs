@@ -3,26 +3,26 @@
 //! | file | subject |
 //! |---|---|
 //! | `tickets` | server: stateless tickets, and the keys that seal them |
+//! | `ticket_messages` | server: the messages that carry tickets of TLS 1.3 |
 //! | `server_store` | server: sessions kept by id, for tickets that are used once and for TLS 1.2 |
 //! | `server_sessions` | server: the trait of the caller's store, and the entry that a connection uses |
 //! | `server_session` | server: a parser for rustls' session encoding |
 //! | `resumption`, `refusal` | server: whether a session may be resumed, and why not |
 //! | `client_session` | client: a session as bytes, and the trait of the caller's store |
-//! | `client_store` | client: rustls' store over the caller's |
+//! | `client_facts` | client: what the current handshake has to do with sessions |
 //! | `memory_store` | client: rustls' own store, with a limit |
-//! | `restore` | client: rustls' session values, made from bytes |
 //! | `server_flight` | client: the unencrypted session data of a TLS 1.2 server |
 //! | `ticket_watch` | client: tickets that come after the handshake |
 
+pub(crate) mod client_facts;
 pub(crate) mod client_session;
-pub(crate) mod client_store;
 pub(crate) mod memory_store;
 pub(crate) mod refusal;
-pub(crate) mod restore;
 pub(crate) mod resumption;
 pub(crate) mod server_flight;
 pub(crate) mod server_session;
 pub(crate) mod server_sessions;
 pub(crate) mod server_store;
+pub(crate) mod ticket_messages;
 pub(crate) mod ticket_watch;
 pub(crate) mod tickets;

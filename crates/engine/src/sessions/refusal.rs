@@ -1,6 +1,10 @@
-//! Reasons for not resuming a session.
+//! Whether a server resumes the session that a client offers, and why not.
 
 use std::fmt;
+
+use crate::call_scope::{Facts, Subject};
+use crate::sessions::server_sessions::StoredSession;
+use crate::sessions::ticket_messages::TicketMessages;
 
 /// Why a session that a client offered was not resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,9 +66,9 @@ impl fmt::Display for ResumptionRefused {
 /// Length of the digest of a certificate's names in a ticket.
 pub(crate) const NAMES_LEN: usize = 8;
 
-/// Resumption facts that a handshake collects.
+/// Server side: what a handshake has to do with sessions.
 #[derive(Debug, Default)]
-pub(crate) struct ResumptionOutcome {
+pub(crate) struct ServerResumption {
     /// Whether a session was accepted and passed to rustls.
     pub(crate) accepted: bool,
     /// When the full handshake was from which the accepted session comes, in seconds of Unix time.
@@ -73,13 +77,21 @@ pub(crate) struct ResumptionOutcome {
     pub(crate) certificate_names: [u8; NAMES_LEN],
     /// Why the last checked session was refused.
     pub(crate) refused: Option<ResumptionRefused>,
-    /// Whether a client certificate was verified in this handshake, received or from a session.
-    pub(crate) client_judged: bool,
     /// Whether a ticket was not issued because the session is too large for one.
     pub(crate) withheld: bool,
+    /// Whether the client supports tickets.
+    pub(crate) knows_tickets: bool,
+    /// TLS 1.2: the stored session that this connection began or resumes.
+    pub(crate) stored: Option<StoredSession>,
+    /// The TLS 1.3 tickets to send. `None` on the client side.
+    pub(crate) tickets: Option<TicketMessages>,
 }
 
-impl ResumptionOutcome {
+impl Facts for ServerResumption {
+    const SUBJECT: Subject = Subject::ServerSessions;
+}
+
+impl ServerResumption {
     /// Returns why nothing was resumed, at the end of a full handshake.
     pub(crate) fn reason(&self) -> Option<ResumptionRefused> {
         if self.accepted {

@@ -4,8 +4,9 @@
 
 use rustls_pki_types::UnixTime;
 
-use crate::handshake::call_scope::in_scope;
-use crate::sessions::refusal::ResumptionRefused;
+use crate::call_scope::in_scope;
+use crate::client_hello::requested::Requested;
+use crate::sessions::refusal::{ResumptionRefused, ServerResumption};
 use crate::sessions::server_session::Session;
 use crate::x509::client_auth::ClientAuth;
 
@@ -16,14 +17,14 @@ pub(crate) fn judge(
     client_auth: Option<&ClientAuth>,
     now: UnixTime,
 ) -> Result<(), ResumptionRefused> {
-    let (name_fits, alpn_fits) = in_scope(|scope| {
-        let requested = scope.server_name.as_deref().map(str::as_bytes);
+    let (name_fits, alpn_fits) = in_scope(|asked: &mut Requested| {
+        let requested = asked.server_name.as_deref().map(str::as_bytes);
         let name_fits = match (requested, session.server_name) {
-            (Some(asked), Some(made_for)) => asked.eq_ignore_ascii_case(made_for),
+            (Some(name), Some(made_for)) => name.eq_ignore_ascii_case(made_for),
             (None, None) => true,
             _ => false,
         };
-        (name_fits, scope.alpn.as_deref() == session.alpn)
+        (name_fits, asked.alpn.as_deref() == session.alpn)
     })
     .unwrap_or_default();
     if !name_fits {
@@ -35,15 +36,18 @@ pub(crate) fn judge(
     match client_auth {
         None if session.client_chain.is_empty() => Ok(()),
         None => Err(ResumptionRefused::OtherClientPolicy),
-        Some(client_auth) => client_auth.judge_again(&session.client_chain, now),
+        Some(client_auth) => match client_auth.accepts_again(&session.client_chain, now) {
+            true => Ok(()),
+            false => Err(ResumptionRefused::ClientCertificate),
+        },
     }
 }
 
 /// Records the outcome for the current connection.
 pub(crate) fn note(outcome: Result<Vec<u8>, ResumptionRefused>) -> Option<Vec<u8>> {
-    in_scope(|scope| match &outcome {
-        Ok(_) => scope.resumption.accepted = true,
-        Err(refused) => scope.resumption.refused = Some(*refused),
+    in_scope(|resumption: &mut ServerResumption| match &outcome {
+        Ok(_) => resumption.accepted = true,
+        Err(refused) => resumption.refused = Some(*refused),
     });
     outcome.ok()
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rustls::server::StoresServerSessions;
 use zeroize::Zeroizing;
 
-use crate::handshake::call_scope::in_scope;
-use crate::sessions::refusal::ResumptionRefused;
+use crate::call_scope::{self, in_scope};
+use crate::sessions::refusal::{ResumptionRefused, ServerResumption};
 use crate::sessions::resumption;
 use crate::sessions::server_sessions::{ServerSessions, StoredSession};
 use crate::sessions::tickets::Ticketer;
@@ -26,7 +26,7 @@ pub(crate) struct SealedStore {
 
 impl SealedStore {
     fn open(&self, found: Option<Vec<u8>>) -> Option<Vec<u8>> {
-        let now = in_scope(|scope| scope.now)?;
+        let now = call_scope::now()?;
         let outcome = match found {
             None => Err(ResumptionRefused::NotCached),
             Some(sealed) => self.ticketer.open(&sealed, now),
@@ -36,8 +36,8 @@ impl SealedStore {
 
     /// Notes that the connection of this call uses the session under `id`.
     fn note_use(&self, id: &[u8]) {
-        in_scope(|scope| {
-            scope.stored_session = Some(StoredSession {
+        in_scope(|resumption: &mut ServerResumption| {
+            resumption.stored = Some(StoredSession {
                 store: Arc::clone(&self.store),
                 mark: self.store.mark(id),
             });
@@ -48,13 +48,14 @@ impl SealedStore {
 impl StoresServerSessions for SealedStore {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
         let value = Zeroizing::new(value);
-        if self.beside_tickets && in_scope(|scope| scope.knows_tickets) == Some(true) {
+        let knows_tickets = in_scope(|resumption: &mut ServerResumption| resumption.knows_tickets);
+        if self.beside_tickets && knows_tickets == Some(true) {
             return false;
         }
         if Ticketer::has_enough() {
             return false;
         }
-        let kept = in_scope(|scope| scope.now)
+        let kept = call_scope::now()
             .and_then(|now| self.ticketer.seal(&value, now))
             .is_some_and(|sealed| self.store.put(&key, &sealed));
         // In TLS 1.3 the key is the ticket, and we send the message; rustls sends none.

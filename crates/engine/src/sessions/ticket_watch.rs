@@ -14,9 +14,10 @@ use rustls::kernel::KernelConnection;
 use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::handshake::call_scope::{CallScope, enter};
-use crate::handshake::secrets::{Derivation, Secret};
+use crate::call_scope::{CallScope, enter};
 use crate::messages::handshake_type::NEW_SESSION_TICKET;
+use crate::secrets::{Derivation, Secret, SessionSecrets};
+use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::{Session, SessionStore};
 
 const HEADER_LEN: usize = 4;
@@ -34,7 +35,7 @@ pub struct TicketWatch {
     expected: u32,
     /// The caller's session store, and the chain to which these tickets belong.
     kept: Option<(Arc<dyn SessionStore>, u64)>,
-    /// [`CallScope::sessions_since_s`] of the handshake.
+    /// [`ClientResumption::since_s`] of the handshake.
     since_s: u64,
 }
 
@@ -107,13 +108,13 @@ impl TicketWatch {
         let payload = self.message.get(HEADER_LEN..).unwrap_or_default();
         let mut scope = CallScope::new();
         scope.now = now;
-        scope.sessions_since_s = self.since_s;
+        scope.of::<ClientResumption>().since_s = self.since_s;
         if self.kept.is_some() {
-            scope.psk = Derivation::Captured(Secret::empty());
+            scope.of::<SessionSecrets>().psk = Derivation::Captured(Secret::empty());
         }
-        let (scope, taken) = enter(scope, || self.kernel.handle_new_session_ticket(payload));
+        let (mut scope, taken) = enter(scope, || self.kernel.handle_new_session_ticket(payload));
         if let (Ok(()), Some((store, chain)), Derivation::Captured(psk)) =
-            (&taken, &self.kept, &scope.psk)
+            (&taken, &self.kept, &scope.of::<SessionSecrets>().psk)
         {
             let suite = self.kernel.negotiated_cipher_suite().suite();
             if let Some(session) = Session::of_ticket(suite, now, psk.bytes(), payload) {

@@ -14,13 +14,13 @@ use super::incoming::{Incoming, open_record};
 use super::outgoing::{batch_len, content_range, seal_batch};
 use crate::context::client::ClientContext;
 use crate::context::server::ServerContext;
-use crate::context::settings::SettingsError;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::info::HandshakeInfo;
 use crate::handshake::rest::Rested;
 use crate::handshake::{Handshake, HandshakeLimits, Progress};
 use crate::sessions::client_session::SessionStore;
 use crate::sessions::ticket_watch::TicketWatch;
+use crate::settings_error::SettingsError;
 
 /// Maximum plaintext per seal call.
 const SEND_MAX: usize = 1 << 30;

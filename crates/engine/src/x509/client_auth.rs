@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
@@ -19,12 +20,12 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::context::settings::{Group, SettingsError, provider};
+use crate::call_scope::in_scope;
 use crate::failure::CertificateProblem;
-use crate::handshake::call_scope::in_scope;
-use crate::hooks::judge_certificate::JudgeCertificate;
-use crate::sessions::refusal::ResumptionRefused;
+use crate::settings_error::SettingsError;
 use crate::x509::client_rules::{self, ClientRule};
+use crate::x509::facts::CertificateFacts;
+use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
 use crate::x509::pem::contents;
 use crate::x509::revocation_list::{self, made_at_s};
@@ -61,7 +62,7 @@ impl ClientCertificates {
 
     /// Parses the authorities and the revocation lists. Several contexts can share the result.
     pub fn verifier(&self) -> Result<ClientVerifier, SettingsError> {
-        ClientVerifier::new(self, &provider(&Group::ALL)?)
+        ClientVerifier::new(self, &Arc::new(default_provider()))
     }
 
     /// Returns the revocation lists, each with its file and line.
@@ -170,20 +171,12 @@ impl ClientAuth {
         self.policy
     }
 
-    /// Verifies the certificates from a session.
-    pub(crate) fn judge_again(
-        &self,
-        chain: &[&[u8]],
-        now: UnixTime,
-    ) -> Result<(), ResumptionRefused> {
+    /// Verifies the certificates from a session. Returns whether they are still accepted.
+    pub(crate) fn accepts_again(&self, chain: &[&[u8]], now: UnixTime) -> bool {
         let chain: Vec<CertificateDer<'_>> = chain.iter().map(|&der| der.into()).collect();
         match chain.split_first() {
-            None if self.required => Err(ResumptionRefused::ClientCertificate),
-            None => Ok(()),
-            Some((end_entity, intermediates)) => self
-                .judge(end_entity, intermediates, now)
-                .map(|_| ())
-                .map_err(|_| ResumptionRefused::ClientCertificate),
+            None => !self.required,
+            Some((end_entity, intermediates)) => self.judge(end_entity, intermediates, now).is_ok(),
         }
     }
 
@@ -214,10 +207,10 @@ impl ClientAuth {
             judgement = Err(Error::InvalidCertificate(refused));
             found = Some(CertificateProblem::NotAllowed { claims });
         }
-        in_scope(|scope| {
-            (scope.client, scope.client_name) = names(end_entity);
-            scope.certificate_problem = found;
-            scope.resumption.client_judged = judgement.is_ok();
+        in_scope(|facts: &mut CertificateFacts| {
+            (facts.client, facts.client_name) = names(end_entity);
+            facts.problem = found;
+            facts.client_judged = judgement.is_ok();
         });
         judgement
     }
@@ -292,7 +285,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::handshake::call_scope::{CallScope, enter};
+    use crate::call_scope::{CallScope, enter};
 
     fn at(seconds: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -316,17 +309,17 @@ mod tests {
             crls: Vec::new(),
             allow: Vec::new(),
         };
-        let client_auth =
-            ClientAuth::new(&settings, None, &provider(&Group::ALL).unwrap(), None).unwrap();
+        let provider = Arc::new(default_provider());
+        let client_auth = ClientAuth::new(&settings, None, &provider, None).unwrap();
         let (before, during, after) = (at(1_735_000_000), at(1_740_000_000), at(1_760_000_000));
         for (now, good) in [(before, false), (during, true), (after, false)] {
-            let (scope, judged) = enter(CallScope::new(), || {
-                client_auth.judge_again(&[leaf.der()], now)
+            let (mut scope, accepted) = enter(CallScope::new(), || {
+                client_auth.accepts_again(&[leaf.der()], now)
             });
-            assert_eq!(judged.is_ok(), good);
-            assert_eq!(scope.resumption.client_judged, good);
+            assert_eq!(accepted, good);
+            assert_eq!(scope.of::<CertificateFacts>().client_judged, good);
         }
-        let missing = enter(CallScope::new(), || client_auth.judge_again(&[], during)).1;
-        assert!(missing.is_err(), "a required certificate is missing");
+        let accepted = enter(CallScope::new(), || client_auth.accepts_again(&[], during)).1;
+        assert!(!accepted, "a required certificate is missing");
     }
 }

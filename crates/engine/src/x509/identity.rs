@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use zeroize::Zeroizing;
 
 use crate::failure::utc;
-use crate::hooks::sign::{ForeignKey, Sign};
+use crate::failure::words::in_words;
 use crate::x509::chain::{self, DateProblem, IssuerProblem};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::issuers::Issuers;
@@ -21,7 +21,7 @@ use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::outline::Outline;
 use crate::x509::pem::contents;
 use crate::x509::pem::file::PemFile;
-use crate::x509::words::in_words;
+use crate::x509::sign::{ForeignKey, Sign};
 
 /// A certificate chain with its key.
 #[derive(Clone)]

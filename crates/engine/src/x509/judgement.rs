@@ -5,7 +5,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::failure::CertificateProblem;
-use crate::hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+use crate::x509::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
 
 /// The data that a peer presented.
 pub(crate) struct Shown<'a> {

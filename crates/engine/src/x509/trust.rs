@@ -11,13 +11,14 @@ use rustls::crypto::{
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::context::settings::SettingsError;
-use crate::handshake::call_scope::in_scope;
-use crate::hooks::judge_certificate::JudgeCertificate;
+use crate::call_scope::{self, in_scope};
+use crate::failure::words::in_words;
+use crate::settings_error::SettingsError;
+use crate::x509::facts::CertificateFacts;
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
 use crate::x509::pem::contents;
-use crate::x509::words::in_words;
 
 /// The roots that a client trusts.
 #[derive(Debug, Clone)]
@@ -178,7 +179,7 @@ impl ServerCertVerifier for ServerVerifier {
         };
         let judge = self.judge.as_deref();
         let (verdict, problem) = shown.judge(of_roots, judge, ServerCertVerified::assertion());
-        in_scope(|scope| scope.certificate_problem = problem);
+        in_scope(|facts: &mut CertificateFacts| facts.problem = problem);
         verdict
     }
 
@@ -218,9 +219,9 @@ impl fmt::Debug for ServerVerifier {
 
 /// In a loopback handshake nothing needs to be verified.
 fn is_loopback() -> bool {
-    in_scope(|scope| scope.is_loopback) == Some(true)
+    call_scope::is_loopback() == Some(true)
 }
 
 fn note_signature(signed: &DigitallySignedStruct) {
-    in_scope(|scope| scope.signature = Some(signed.scheme));
+    in_scope(|facts: &mut CertificateFacts| facts.signature = Some(signed.scheme));
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
 
-use crate::os_result::os_result;
+use crate::outcome::os_result;
 
 /// The user and group of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

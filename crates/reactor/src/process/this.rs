@@ -11,7 +11,7 @@ use rustix::thread::futex;
 use rustix::time::ClockId;
 
 use super::Pid;
-use crate::os_result::os_result;
+use crate::outcome::os_result;
 use crate::signal::Signal;
 
 /// Returns the id of this process.

@@ -13,7 +13,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use super::{Attempt, attempt};
+use crate::outcome::{Attempt, attempt};
 use crate::process::Pid;
 use crate::{Fd, OnExec};
 

@@ -15,8 +15,9 @@ use rustix::net::{
     SendFlags, sockopt,
 };
 
+use super::pair;
 use super::transfer::{check, scatter};
-use super::{Attempt, attempt, pair};
+use crate::outcome::{Attempt, attempt};
 use crate::{Fd, OnExec};
 
 /// Buffer of each end in bytes. The kernel doubles it for its overhead.

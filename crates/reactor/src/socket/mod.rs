@@ -11,6 +11,7 @@ mod open;
 mod options;
 mod transfer;
 
+pub use crate::outcome::Attempt;
 pub use address::{Addr, AddrError, Peer, canonical};
 pub use channel::{
     DESCRIPTORS_MAX, MESSAGE_MAX, Message, PlainMessage, channel, name_senders, receive_message,
@@ -35,26 +36,6 @@ pub use transfer::{
 use std::io;
 
 use rustix::io::Errno;
-
-/// Outcome of an operation that may have to wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub enum Attempt<T> {
-    /// It was done.
-    Done(T),
-    /// Nothing was done; try again when the descriptor is ready.
-    WouldBlock,
-}
-
-impl<T> Attempt<T> {
-    /// Returns the result, if it was done.
-    pub fn done(self) -> Option<T> {
-        match self {
-            Attempt::Done(value) => Some(value),
-            Attempt::WouldBlock => None,
-        }
-    }
-}
 
 /// An exhausted resource, for which a gateway has to wait. None of these is the peer's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,21 +65,6 @@ impl Shortage {
             Errno::NOSPC => Some(Shortage::Watches),
             Errno::AGAIN => Some(Shortage::Queue),
             _ => None,
-        }
-    }
-}
-
-/// Repeats calls that a signal interrupts, and maps EAGAIN to `WouldBlock`.
-fn attempt<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<Attempt<T>> {
-    loop {
-        crate::step::step();
-        let result = call();
-        crate::step::step();
-        match result {
-            Ok(value) => return Ok(Attempt::Done(value)),
-            Err(Errno::AGAIN) => return Ok(Attempt::WouldBlock),
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
         }
     }
 }

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::address::unix_address;
-use super::{Addr, Attempt, Peer, attempt, options};
+use super::{Addr, Peer, options};
+use crate::outcome::{Attempt, attempt};
 use crate::{Fd, OnExec};
 
 /// Maximum retries of accept. It reports errors of connections that have already ended (accept(2)); then the

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::Fd;
-use crate::os_result::os_result;
+use crate::outcome::os_result;
 use crate::process::Pid;
 
 /// When to detect that a silent peer has vanished.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 
-use super::{Attempt, attempt};
 use crate::Fd;
+use crate::outcome::{Attempt, attempt};
 
 /// Maximum number of ranges of one scattered receive or gathered send.
 pub const RANGES_MAX: usize = 8;

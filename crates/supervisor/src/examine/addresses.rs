@@ -1,8 +1,8 @@
 //! The addresses that a configuration needs: whether this machine has them, and whether they are free.
 
-use super::directories::directory_of;
 use super::holder::{self, Holder};
 use crate::control_addresses::is_orphaned;
+use crate::directories::directory_of;
 use crate::findings::Findings;
 use crate::listening;
 use crate::occasion::{Occasion, Occupied, Purpose, of_privilege};

@@ -2,11 +2,11 @@
 //! addresses, users, ticket keys, session files, TLS contexts. It changes nothing.
 
 mod addresses;
-pub(crate) mod directories;
 mod holder;
 
 use crate::connection_log::{LogFile, is_named_pipe};
 use crate::contexts;
+use crate::directories::directory_of;
 use crate::findings::Findings;
 use crate::material::Material;
 use crate::occasion::{Occasion, Purpose, of_privilege};
@@ -96,7 +96,7 @@ fn session_file(config: &Config, findings: &mut Findings) {
             Ok(warning) => findings.warnings(place, warning.into_iter().collect()),
             Err(why) => findings.error(place, why),
         }
-        directories::directory_of(path, "sessions", place, findings);
+        directory_of(path, "sessions", place, findings);
     }
 }
 
@@ -124,7 +124,7 @@ fn connection_log(config: &Config, purpose: Purpose, findings: &mut Findings) {
         let what = format!("{}: is a directory", path.display());
         findings.error(place, what);
     } else if !path.exists() {
-        directories::directory_of(path, "the connection log", place, findings);
+        directory_of(path, "the connection log", place, findings);
     } else if is_named_pipe(path) {
         // Whether a process reads from it shows only when it is opened; to close it again would end that process's input.
         let what = format!(

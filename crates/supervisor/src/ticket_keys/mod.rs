@@ -10,7 +10,7 @@
 mod file;
 mod foreign;
 
-use crate::examine::directories::directory_of;
+use crate::directories::directory_of;
 use crate::findings::Findings;
 use crate::material;
 use dormouse_config::{Config, KeySource, Place, StoreAddress, Tickets};

@@ -2,8 +2,8 @@
 
 use super::closing::{add_two_halves, heard_by, readable, step_ready, with_two_halves};
 use super::*;
+use crate::effects::LocalClient;
 use crate::lifecycle::drain::Drain;
-use crate::outbound::request::LocalClient;
 use dormouse_engine::Handshake;
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::slot::TimerPurpose;
@@ -272,22 +272,20 @@ fn both_halves_have_one_age() {
         generation: 1,
         is_watched: false,
     };
-    let begin = |slot: &mut Slot, _: &mut Workspace<OsIo>| {
-        let rested = client.rest(&mut slot.tls).expect("established");
-        Some(step::Event::Originated {
-            rested: Box::new(rested),
-            client: Some(LocalClient {
-                fd: end,
-                is_unix: true,
-                joined_s: Some(CLIENT_OPENED_S),
-            }),
-            took_ms: 0,
-        })
-    };
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
-    let index = connections
-        .admit(&socket, settings, work, begin)
-        .expect("admitted");
+    let new = connections.reserve(&socket, work).expect("a slot");
+    let rested = client.rest(&mut connections.new_slot(&new).tls);
+    let first = First::Originated {
+        rested: Box::new(rested.expect("established")),
+        client: Some(LocalClient {
+            fd: end,
+            is_unix: true,
+            joined_s: Some(CLIENT_OPENED_S),
+        }),
+        took_ms: 0,
+    };
+    let index = connections.begin(new, first, settings, work);
+    let index = index.expect("a connection");
     let slot = connections.slots.get(index).expect("a slot");
     assert_eq!(slot.opened_s, CLIENT_OPENED_S);
     assert!(slot.has(Flag::Joined));

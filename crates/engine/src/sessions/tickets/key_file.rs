@@ -9,7 +9,7 @@ use base64::prelude::*;
 use zeroize::Zeroizing;
 
 use super::keys::TicketKeys;
-use crate::context::settings::SettingsError;
+use crate::settings_error::SettingsError;
 
 /// Number of lines that HAProxy uses (TLS_TICKETS_NO).
 const HAPROXY_KEYS: usize = 3;

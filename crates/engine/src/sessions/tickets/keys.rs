@@ -8,7 +8,7 @@ use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::xaes;
-use crate::context::settings::SettingsError;
+use crate::settings_error::SettingsError;
 
 pub(super) const NAME_LEN: usize = 16;
 /// The longest form: HMAC-SHA256 and AES-256 keys, 32 bytes each.

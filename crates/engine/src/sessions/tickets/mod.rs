@@ -10,7 +10,7 @@
 //! (`xaes`), for a fleet that shares its keys and for fixed keys, too.
 //!
 //! The policy is a digest of the client certificate settings under which the ticket was made. The names are those of
-//! the server certificate, unless it covers the name that the client requested (`ResumptionOutcome`). The other
+//! the server certificate, unless it covers the name that the client requested (`ServerResumption`). The other
 //! conditions, and the time at which the ticket was made, are read from the session.
 //!
 //! *Begun at* is the time of the full handshake from which the session comes. A new ticket does not change it,
@@ -18,7 +18,6 @@
 //! secret: whoever steals the ticket key of today reads everything since then. So the time from there on is limited,
 //! too (RFC 8446 §4.6.1, RFC 9325 §3.4): to the lifetime of a ticket in TLS 1.2, and to a week in TLS 1.3.
 
-mod issue;
 pub(crate) mod key_file;
 mod keys;
 mod sealed;
@@ -33,16 +32,15 @@ use rustls::server::ProducesTickets;
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
 
-use crate::context::settings::SettingsError;
-use crate::handshake::call_scope::in_scope;
-use crate::sessions::refusal::{NAMES_LEN, ResumptionRefused};
+use crate::call_scope::{self, in_scope};
+use crate::sessions::refusal::{NAMES_LEN, ResumptionRefused, ServerResumption};
 use crate::sessions::resumption;
 use crate::sessions::server_session::Session;
+use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
 use keys::{NAME_LEN, Schedule, TicketKey};
 use xaes::NONCE_LEN;
 
-pub(crate) use issue::TicketMessages;
 pub use keys::TicketKeys;
 
 const TAG_LEN: usize = 16;
@@ -250,14 +248,13 @@ impl Ticketer {
     /// Returns a ticket for the session. `None` means no ticket, which is harmless.
     pub(crate) fn seal(&self, session: &[u8], now: UnixTime) -> Option<Vec<u8>> {
         if session.len() > SESSION_MAX {
-            in_scope(|scope| scope.resumption.withheld = true);
+            in_scope(|resumption: &mut ServerResumption| resumption.withheld = true);
             return None;
         }
         self.rotate_own_if_due(now);
         let ring = self.ring();
         let sealing = ring.sealing(now.as_secs())?;
-        let (begun_at_s, names) = in_scope(|scope| {
-            let resumption = &scope.resumption;
+        let (begun_at_s, names) = in_scope(|resumption: &mut ServerResumption| {
             (resumption.begun_at_s, resumption.certificate_names)
         })
         .unwrap_or_default();
@@ -277,9 +274,9 @@ impl Ticketer {
 
     /// Whether the client needs no TLS 1.3 ticket for the session that rustls has just made.
     pub(crate) fn has_enough() -> bool {
-        let has_enough = in_scope(|scope| {
-            let is_resumed = scope.resumption.accepted;
-            let messages = scope.ticket_messages.as_mut();
+        let has_enough = in_scope(|resumption: &mut ServerResumption| {
+            let is_resumed = resumption.accepted;
+            let messages = resumption.tickets.as_mut();
             messages.is_some_and(|messages| messages.has_enough(is_resumed))
         });
         has_enough == Some(true)
@@ -288,8 +285,8 @@ impl Ticketer {
     /// Passes a TLS 1.3 ticket to the messages that we send to the client.
     pub(crate) fn issue(&self, session: &[u8], ticket: Option<&[u8]>) -> bool {
         let lifetime_s = self.lifetime_within(LIFETIME_MAX_S);
-        let is_ours = in_scope(|scope| {
-            let messages = scope.ticket_messages.as_mut()?;
+        let is_ours = in_scope(|resumption: &mut ServerResumption| {
+            let messages = resumption.tickets.as_mut()?;
             Some(messages.add(session, ticket, lifetime_s))
         });
         is_ours.flatten() == Some(true)
@@ -297,11 +294,11 @@ impl Ticketer {
 
     /// Returns the lifetime of a new ticket, for the client, if a session ends `total_s` after its full handshake.
     fn lifetime_within(&self, total_s: u32) -> u32 {
-        let age_s = in_scope(|scope| {
-            let begun_at_s = scope.resumption.begun_at_s?;
-            Some(scope.now.as_secs().saturating_sub(begun_at_s))
-        });
-        let left_s = u64::from(total_s).saturating_sub(age_s.flatten().unwrap_or(0));
+        let begun_at_s = in_scope(|resumption: &mut ServerResumption| resumption.begun_at_s);
+        let age_s = call_scope::now()
+            .zip(begun_at_s.flatten())
+            .map(|(now, begun_at_s)| now.as_secs().saturating_sub(begun_at_s));
+        let left_s = u64::from(total_s).saturating_sub(age_s.unwrap_or(0));
         // 0 would mean that the server does not say (RFC 5077 §3.3).
         u32::try_from(left_s).map_or(self.lifetime_s, |left_s| left_s.min(self.lifetime_s).max(1))
     }
@@ -313,7 +310,7 @@ impl Ticketer {
         self.check_age(&session, begun_at_s, now.as_secs())?;
         resumption::judge(&session, self.client_auth.as_deref(), now)?;
         // If rustls makes a full handshake all the same, the new session counts as older than it is.
-        in_scope(|scope| scope.resumption.begun_at_s = Some(begun_at_s));
+        in_scope(|resumption: &mut ServerResumption| resumption.begun_at_s = Some(begun_at_s));
         Ok(std::mem::take(&mut bytes))
     }
 
@@ -341,7 +338,8 @@ impl Ticketer {
         if *policy != self.policy() {
             return Err(ResumptionRefused::OtherClientPolicy);
         }
-        let ours = in_scope(|scope| scope.resumption.certificate_names).unwrap_or_default();
+        let ours = in_scope(|resumption: &mut ServerResumption| resumption.certificate_names);
+        let ours = ours.unwrap_or_default();
         if *names != ours {
             return Err(ResumptionRefused::OtherServerName);
         }
@@ -375,7 +373,7 @@ fn is_within(lifetime_s: u32, from_s: u64, now_s: u64) -> bool {
 impl ProducesTickets for Ticketer {
     /// For TLS 1.2, rustls calls this only for clients that support tickets.
     fn enabled(&self) -> bool {
-        in_scope(|scope| scope.knows_tickets = true);
+        in_scope(|resumption: &mut ServerResumption| resumption.knows_tickets = true);
         true
     }
 
@@ -389,13 +387,13 @@ impl ProducesTickets for Ticketer {
         if Ticketer::has_enough() {
             return None;
         }
-        let ticket = self.seal(plain, in_scope(|scope| scope.now)?);
+        let ticket = self.seal(plain, call_scope::now()?);
         let is_ours = self.issue(plain, ticket.as_deref());
         ticket.filter(|_| !is_ours)
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        let now = in_scope(|scope| scope.now)?;
+        let now = call_scope::now()?;
         resumption::note(self.open(cipher, now))
     }
 }

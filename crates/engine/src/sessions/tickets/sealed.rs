@@ -4,7 +4,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use zeroize::Zeroizing;
 
 use super::keys::{TicketKeys, derive};
-use crate::context::settings::SettingsError;
+use crate::settings_error::SettingsError;
 
 /// Prefix of sealed keys; the last byte is the version.
 const MAGIC: &[u8; 8] = b"dm-keys\x01";

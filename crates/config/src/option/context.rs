@@ -1,7 +1,7 @@
 //! What reading a value depends on, besides its text.
 
-use crate::input::location::Location;
-use crate::input::texts::Texts;
+use crate::mistakes::location::Location;
+use crate::mistakes::texts::Texts;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Where something was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// These bytes of the files ([`Texts`](crate::input::texts::Texts)).
+    /// These bytes of the files ([`Texts`](crate::mistakes::texts::Texts)).
     File(Range<usize>),
     /// The flag of this name.
     Flag(String),

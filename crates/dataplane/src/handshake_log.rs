@@ -2,10 +2,11 @@
 //! handshake also has a line.
 
 use crate::bursts::Subject;
+use crate::client::{Client, ConnectionId};
+use crate::close_reason::Party;
 use crate::connection_log::FailedHandshake;
-use crate::door::client::{Client, ConnectionId};
 use crate::io::Io;
-use crate::party::Party;
+use crate::proxy_protocol::HeaderError;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_engine::{
@@ -265,6 +266,35 @@ pub(crate) fn client_not_watched<I: Io>(
     traffic::count_handshake_failed(number, &work.traffic);
     let why = format!("socket poll failed: {error}");
     client_ended(Party::Dormouse, &why, handshake, work);
+}
+
+/// Logs a connection whose route passes TLS through.
+pub(crate) fn passed_through(route: &Route, client: &Client, server_name: Option<&str>) {
+    let backend = &route.backend_name;
+    let route = route.name.as_str();
+    tracing::info!(route, peer = %client, server_name, %backend, "connection passed through");
+}
+
+/// Counts and logs an invalid PROXY header.
+pub(crate) fn bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>) {
+    work.count.add(Count::ProxyHeaderRefused, 1);
+    work.bursts.note(Subject::ProxyHeader, work.now_ms, |more| {
+        tracing::warn!(%peer, %error, more, "PROXY header rejected; connection closed");
+    });
+}
+
+/// Counts and logs a handshake with a client that was not done in time.
+pub(crate) fn client_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut Workspace<I>) {
+    work.count.add(Count::HandshakesTimedOut, 1);
+    let number = handshake.route.map(|(number, _)| number);
+    traffic::count_handshake_failed(number, &work.traffic);
+    let reason = "not finished within handshake_timeout";
+    client_ended(Party::Dormouse, reason, handshake, work);
+    let (client, route) = (handshake.client, handshake.route_name());
+    let now_ms = work.now_ms;
+    work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
+        tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
+    });
 }
 
 /// Writes the line of the connection log.

@@ -2,6 +2,8 @@
 
 use zeroize::Zeroize;
 
+use crate::call_scope::{Facts, Subject};
+
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;
 
@@ -47,9 +49,24 @@ impl Drop for Secret {
     }
 }
 
+/// The session secrets that the wrapped provider derives.
+#[derive(Default)]
+pub(crate) struct SessionSecrets {
+    /// The master secret of TLS 1.2.
+    pub(crate) master: Derivation,
+    /// A ticket's key in TLS 1.3.
+    pub(crate) psk: Derivation,
+}
+
+impl Facts for SessionSecrets {
+    const SUBJECT: Subject = Subject::SessionSecrets;
+}
+
 /// How the wrapped provider handles a secret that it derives.
+#[derive(Default)]
 pub(crate) enum Derivation {
     /// Leaves it unchanged.
+    #[default]
     Unchanged,
     /// Copies it here.
     Captured(Secret),

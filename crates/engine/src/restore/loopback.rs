@@ -8,9 +8,10 @@ use rustls::client::{
 use rustls::{ClientConfig, NamedGroup};
 use rustls_pki_types::{ServerName, UnixTime};
 
+use crate::call_scope::in_scope;
 use crate::failure::HandshakeFailure;
-use crate::handshake::call_scope::in_scope;
 use crate::handshake::{Handshake, Progress};
+use crate::sessions::client_facts::ClientResumption;
 
 /// A name that no server has (RFC 6761 §6.4).
 pub(super) const NAME: &str = "mint.invalid";
@@ -65,7 +66,7 @@ impl ClientSessionStore for ScopeStore {
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        in_scope(|scope| scope.tls12_value = Some(value));
+        in_scope(|own: &mut ClientResumption| own.tls12_value = Some(value));
     }
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
@@ -75,7 +76,7 @@ impl ClientSessionStore for ScopeStore {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        in_scope(|scope| scope.tls13_value = Some(value));
+        in_scope(|own: &mut ClientResumption| own.tls13_value = Some(value));
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {

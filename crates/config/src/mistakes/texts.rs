@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// The path that stands for standard input.
+pub const STANDARD_INPUT: &str = "-";
+
 /// The texts, numbered as if they were one: an offset identifies a byte in any of them.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {

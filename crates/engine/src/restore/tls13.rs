@@ -12,12 +12,14 @@ use rustls::{CipherSuite, ClientConfig, ServerConfig, SupportedCipherSuite, vers
 use rustls_pki_types::{ServerName, UnixTime};
 
 use super::loopback;
-use crate::context::settings::SettingsError;
-use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
-use crate::handshake::secrets::{Derivation, Secret};
+use crate::call_scope::{self, CallerTime, in_scope};
+use crate::handshake::secret_log::SecretCatcher;
 use crate::handshake::{Handshake, HandshakeLimits};
+use crate::secrets::{Derivation, Secret, SessionSecrets};
+use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::Session;
 use crate::sessions::ticket_watch::TicketWatch;
+use crate::settings_error::SettingsError;
 use crate::x509::identity::Identity;
 
 /// Restores TLS 1.3 sessions.
@@ -52,16 +54,14 @@ impl Tls13Restorer {
         let mut connections = self.connections.lock().ok()?;
         let mut connections = connections.iter_mut();
         let (_, connection) = connections.find(|(of, _)| has_same_hash(*of, parts.suite))?;
-        let now = in_scope(|scope| {
-            scope.psk = Derivation::Replaced(Secret::of(parts.psk));
-            std::mem::replace(&mut scope.now, received)
-        })?;
+        let now = call_scope::replace_now(received)?;
+        let replace = |psk| in_scope(|secrets: &mut SessionSecrets| secrets.psk = psk);
+        replace(Derivation::Replaced(Secret::of(parts.psk)));
         let handled = connection.handle_new_session_ticket(&message);
-        in_scope(|scope| {
-            scope.now = now;
-            scope.psk = Derivation::Unchanged;
-            scope.tls13_value.take().filter(|_| handled.is_ok())
-        })?
+        replace(Derivation::Unchanged);
+        call_scope::replace_now(now);
+        let restored = in_scope(|own: &mut ClientResumption| own.tls13_value.take())?;
+        restored.filter(|_| handled.is_ok())
     }
 }
 

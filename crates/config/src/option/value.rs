@@ -1,7 +1,7 @@
 //! Values as written, not yet interpreted: the same tree for a file and for flags, in which every
 //! value has its location.
 
-use crate::input::location::Location;
+use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
 use crate::mistakes::words::shortened;
 

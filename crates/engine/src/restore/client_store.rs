@@ -1,6 +1,6 @@
 //! rustls' session store for clients whose caller stores the sessions ([`SessionStore`]).
 //!
-//! Sessions are passed to the caller as bytes and [restored](crate::sessions::restore) when they come back.
+//! Sessions are passed to the caller as bytes and [restored](crate::restore) when they come back.
 //! rustls' value of a restored TLS 1.2 session also stays here, and is used again while the caller returns the
 //! same chain.
 //!
@@ -17,12 +17,14 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::{CipherSuite, NamedGroup};
 use rustls_pki_types::ServerName;
 
+use crate::call_scope::{self, CallScope, in_scope};
 use crate::handshake::ClientSessions;
-use crate::handshake::call_scope::{CallScope, in_scope};
 use crate::handshake::info::HandshakeInfo;
+use crate::restore::tls12::{self, Tls12Restorer};
+use crate::restore::tls13::Tls13Restorer;
+use crate::secrets::SessionSecrets;
+use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::{Reuse, Session, SessionStore};
-use crate::sessions::restore::tls12::{self, Tls12Restorer};
-use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::sessions::server_flight::ServerFlight;
 
 /// Maximum number of servers. Servers come from the configuration, so there are few.
@@ -99,7 +101,7 @@ impl ClientStore {
             (None, Some(own @ Chain::Own { .. })) if resumed => own,
             (None, _) => fresh,
         };
-        match scope.tls12_value.take() {
+        match scope.of::<ClientResumption>().tls12_value.take() {
             Some(value) => put_tls12(&mut all, store, value, chain),
             None if resumed => {}
             None => drop(all.remove(&id(store))),
@@ -143,11 +145,13 @@ impl ClientStore {
 }
 
 impl ClientSessions for ClientStore {
-    fn failed(&self, scope: &CallScope) {
-        if let Some(store) = &scope.session_store {
+    fn failed(&self, scope: &mut CallScope) {
+        let now = scope.now;
+        let own = scope.of::<ClientResumption>();
+        if let Some(store) = &own.store {
             lock(&self.tls12).remove(&id(store));
-            if scope.offered_chain.is_some() {
-                store.begin(scope.now);
+            if own.offered_chain.is_some() {
+                store.begin(now);
             }
         }
     }
@@ -159,18 +163,21 @@ impl ClientSessions for ClientStore {
         suite: CipherSuite,
         flight: &ServerFlight,
     ) -> Option<(Arc<dyn SessionStore>, u64)> {
-        let store = Arc::clone(scope.session_store.as_ref()?);
+        let now = scope.now;
+        let own = scope.of::<ClientResumption>();
+        let store = Arc::clone(own.store.as_ref()?);
         let chain = if info.resumed {
-            scope.offered_chain
+            own.offered_chain
         } else {
-            Some(store.begin(scope.now))
+            Some(store.begin(now))
         };
         match info.protocol {
             Version::Tls13 => Some((store, chain?)),
             Version::Tls12 => {
                 // A resumed session is new only if it has a new ticket.
                 let is_new = !info.resumed || flight.ticket.is_some();
-                let session = tls12::session(suite, scope.now, &scope.master_secret, flight);
+                let secrets = scope.of::<SessionSecrets>();
+                let session = tls12::session(suite, now, &secrets.master, flight);
                 let kept = match (chain, session.filter(|_| is_new)) {
                     (Some(chain), Some(session)) => store.put(chain, &session),
                     _ => false,
@@ -220,27 +227,26 @@ impl ClientSessionStore for ClientStore {
 
     /// Stored when the handshake is done, because only then is it known whether the session is new or resumed.
     fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        in_scope(|scope| scope.tls12_value = Some(value));
+        in_scope(|own: &mut ClientResumption| own.tls12_value = Some(value));
     }
 
     /// rustls asks for a TLS 1.3 session first.
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        let (store, taken, chain, now) = in_scope(|scope| {
+        let (store, taken, chain) = in_scope(|own: &mut ClientResumption| {
             Some((
-                scope.session_store.clone()?,
-                scope.offered_tls12.take(),
-                scope.offered_chain,
-                scope.now,
+                own.store.clone()?,
+                own.offered_tls12.take(),
+                own.offered_chain,
             ))
         })??;
         match (taken, chain) {
             (Some(session), Some(chain)) => self.of_caller(&store, chain, &session),
-            _ => self.own(id(&store), now.as_secs()),
+            _ => self.own(id(&store), call_scope::now()?.as_secs()),
         }
     }
 
     fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        let store = in_scope(|scope| scope.session_store.as_ref().map(id));
+        let store = in_scope(|own: &mut ClientResumption| own.store.as_ref().map(id));
         if let Some(store) = store.flatten() {
             lock(&self.tls12).remove(&store);
         }
@@ -250,11 +256,11 @@ impl ClientSessionStore for ClientStore {
     fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {}
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        let (store, now) = in_scope(|scope| Some((scope.session_store.clone()?, scope.now)))??;
-        let (chain, session) = SessionStore::take(&*store, now)?;
-        in_scope(|scope| scope.offered_chain = Some(chain));
+        let store = in_scope(|own: &mut ClientResumption| own.store.clone())??;
+        let (chain, session) = SessionStore::take(&*store, call_scope::now()?)?;
+        in_scope(|own: &mut ClientResumption| own.offered_chain = Some(chain));
         if !session.is_tls13() {
-            in_scope(|scope| scope.offered_tls12 = Some(session));
+            in_scope(|own: &mut ClientResumption| own.offered_tls12 = Some(session));
             return None;
         }
         self.tls13_restorer.as_ref()?.restore(&session)

@@ -6,13 +6,14 @@
 //! secret. We wrap the provider ([`scoped_suites`](crate::handshake::scoped_suites)):
 //!
 //! - *Capture*: while a real session starts, the secret that the provider derives is copied into the call scope
-//!   ([`Derivation::Captured`](crate::handshake::secrets::Derivation)).
+//!   ([`Derivation::Captured`](crate::secrets::Derivation)).
 //! - *Restore*: a connection of this process with itself ([`loopback`]) repeats that step, and the provider
 //!   returns the captured secret instead of the derived one. The connection then stores the original session.
 //!
 //! The loopback connections share verifier and client certificate with the connections that will use the
 //! session, because rustls offers a session only under the same ones.
 
+pub(crate) mod client_store;
 pub(crate) mod loopback;
 pub(crate) mod tls12;
 pub(crate) mod tls13;

@@ -7,9 +7,10 @@ use rustls::crypto::tls13::{HkdfExpander, OkmBlock, OutputLengthError};
 use rustls::{SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite};
 use zeroize::Zeroizing;
 
-use crate::handshake::secrets::Secret;
+use crate::call_scope::{Facts, Subject};
 use crate::messages::content_type::HANDSHAKE;
 use crate::messages::handshake_type::SERVER_HELLO;
+use crate::secrets::Secret;
 
 const RANDOM_LEN: usize = 32;
 /// Labels that TLS 1.2 uses itself (RFC 5705 §4).
@@ -28,6 +29,14 @@ const LABEL_MAX: usize = 249;
 pub struct Exporter {
     suite: SupportedCipherSuite,
     source: Box<ExporterSource>,
+}
+
+/// What a handshake collects for its exporter, if its context has one.
+#[derive(Default)]
+pub(crate) struct Exporting(pub(crate) Option<Box<ExporterSource>>);
+
+impl Facts for Exporting {
+    const SUBJECT: Subject = Subject::Exporter;
 }
 
 /// The secrets that a handshake collects for its exporter.

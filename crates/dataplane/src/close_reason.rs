@@ -1,7 +1,8 @@
-//! Reasons for which connections close, with their counters and log values.
+//! Reasons for which connections close, with their counters and log values, and the parties that close them.
 
 use crate::bursts::Subject;
-use crate::party::{Party, Sides};
+use dormouse_handover::slot::Slot;
+use dormouse_record::Role;
 use dormouse_tables::counters::Count;
 use dormouse_tables::traffic::Tally;
 
@@ -124,5 +125,41 @@ impl CloseReason {
             CloseReason::Drained => ("drained", Party::Dormouse),
             CloseReason::Crash => ("crash", Party::Dormouse),
         }
+    }
+}
+
+/// A party to a connection. Entries of the connection log have its number, which must not change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Party {
+    Client = 1,
+    Backend = 2,
+    Dormouse = 3,
+}
+
+impl Party {
+    /// The party's name in logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Party::Client => "client",
+            Party::Backend => "backend",
+            Party::Dormouse => "dormouse",
+        }
+    }
+}
+
+/// The parties at the two sides of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Sides {
+    pub(crate) tls: Party,
+    pub(crate) plain: Party,
+}
+
+impl Sides {
+    pub(crate) fn of(slot: &Slot) -> Sides {
+        let (tls, plain) = match slot.tls.role() {
+            Role::Client => (Party::Backend, Party::Client),
+            Role::Server => (Party::Client, Party::Backend),
+        };
+        Sides { tls, plain }
     }
 }

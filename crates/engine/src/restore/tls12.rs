@@ -20,13 +20,14 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::loopback;
-use crate::context::settings::SettingsError;
-use crate::handshake::call_scope::{CallerTime, in_scope};
+use crate::call_scope::{CallerTime, Facts, Subject, in_scope};
 use crate::handshake::scoped_suites::{self, MASTER_SECRET_LEN};
-use crate::handshake::secrets::{Derivation, Secret};
 use crate::handshake::{Handshake, HandshakeLimits};
+use crate::secrets::{Derivation, Secret, SessionSecrets};
+use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::{SESSION_ID_LEN, Session, SessionHandle};
 use crate::sessions::server_flight::ServerFlight;
+use crate::settings_error::SettingsError;
 
 /// Returns the session that a full handshake made, or a new ticket for a resumed one. `None` if there is none,
 /// or if it cannot be restored.
@@ -76,12 +77,13 @@ impl Tls12Restorer {
         let mut server =
             Handshake::with_server_config(Arc::clone(server), HandshakeLimits::default());
         for side in [&mut client, &mut server] {
-            let master_secret = Derivation::Replaced(Secret::of(parts.psk));
-            side.prescribe(master_secret, handle.clone());
+            let master = Derivation::Replaced(Secret::of(parts.psk));
+            side.facts::<SessionSecrets>().master = master;
+            side.facts::<Issued>().0 = Some(handle.clone());
         }
         let received = UnixTime::since_unix_epoch(Duration::from_secs(parts.received_s));
         loopback::run(&mut client, &mut server, received).ok()?;
-        client.take_tls12_value()
+        client.facts::<ClientResumption>().tls12_value.take()
     }
 }
 
@@ -136,8 +138,16 @@ impl Signer for NullKey {
     }
 }
 
+/// The session id or ticket that the server of a loopback handshake issues.
+#[derive(Default)]
+struct Issued(Option<SessionHandle>);
+
+impl Facts for Issued {
+    const SUBJECT: Subject = Subject::Loopback;
+}
+
 fn issued<R>(look: impl FnOnce(&SessionHandle) -> Option<R>) -> Option<R> {
-    in_scope(|scope| scope.issued.as_ref().and_then(look)).flatten()
+    in_scope(|Issued(handle)| handle.as_ref().and_then(look)).flatten()
 }
 
 /// Issues the session's ticket.
