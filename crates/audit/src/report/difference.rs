@@ -64,11 +64,8 @@ pub fn difference(before: &Audit, after: &Audit) -> Result<String, String> {
     let mut lines = Vec::new();
     let of = (before, after);
     if let (Some(before), Some(after)) = (&before.server, &after.server) {
-        let collects = |audit: &Audit| {
-            let software = audit.software.value();
-            software.is_some_and(|software| software.kind.collects())
-        };
-        server(before, after, collects(of.0) || collects(of.1), &mut lines);
+        let collects = of.0.collects() || of.1.collects();
+        server(before, after, collects, &mut lines);
     }
     if let (Some(before), Some(after)) = (&before.client, &after.client) {
         client(before, after, &mut lines);

@@ -22,9 +22,7 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
         sections.push(("flights", flights(server)));
         sections.push(("records", exchange_rows::records(server)));
         sections.push(("handshakes at a time", exchange_rows::at_a_time(server)));
-        let software = audit.software.value();
-        let collects = software.is_some_and(|software| software.kind.collects());
-        sections.push(("memory", memory(server, collects)));
+        sections.push(("memory", memory(server, audit.collects())));
         sections.push(("where it is", census(server)));
         sections.push(("CPU", cpu(server)));
         sections.push(("first connection", first(server)));
