@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 
 pub use client::ClientSpec;
 pub use findings::{Finding, Severity, Thresholds};
+use model::figures::Premises;
 pub use model::{Audit, Measured};
 pub use server::{Effort, ServerSpec};
 
@@ -55,6 +56,13 @@ impl Audit {
     fn collects(&self) -> bool {
         let software = self.software.value();
         software.is_some_and(|software| software.kind.program().collects)
+    }
+
+    fn premises(&self) -> Premises {
+        Premises {
+            at_s: self.started_at_s,
+            collects: self.collects(),
+        }
     }
 
     /// A word for an audit that is not clean, whatever it found: a threshold may be exceeded, or have no figure.

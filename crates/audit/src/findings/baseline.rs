@@ -161,8 +161,10 @@ mod tests {
     fn the_usual_cost_of_a_runtime_is_no_fault() {
         let go = baseline(SoftwareKind::Go).unwrap();
         let judged = |bytes| {
-            let mut memory = MemoryFigures::not_measured();
-            memory.after_handshake_bytes = Measured::Value(bytes);
+            let memory = MemoryFigures {
+                after_handshake_bytes: Measured::Value(bytes),
+                ..MemoryFigures::default()
+            };
             go.compare(&memory).judge()
         };
         assert_eq!(judged(go.resident.usual), Some(Severity::Info));
@@ -171,8 +173,10 @@ mod tests {
         assert_eq!(judged(1_000.0), None);
         // Recorded: uvicorn, at the cost of asyncio as it comes, which is eight times the best.
         let asyncio = baseline(SoftwareKind::Python).unwrap();
-        let mut uvicorn = MemoryFigures::not_measured();
-        uvicorn.after_handshake_bytes = Measured::Value(asyncio.resident.usual);
+        let uvicorn = MemoryFigures {
+            after_handshake_bytes: Measured::Value(asyncio.resident.usual),
+            ..MemoryFigures::default()
+        };
         assert!(asyncio.resident.usual > 4.0 * asyncio.resident.best);
         assert_eq!(asyncio.compare(&uvicorn).judge(), Some(Severity::Info));
     }
@@ -195,10 +199,12 @@ mod tests {
                 best: 87_000.0,
             }),
         };
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = Measured::Value(103_405.0);
-        memory.used_after_handshake_bytes = Measured::Value(87_128.0);
-        memory.touched_after_handshake_bytes = Measured::Value(51_055.0);
+        let memory = MemoryFigures {
+            used_bytes: Measured::Value(103_405.0),
+            used_after_handshake_bytes: Measured::Value(87_128.0),
+            touched_after_handshake_bytes: Measured::Value(51_055.0),
+            ..MemoryFigures::default()
+        };
         let compared = node.compare(&memory);
         assert!(compared.is_usual() && !compared.is_unusual_by(16_400.0));
         // With a list of 140 authorities for each connection, which its buffers do not explain.

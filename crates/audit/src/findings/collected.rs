@@ -359,7 +359,7 @@ mod tests {
         let memory = MemoryFigures {
             growth: Measured::Value(growth.clone()),
             growth_collected: collected,
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         (memory, growth)
     }

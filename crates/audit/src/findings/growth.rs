@@ -326,7 +326,7 @@ mod tests {
         };
         MemoryFigures {
             phases: rounds.into_iter().enumerate().map(phase).collect(),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         }
     }
 
@@ -344,7 +344,7 @@ mod tests {
         let growth = Growth::judge(&[23, 32, 41, 50, 59].map(|mb| mb * 1_000_000), 2_500);
         let memory = MemoryFigures {
             growth_in_use: Measured::Value(growth),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         let finding = judge(&AuditSubject::new(&audit), &memory, None).unwrap();
         assert_eq!(finding.id, FindingId::LeakPerConnection);
@@ -362,7 +362,7 @@ mod tests {
             let memory = MemoryFigures {
                 growth_in_use: Measured::Value(growth.clone()),
                 growth_in_use_resumed: Measured::Value(growth.clone()),
-                ..MemoryFigures::not_measured()
+                ..MemoryFigures::default()
             };
             let census = CensusReport {
                 grown,
@@ -398,7 +398,7 @@ mod tests {
         let growth = Growth::judge(&[23, 24, 25, 26, 27].map(|mb| mb * 1_000_000), 2_500);
         let memory = MemoryFigures {
             growth_in_use: Measured::Value(growth),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         let judged = |size_bytes| {
             let census = CensusReport {
@@ -430,7 +430,7 @@ mod tests {
             growth_in_use: Measured::Value(flat.clone()),
             growth_in_use_broken: Measured::Value(flat.clone()),
             growth_in_use_tls12: Measured::Value(flat),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         assert!(judge(&subject, &none, None).is_none());
         let title = |memory: &MemoryFigures| {

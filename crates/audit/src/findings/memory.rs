@@ -302,10 +302,12 @@ mod tests {
                 library: None,
                 evidence: Vec::new(),
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = used.clone();
-            memory.used_after_handshake_bytes = used;
-            memory.after_handshake_bytes = Measured::Value(120_000.0);
+            let memory = MemoryFigures {
+                used_bytes: used.clone(),
+                used_after_handshake_bytes: used,
+                after_handshake_bytes: Measured::Value(120_000.0),
+                ..MemoryFigures::default()
+            };
             findings_of(&audit, &memory, &census).swap_remove(0)
         };
         let unknown = judged(Measured::not("V8's heap was not read"));
@@ -333,8 +335,10 @@ mod tests {
         let title = |kind| {
             let mut subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
             subject.kind = kind;
-            let mut memory = MemoryFigures::not_measured();
-            memory.after_quiet_bytes = Measured::Value(251_859.0);
+            let memory = MemoryFigures {
+                after_quiet_bytes: Measured::Value(251_859.0),
+                ..MemoryFigures::default()
+            };
             let mut findings = Vec::new();
             judge(&subject, &memory, None, &mut findings);
             findings.swap_remove(0).title
@@ -369,10 +373,12 @@ mod tests {
                 library: None,
                 evidence: Vec::new(),
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(38_940.0);
-            memory.used_after_handshake_bytes = Measured::Value(38_940.0);
-            memory.touched_after_handshake_bytes = Measured::Value(36_034.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(38_940.0),
+                used_after_handshake_bytes: Measured::Value(38_940.0),
+                touched_after_handshake_bytes: Measured::Value(36_034.0),
+                ..MemoryFigures::default()
+            };
             let finding = findings_of(&audit, &memory, &census).swap_remove(0);
             (finding.id, finding.severity)
         };
@@ -411,8 +417,10 @@ mod tests {
                 cpu: Measured::Value(crate::model::CpuFigures::with_profile(vec![spot])),
                 ..Default::default()
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(3_866_000.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(3_866_000.0),
+                ..MemoryFigures::default()
+            };
             let findings = findings_of(&audit, &memory, &census).into_iter();
             findings.map(|finding| finding.id).collect::<Vec<_>>()
         };
@@ -454,8 +462,10 @@ mod tests {
                 library: None,
                 evidence: Vec::new(),
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(47_000.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(47_000.0),
+                ..MemoryFigures::default()
+            };
             let findings = findings_of(&audit, &memory, &census);
             // Two blocks are a third of the memory, and were called most of it.
             assert!(!findings[0].cause.contains("most of"), "{findings:?}");
@@ -491,8 +501,10 @@ mod tests {
                 ..CensusReport::without_malloc("")
             };
             let audit = Audit::begin("server", "s", "127.0.0.1:1");
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(35_522.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(35_522.0),
+                ..MemoryFigures::default()
+            };
             let findings = findings_of(&audit, &memory, &census);
             let context = |finding: &Finding| finding.id == FindingId::ContextPerConnection;
             findings.iter().any(context)
@@ -522,14 +534,16 @@ mod tests {
             ..CensusReport::without_malloc("")
         };
         let judged = |processes: [u64; 2]| -> Vec<(FindingId, String)> {
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(674_302.0);
-            memory.phases = vec![
-                MemoryPhase::of("before", 0, processes[0]),
-                MemoryPhase::of("2n", 40, processes[1]),
-                // Postfix: the processes stay after the connections have closed.
-                MemoryPhase::of("closed", 0, processes[1]),
-            ];
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(674_302.0),
+                phases: vec![
+                    MemoryPhase::of("before", 0, processes[0]),
+                    MemoryPhase::of("2n", 40, processes[1]),
+                    // Postfix: the processes stay after the connections have closed.
+                    MemoryPhase::of("closed", 0, processes[1]),
+                ],
+                ..MemoryFigures::default()
+            };
             let audit = Audit::begin("server", "s", "127.0.0.1:1");
             let findings = findings_of(&audit, &memory, &census).into_iter();
             let each = findings.map(|finding| (finding.id, finding.measured));

@@ -171,12 +171,14 @@ mod tests {
             pins: vec![(64, 10, 9_000)],
             ..CensusReport::without_malloc("")
         };
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = crate::model::Measured::Value(20_000.0);
-        memory.phases = vec![
-            MemoryPhase::of("before", 0, 1),
-            MemoryPhase::of("2n", 1000, processes),
-        ];
+        let memory = MemoryFigures {
+            used_bytes: crate::model::Measured::Value(20_000.0),
+            phases: vec![
+                MemoryPhase::of("before", 0, 1),
+                MemoryPhase::of("2n", 1000, processes),
+            ],
+            ..MemoryFigures::default()
+        };
         let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
         let finding = judge(&subject, &memory, Some(&census))?;
         Some((finding.id, finding.severity))
@@ -226,13 +228,15 @@ mod tests {
             returnable_bytes: moments([26_600_000, 28_700_000]),
             ..CensusReport::without_malloc("")
         };
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = crate::model::Measured::Value(22_399.0);
-        memory.left_bytes = 22_300_000.0;
-        memory.phases = vec![
-            MemoryPhase::of("before", 0, 1),
-            MemoryPhase::of("2n", 200, 1),
-        ];
+        let memory = MemoryFigures {
+            used_bytes: crate::model::Measured::Value(22_399.0),
+            left_bytes: 22_300_000.0,
+            phases: vec![
+                MemoryPhase::of("before", 0, 1),
+                MemoryPhase::of("2n", 200, 1),
+            ],
+            ..MemoryFigures::default()
+        };
         let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
         assert!(judge(&subject, &memory, Some(&census)).is_none());
     }

@@ -20,10 +20,10 @@ mod stunnel;
 
 use serde::{Deserialize, Serialize};
 
+use dormouse_measure::ProcessInfo;
 pub(crate) use program::{Case, Facts, LabServer, Program};
 pub(crate) use python::ASYNCIO;
 use signs::Signs;
-pub(crate) use signs::{read_texts, recognise};
 
 /// Lists all software. Of several whose signs are there, the first one counts.
 macro_rules! software {
@@ -112,6 +112,23 @@ impl Software {
             None => title,
         }
     }
+}
+
+/// Recognises the software of these processes; `banner` is the server's description of itself.
+pub(crate) fn recognise(
+    processes: &[ProcessInfo],
+    banner: Option<&str>,
+) -> Result<Software, String> {
+    let signs = Signs::of(processes)?;
+    if signs.programs.is_empty() && banner.is_none() {
+        return Err("the server's process is not known: give --pid or --cmd".into());
+    }
+    Ok(conclude(&signs, banner))
+}
+
+/// Parses a text as information about a process and as a server's banner; for fuzzing.
+pub(crate) fn read_texts(text: &str) {
+    let _ = conclude(&signs::read(text), Some(text)).title();
 }
 
 /// Draws the conclusion from the signs; `banner` is the server's description of itself.

@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{BufRead as _, Read as _};
 use std::time::Duration;
 
-use super::{Software, conclude};
 use dormouse_measure::{ProcessInfo, proc_files};
 
 /// Maximum bytes of a program that are searched for the marks of its language and library.
@@ -41,21 +40,19 @@ pub(super) struct Signs {
     pub(super) rustls: bool,
 }
 
-/// Recognises the software of these processes; `banner` is the server's description of itself.
-pub(crate) fn recognise(
-    processes: &[ProcessInfo],
-    banner: Option<&str>,
-) -> Result<Software, String> {
-    let pids: Vec<i32> = processes.iter().map(|process| process.pid).collect();
-    let signs = dormouse_census::limited(SEARCH_FOR, move || {
-        let mut signs = Signs::default();
-        pids.iter().for_each(|&pid| collect(pid, &mut signs));
-        signs
-    })?;
-    if signs.programs.is_empty() && banner.is_none() {
-        return Err("the server's process is not known: give --pid or --cmd".into());
+impl Signs {
+    /// Collects the signs of these processes.
+    ///
+    /// # Errors
+    /// If their files do not answer in time.
+    pub(super) fn of(processes: &[ProcessInfo]) -> Result<Self, String> {
+        let pids: Vec<i32> = processes.iter().map(|process| process.pid).collect();
+        dormouse_census::limited(SEARCH_FOR, move || {
+            let mut signs = Self::default();
+            pids.iter().for_each(|&pid| collect(pid, &mut signs));
+            signs
+        })
     }
-    Ok(conclude(&signs, banner))
 }
 
 fn collect(pid: i32, signs: &mut Signs) {
@@ -107,16 +104,15 @@ pub(super) fn called_name(called: &str, file: &str) -> String {
     }
 }
 
-/// Parses a text as information about a process and as a server's banner; for fuzzing.
-pub(crate) fn read_texts(text: &str) {
-    let signs = Signs {
+/// Parses a text as information about a process; for fuzzing.
+pub(super) fn read(text: &str) -> Signs {
+    let _ = holds(text.as_bytes(), b"rustls::");
+    Signs {
         programs: text.lines().take(3).map(str::to_owned).collect(),
         words: text.to_owned(),
         files: text.lines().map(str::to_owned).collect(),
         ..Signs::default()
-    };
-    let _ = conclude(&signs, Some(text)).title();
-    let _ = holds(text.as_bytes(), b"rustls::");
+    }
 }
 
 /// Searches a program for the marks of Go and rustls.

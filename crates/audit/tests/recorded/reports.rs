@@ -15,16 +15,24 @@ fn compare(name: &str, made: &str) {
         std::fs::write(&file, made).unwrap();
     }
     let golden = std::fs::read_to_string(&file).unwrap();
-    let mut lines = golden.lines().zip(made.lines()).enumerate();
-    let first = lines.find(|(_, (golden, made))| golden != made);
-    assert_eq!(first, None, "{name}: the first line that differs");
+    for (number, (golden, made)) in golden.lines().zip(made.lines()).enumerate() {
+        assert_eq!(golden, made, "{name}, line {}", number + 1);
+    }
     assert_eq!(golden.lines().count(), made.lines().count(), "{name}");
 }
 
 /// The text of a page without its style, each tag on a line of its own: white space between tags has no meaning.
 fn tags(page: &str) -> String {
     let (_, body) = page.split_once("</head>").unwrap();
-    let spaced = body.replace('<', "\n<").replace('>', ">\n");
+    // A shape in a picture has no content.
+    let shapes = ["line", "path", "circle"];
+    let body = shapes.iter().fold(body.replace("/>", ">"), |body, shape| {
+        body.replace(&format!("</{shape}>"), "")
+    });
+    let spaced = body
+        .replace("&#39;", "'")
+        .replace('<', "\n<")
+        .replace('>', ">\n");
     let lines = spaced.lines().map(str::trim);
     lines
         .filter(|line| !line.is_empty())
@@ -68,11 +76,13 @@ fn the_differences_are_as_recorded() {
     );
 }
 
+/// The order of fields has no meaning.
 #[test]
 fn the_json_is_as_recorded() {
-    let json = audits()
+    let all: Vec<_> = audits()
         .iter()
-        .map(|audit| serde_json::to_string(audit).unwrap())
-        .collect::<Vec<_>>();
-    compare("audits.json", &json.join("\n"));
+        .map(|audit| serde_json::to_value(audit).unwrap())
+        .collect();
+    let json = serde_json::Value::from(all);
+    compare("audits.json", &serde_json::to_string(&json).unwrap());
 }
