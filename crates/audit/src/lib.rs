@@ -9,6 +9,7 @@
 //! census and advice. No crate below it depends on findings.
 #![forbid(unsafe_code)]
 
+mod catalogue;
 pub mod client;
 mod connection;
 pub mod findings;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 
 pub use client::ClientSpec;
 pub use findings::{Finding, Severity, Thresholds};
+use model::figures::Premises;
 pub use model::{Audit, Measured};
 pub use server::{Effort, ServerSpec};
 
@@ -48,6 +50,19 @@ impl Audit {
     /// The machine's load average at the start of the audit.
     fn load_average(&self) -> Option<f64> {
         self.settings.get(LOAD)?.as_f64()
+    }
+
+    /// Whether the software's runtime collects garbage.
+    fn collects(&self) -> bool {
+        let software = self.software.value();
+        software.is_some_and(|software| software.kind.program().collects)
+    }
+
+    fn premises(&self) -> Premises {
+        Premises {
+            at_s: self.started_at_s,
+            collects: self.collects(),
+        }
     }
 
     /// A word for an audit that is not clean, whatever it found: a threshold may be exceeded, or have no figure.

@@ -18,15 +18,13 @@ use dormouse_engine::{
 };
 use dormouse_reactor::process;
 
-use crate::model::Reference;
+use crate::model::{Reference, USUAL_KEY};
 
 /// Time for which each operation is repeated.
 const SPAN: Duration = Duration::from_millis(40);
 /// Number of TCP connections to make.
 const CONNECTIONS: u32 = 200;
 
-/// Kind of key whose signature measures the speed of the machine.
-pub(crate) const USUAL_KEY: &str = "ECDSA 256";
 pub(crate) const ED25519: &str = "Ed25519";
 
 impl Reference {

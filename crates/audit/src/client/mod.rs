@@ -26,7 +26,7 @@ use self::command::{Client, Recognition};
 use self::environment::Environment;
 use self::openers::Openers;
 pub use self::spec::ClientSpec;
-use super::model::{Audit, ClientFigures, Measured};
+use super::model::{Audit, ClientFigures, Measured, USUAL_KEY};
 use super::reference;
 use super::shell;
 use dormouse_bench::model::Sample;
@@ -150,7 +150,7 @@ fn examine(
         figures.cpu_ms = Measured::Value(cpu_ms);
         figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
         figures.processes = openers.processes();
-        figures.signature_us = reference::signature_us(reference::USUAL_KEY).into();
+        figures.signature_us = reference::signature_us(USUAL_KEY).into();
         figures.memory_max_bytes = match watch.memory_max {
             0 => Measured::not("the client exited before the first sample"),
             most => Measured::Value(most),

@@ -3,11 +3,11 @@
 //! One limit for all would blame a program for its language. A server at its runtime's usual cost gets an
 //! informational finding with the setting that helps; a cost far above that is a fault.
 
-use super::finding::Severity;
 use super::quoted;
 use super::units::bytes;
+use crate::catalogue::Severity;
 use crate::model::MemoryFigures;
-use crate::software::SoftwareKind;
+use crate::software::LabServer;
 
 /// Bytes per idle connection below which there is no finding.
 const FRUGAL: f64 = 4_000.0;
@@ -22,10 +22,14 @@ const USUAL: f64 = 1.3;
 /// Cost as a multiple of the cost with the best known settings, from which a finding has this severity.
 const OVER_BEST: [(f64, Severity); 2] = [(12.0, Severity::High), (4.0, Severity::Medium)];
 
+/// Rows of the lab's table: growth of resident memory, by `dormouse bench hold`, and bytes in use, by an audit.
+const RESIDENT: &str = "compare";
+const USED: &str = "used";
+
 /// Bytes per idle connection of one runtime.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Baseline {
-    peer: &'static str,
+    peer: LabServer,
     resident: LabFigures,
     /// Bytes in use, if the lab has counted them.
     used: Option<LabFigures>,
@@ -39,8 +43,8 @@ struct LabFigures {
 }
 
 impl LabFigures {
-    fn of(row: &str) -> Option<Self> {
-        let (usual, best) = quoted::byte_figures(row)?;
+    fn of(figure: &str, peer: LabServer) -> Option<Self> {
+        let (usual, best) = quoted::byte_figures(&format!("{figure}.{}", peer.name))?;
         Some(Self { usual, best })
     }
 }
@@ -55,27 +59,12 @@ pub(super) struct ComparedCost {
 }
 
 impl Baseline {
-    /// Returns the lab's figures for this software.
-    pub(super) fn of(kind: SoftwareKind, asyncio: bool) -> Option<Self> {
-        let peer = match kind {
-            SoftwareKind::Python if asyncio => "asyncio",
-            SoftwareKind::Twisted => "twisted",
-            SoftwareKind::NettyJdk => "netty-jdk",
-            SoftwareKind::NettyTcnative => "netty-tcnative",
-            SoftwareKind::Node => "node",
-            SoftwareKind::Go => "go",
-            SoftwareKind::Rustls => "tokio-rustls",
-            SoftwareKind::Nginx => "nginx-http",
-            SoftwareKind::Haproxy => "haproxy",
-            SoftwareKind::Apache => "apache",
-            SoftwareKind::Hitch => "hitch",
-            SoftwareKind::Stunnel => "stunnel",
-            _ => return None,
-        };
+    /// Returns the figures of a server of the lab.
+    pub(super) fn of(peer: LabServer) -> Option<Self> {
         Some(Self {
             peer,
-            resident: LabFigures::of(&resident_row(peer))?,
-            used: LabFigures::of(&used_row(peer)),
+            resident: LabFigures::of(RESIDENT, peer)?,
+            used: LabFigures::of(USED, peer),
         })
     }
 
@@ -84,36 +73,20 @@ impl Baseline {
     /// resident memory says little: it is the last resort.
     pub(super) fn compare(&self, memory: &MemoryFigures) -> ComparedCost {
         let used = memory.used_after_handshake_bytes.value();
-        match (memory.resident_of_fresh_heap(), used.zip(self.used)) {
-            (None, Some((bytes, lab))) => ComparedCost {
-                bytes: *bytes,
-                lab,
-                row: used_row(self.peer),
-                is_echo: self.is_echo(),
-            },
-            (fresh, _) => ComparedCost {
-                bytes: fresh.unwrap_or_else(|| memory.touched_bytes()),
-                lab: self.resident,
-                row: resident_row(self.peer),
-                is_echo: self.is_echo(),
-            },
+        let (bytes, lab, figure) = match (memory.resident_of_fresh_heap(), used.zip(self.used)) {
+            (None, Some((used, lab))) => (*used, lab, USED),
+            (fresh, _) => {
+                let resident = fresh.unwrap_or_else(|| memory.touched_bytes());
+                (resident, self.resident, RESIDENT)
+            }
+        };
+        ComparedCost {
+            bytes,
+            lab,
+            row: format!("{figure}.{}", self.peer.name),
+            is_echo: self.peer.is_echo,
         }
     }
-
-    /// Whether the lab's server is not the program itself but an echo server in its language.
-    fn is_echo(&self) -> bool {
-        !["nginx-http", "haproxy", "apache", "hitch", "stunnel"].contains(&self.peer)
-    }
-}
-
-/// Row of the growth of resident memory, by `dormouse bench hold`.
-fn resident_row(peer: &str) -> String {
-    format!("compare.{peer}")
-}
-
-/// Row of the bytes in use, by an audit.
-fn used_row(peer: &str) -> String {
-    format!("used.{peer}")
 }
 
 impl ComparedCost {
@@ -174,13 +147,24 @@ pub(super) fn judge_unknown(per_connection: f64) -> Option<Severity> {
 mod tests {
     use super::*;
     use crate::model::Measured;
+    use crate::software::{Facts, SoftwareKind};
+
+    fn baseline(kind: SoftwareKind) -> Option<Baseline> {
+        let facts = Facts {
+            asyncio: true,
+            ..Facts::default()
+        };
+        Baseline::of((kind.program().lab)(&facts)?)
+    }
 
     #[test]
     fn the_usual_cost_of_a_runtime_is_no_fault() {
-        let go = Baseline::of(SoftwareKind::Go, false).unwrap();
+        let go = baseline(SoftwareKind::Go).unwrap();
         let judged = |bytes| {
-            let mut memory = MemoryFigures::not_measured();
-            memory.after_handshake_bytes = Measured::Value(bytes);
+            let memory = MemoryFigures {
+                after_handshake_bytes: Measured::Value(bytes),
+                ..MemoryFigures::default()
+            };
             go.compare(&memory).judge()
         };
         assert_eq!(judged(go.resident.usual), Some(Severity::Info));
@@ -188,9 +172,11 @@ mod tests {
         assert_eq!(judged(20.0 * go.resident.best), Some(Severity::High));
         assert_eq!(judged(1_000.0), None);
         // Recorded: uvicorn, at the cost of asyncio as it comes, which is eight times the best.
-        let asyncio = Baseline::of(SoftwareKind::Python, true).unwrap();
-        let mut uvicorn = MemoryFigures::not_measured();
-        uvicorn.after_handshake_bytes = Measured::Value(asyncio.resident.usual);
+        let asyncio = baseline(SoftwareKind::Python).unwrap();
+        let uvicorn = MemoryFigures {
+            after_handshake_bytes: Measured::Value(asyncio.resident.usual),
+            ..MemoryFigures::default()
+        };
         assert!(asyncio.resident.usual > 4.0 * asyncio.resident.best);
         assert_eq!(asyncio.compare(&uvicorn).judge(), Some(Severity::Info));
     }
@@ -200,7 +186,10 @@ mod tests {
     #[test]
     fn a_used_heap_is_compared_by_the_bytes_in_use() {
         let node = Baseline {
-            peer: "node",
+            peer: LabServer {
+                name: "node",
+                is_echo: true,
+            },
             resident: LabFigures {
                 usual: 30_226.0,
                 best: 30_264.0,
@@ -210,10 +199,12 @@ mod tests {
                 best: 87_000.0,
             }),
         };
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = Measured::Value(103_405.0);
-        memory.used_after_handshake_bytes = Measured::Value(87_128.0);
-        memory.touched_after_handshake_bytes = Measured::Value(51_055.0);
+        let memory = MemoryFigures {
+            used_bytes: Measured::Value(103_405.0),
+            used_after_handshake_bytes: Measured::Value(87_128.0),
+            touched_after_handshake_bytes: Measured::Value(51_055.0),
+            ..MemoryFigures::default()
+        };
         let compared = node.compare(&memory);
         assert!(compared.is_usual() && !compared.is_unusual_by(16_400.0));
         // With a list of 140 authorities for each connection, which its buffers do not explain.
@@ -237,7 +228,7 @@ mod tests {
             SoftwareKind::Hitch,
             SoftwareKind::Stunnel,
         ] {
-            let known = Baseline::of(kind, true).unwrap();
+            let known = baseline(kind).unwrap();
             for lab in std::iter::once(known.resident).chain(known.used) {
                 assert!(
                     lab.usual > 1_000.0 && lab.best <= lab.usual * 1.1,
@@ -245,7 +236,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Baseline::of(SoftwareKind::Unknown, false), None);
+        assert_eq!(baseline(SoftwareKind::Unknown), None);
         assert_eq!(judge_unknown(30_000.0), Some(Severity::Medium));
     }
 }

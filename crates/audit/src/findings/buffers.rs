@@ -1,12 +1,11 @@
 //! Findings about record buffers that idle connections keep.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
-use super::quoted::{NEEDED, filled};
+use super::finding::Finding;
 use super::subject::AuditSubject;
-use super::units::{bytes, percent, whole};
+use super::units::{bytes, counted, percent, whole};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::MemoryFigures;
-use crate::software::SoftwareKind;
+use crate::software::Case;
 use dormouse_census::{CensusReport, SizeClass};
 
 /// Block sizes that hold a 16 kB record in one or both directions.
@@ -19,10 +18,6 @@ const OF_ONE: f64 = 1.5;
 const GREW: f64 = 0.1;
 /// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
 const UNFILLED: f64 = 0.5;
-/// A blocked thread holds a buffer although the program has set the mode that the advice names.
-const BLOCKED: &str = "In a thread for each connection, also wait with poll(2) before SSL_read while SSL_has_pending is 0: a thread that waits inside SSL_read holds the read buffer in spite of this mode";
-const GARBAGE: &str = "these buffers may be garbage: V8 frees them when it collects, and the audit could not make it collect; with --inspect=127.0.0.1:0 it can";
-
 /// Buffers as large as a record that come with each connection.
 pub(super) struct KeptBuffers<'a> {
     classes: Vec<&'a SizeClass>,
@@ -67,56 +62,63 @@ impl<'a> KeptBuffers<'a> {
         subject: &AuditSubject,
         memory: &MemoryFigures,
         severity: Severity,
-        command: &str,
     ) -> Option<Finding> {
         let first = self.classes.first()?;
         let more = first.blocks[2].saturating_sub(first.blocks[0]) as f64;
+        let measured = format!(
+            "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
+            whole(more),
+            counted(first.size_bytes),
+            whole(more / first.per_connection),
+            percent(first.zero_share),
+            bytes(self.bytes())
+        );
         let id = FindingId::RecordBuffersKept;
-        let finding = Finding {
-            title: format!(
-                "every idle connection keeps {:.1} buffers as large as a record",
-                self.number()
-            ),
-            measured: format!(
-                "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
-                whole(more),
-                whole(first.size_bytes as f64),
-                whole(more / first.per_connection),
-                percent(first.zero_share),
-                bytes(self.bytes())
-            ),
-            reference: filled(&format!("no buffer while no record is in flight; {NEEDED}")),
-            cause: self.cause(memory).into(),
-            advice: if self.are_own() {
-                subject.advice_for_own_buffers()
-            } else if self.has_threads && subject.kind == SoftwareKind::OpenSsl {
-                format!("{}. {BLOCKED}", subject.advice(id))
-            } else {
-                subject.advice(id)
-            },
-            command: command.to_owned(),
-            ..subject.finding(id, severity)
-        };
-        Some(match may_be_garbage(subject, memory) {
-            true => Finding {
-                severity: severity.min(Severity::Low),
+        let found = subject.finding(id, severity, measured);
+        let mut found = found.with("buffers", format!("{:.1}", self.number()));
+        let software = subject.software();
+        let of_threads = software
+            .advice(id, Case::Threads)
+            .filter(|_| self.has_threads);
+        if let Some(cause) = self.cause(memory) {
+            found.cause = cause.into();
+        }
+        if self.are_own() {
+            found.advice = subject.advice_for_own_buffers();
+        } else if let Some(of_threads) = of_threads {
+            found.advice += &format!(". {of_threads}");
+        }
+        // Without a count of what survives, its runtime was not made to collect.
+        let garbage = software
+            .garbage_buffers
+            .filter(|_| memory.used_bytes.value().is_none());
+        if let Some(garbage) = garbage {
+            found.severity = severity.min(Severity::Low);
+            found = Finding {
+                cause: format!("{garbage}{}", found.cause),
                 confidence: Confidence::Low,
-                cause: format!("{GARBAGE}; otherwise, {}", finding.cause),
-                ..finding
-            },
-            false => finding,
-        })
+                ..found
+            };
+        }
+        Some(found)
     }
 
-    fn cause(&self, memory: &MemoryFigures) -> &'static str {
+    /// The cause, if it is not the usual one.
+    fn cause(&self, memory: &MemoryFigures) -> Option<&'static str> {
         if self.are_own() {
-            "a TLS library has at most two such buffers per connection; the others are the program's own buffers, allocated in advance and mostly unused"
+            Some(
+                "a TLS library has at most two such buffers per connection; the others are the program's own buffers, allocated in advance and mostly unused",
+            )
         } else if self.grew(memory) {
-            "the buffers grew when 16 kB records arrived, and keep that size until the connection closes"
-        } else if self.number() > OF_ONE {
-            "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps both while it is idle"
+            Some(
+                "the buffers grew when 16 kB records arrived, and keep that size until the connection closes",
+            )
+        } else if self.number() <= OF_ONE {
+            Some(
+                "each connection allocates a buffer for the largest record (2^14 bytes) and keeps it while it is idle",
+            )
         } else {
-            "each connection allocates a buffer for the largest record (2^14 bytes) and keeps it while it is idle"
+            None
         }
     }
 
@@ -129,10 +131,4 @@ impl<'a> KeptBuffers<'a> {
             is_probed && half - none < GREW * (all - none)
         })
     }
-}
-
-/// Whether blocks of malloc may hold buffers that nothing refers to any more: V8 frees them when it collects its garbage,
-/// and without an inspector the audit could not make it do so.
-fn may_be_garbage(subject: &AuditSubject, memory: &MemoryFigures) -> bool {
-    subject.kind == SoftwareKind::Node && memory.used_bytes.value().is_none()
 }

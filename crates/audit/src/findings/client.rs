@@ -1,12 +1,11 @@
 //! Findings about a client.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
-use super::quoted::filled;
+use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::{ClientConnection, ClientFigures};
-use crate::software::SoftwareKind;
+use crate::software::{Case, SoftwareKind};
 
 /// Minimum number of connections that could have resumed, before a client that did not is reported.
 const ENOUGH: u64 = 3;
@@ -55,31 +54,29 @@ impl NoSessions {
         }
     }
 
-    fn words(self, client: &ClientFigures) -> String {
+    /// The cause, if it is not the usual one.
+    fn cause(self, client: &ClientFigures) -> Option<String> {
         let ms = marginal_ms(client).unwrap_or(0.0);
         match self {
-            Self::ProcessEach => PROCESS_EACH.into(),
-            Self::ContextEach => format!(
+            Self::ProcessEach => Some(PROCESS_EACH.into()),
+            Self::ContextEach => Some(format!(
                 "the client creates a new TLS context for each connection, without a session, and parses its trust store each time: {ms:.0} ms of CPU time per connection"
-            ),
-            Self::Discarded => format!(
+            )),
+            Self::Discarded => Some(format!(
                 "the client discards its sessions, or keeps none for this server name; or it creates a context for each connection, which is cheap where contexts share a parsed trust store, or parse a small one like that of this audit: a connection takes only {ms:.1} ms of CPU time"
-            ),
-            Self::Unknown => "the client keeps no sessions or discards them, or it creates a new TLS context for each connection".into(),
+            )),
+            Self::Unknown => None,
         }
     }
 
     /// Advice that depends on the cause; `None`: that for the finding.
     fn advice(self, kind: SoftwareKind) -> Option<&'static str> {
-        match (self, kind) {
-            (Self::ProcessEach, _) => Some(ONE_PROCESS),
-            (Self::ContextEach, SoftwareKind::Node) => Some(
-                "Node.js: create one https.Agent, or one tls.createSecureContext for all, and use it for all requests: an Agent with its own `ca` parses these certificates again for each context, and caches sessions only for itself. Tried in lab/sick: 0 of 12 connections resumed with an Agent each, 11 of 12 with one",
-            ),
-            (Self::Discarded, SoftwareKind::Node) => Some(
-                "Node.js: leave `maxCachedSessions` of the https.Agent at its default of 100 (0 turns the session cache off), and use one Agent for all requests. Tried in lab/sick: 0 of 12 connections resumed with 0, 11 of 12 with the default",
-            ),
-            _ => None,
+        let of = |case| kind.program().advice(FindingId::ClientNeverResumes, case);
+        match self {
+            Self::ProcessEach => Some(ONE_PROCESS),
+            Self::ContextEach => of(Case::ContextEach),
+            Self::Discarded => of(Case::Discarded),
+            Self::Unknown => None,
         }
     }
 }
@@ -153,32 +150,23 @@ fn cpu(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
         || "including the start of the program".to_owned(),
         |startup| format!("plus {} ms for the start of the program", whole(startup)),
     );
-    let finding = Finding {
-        title: format!("the client spends {ms:.0} ms of CPU time per connection"),
-        measured: format!(
-            "{} ms for {} connections; {start}; at most {} of memory",
-            whole(ms * client.connections as f64),
-            client.connections,
-            bytes(memory as f64)
-        ),
-        reference: "a client needs a few milliseconds for a handshake".into(),
-        cause: "the client loads its trust store or creates a context for each connection".into(),
-        confidence: Confidence::Low,
-        ..subject.finding(FindingId::ClientCpu, Severity::Low)
-    };
-    Some(of_processes(client, finding))
+    let measured = format!(
+        "{} ms for {} connections; {start}; at most {} of memory",
+        whole(ms * client.connections as f64),
+        client.connections,
+        bytes(memory as f64)
+    );
+    let found = subject.finding(FindingId::ClientCpu, Severity::Low, measured);
+    Some(of_processes(client, found.with("ms", format!("{ms:.0}"))))
 }
 
 /// The finding with the cause and the advice for a client that has a process for each connection, if it has.
-fn of_processes(client: &ClientFigures, finding: Finding) -> Finding {
-    if !is_process_each(client) {
-        return finding;
+fn of_processes(client: &ClientFigures, mut found: Finding) -> Finding {
+    if is_process_each(client) {
+        found.cause = PROCESS_EACH.into();
+        found.advice = ONE_PROCESS.into();
     }
-    Finding {
-        cause: PROCESS_EACH.into(),
-        advice: ONE_PROCESS.into(),
-        ..finding
-    }
+    found
 }
 
 /// Judges how many connections offer a session.
@@ -194,58 +182,45 @@ fn offers(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
     if chances < ENOUGH {
         return None;
     }
-    let reference = "all connections but the first resume".to_owned();
-    if offered == 0 {
-        let why = NoSessions::of(client);
-        let usual = subject.finding(FindingId::ClientNeverResumes, Severity::High);
-        return Some(Finding {
-            title: "the client never offers a session".into(),
-            measured: format!(
-                "{connections} connections, each with a full handshake; {requests} requests"
-            ),
-            reference,
-            cause: why.words(client),
-            confidence: match why {
-                NoSessions::ProcessEach | NoSessions::ContextEach => Confidence::High,
-                NoSessions::Discarded | NoSessions::Unknown => Confidence::Medium,
-            },
-            advice: why.advice(subject.kind).map_or(usual.advice, str::to_owned),
-            ..usual
-        });
-    }
-    (resumed * 2 < chances).then(|| Finding {
-        title: "the client resumes fewer than half of the connections that could resume".into(),
-        measured: format!(
+    if offered > 0 {
+        let measured = format!(
             "{connections} connections: {chances} could have resumed, {offered} offered a session, {resumed} resumed"
-        ),
-        reference,
-        cause: "several contexts, many connections at the same time, or tickets that arrive after the client has closed".into(),
-        confidence: Confidence::Low,
-        ..subject.finding(FindingId::ClientSeldomResumes, Severity::Medium)
-    })
+        );
+        let found = || subject.finding(FindingId::ClientSeldomResumes, Severity::Medium, measured);
+        return (resumed * 2 < chances).then(found);
+    }
+    let why = NoSessions::of(client);
+    let measured =
+        format!("{connections} connections, each with a full handshake; {requests} requests");
+    let mut found = subject.finding(FindingId::ClientNeverResumes, Severity::High, measured);
+    if let Some(advice) = why.advice(subject.kind) {
+        found.advice = advice.into();
+    }
+    if let Some(cause) = why.cause(client) {
+        found.cause = cause;
+    }
+    if matches!(why, NoSessions::ProcessEach | NoSessions::ContextEach) {
+        found.confidence = Confidence::High;
+    }
+    Some(found)
 }
 
 /// Judges how often one session is used.
 fn uses(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
     if client.same_session_max >= FOR_EVER {
-        return Some(Finding {
-            title: "the client resumes the same session again and again".into(),
-            measured: format!(
-                "{} of {} connections offered the same session, although the server had issued newer ones",
-                client.same_session_max, client.connections
-            ),
-            reference: "a client renews a session after some uses or some time, with a full handshake that verifies the certificate again".into(),
-            cause: "the client offers the session of its first connection on all others and ignores later tickets".into(),
-            ..subject.finding(FindingId::ClientSameSessionForEver, Severity::Medium)
-        });
+        let measured = format!(
+            "{} of {} connections offered the same session, although the server had issued newer ones",
+            client.same_session_max, client.connections
+        );
+        return Some(subject.finding(
+            FindingId::ClientSameSessionForEver,
+            Severity::Medium,
+            measured,
+        ));
     }
-    (client.tickets_reused > 0).then(|| Finding {
-        title: "the client uses TLS 1.3 tickets more than once".into(),
-        measured: format!("{} times", client.tickets_reused),
-        reference: "each ticket is used once (RFC 8446 C.4): an observer can recognise the client by a ticket that it sees twice".into(),
-        cause: "the TLS library keeps one ticket per server".into(),
-        ..subject.finding(FindingId::ClientTicketsReused, Severity::Low)
-    })
+    let measured = format!("{} times", client.tickets_reused);
+    let found = || subject.finding(FindingId::ClientTicketsReused, Severity::Low, measured);
+    (client.tickets_reused > 0).then(found)
 }
 
 fn keep_alive(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding> {
@@ -254,19 +229,12 @@ fn keep_alive(subject: &AuditSubject, client: &ClientFigures) -> Option<Finding>
     if requests < 5 || keeps {
         return None;
     }
-    let finding = Finding {
-        title: "the client opens a connection for every request".into(),
-        measured: format!(
-            "{connections} connections for {requests} requests; {} ms of them in handshakes",
-            whole(client.handshake_ms)
-        ),
-        reference: "one connection for many requests".into(),
-        cause: "keep-alive is off, or the program creates a new client object for each request"
-            .into(),
-        confidence: Confidence::Medium,
-        ..subject.finding(FindingId::ClientNoKeepAlive, Severity::Low)
-    };
-    Some(of_processes(client, finding))
+    let measured = format!(
+        "{connections} connections for {requests} requests; {} ms of them in handshakes",
+        whole(client.handshake_ms)
+    );
+    let found = subject.finding(FindingId::ClientNoKeepAlive, Severity::Low, measured);
+    Some(of_processes(client, found))
 }
 
 /// Connections that began when the client already had a session to offer. The first connections that a client opens in
@@ -282,59 +250,34 @@ fn chances(client: &ClientFigures) -> u64 {
 }
 
 fn hello(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
+    let mut found = |id: FindingId, severity: Severity, measured: String| {
+        findings.push(subject.finding(id, severity, measured));
+    };
     if client.compression_offered {
-        findings.push(Finding {
-            title: "the client offers TLS compression".into(),
-            measured: "the ClientHello offers DEFLATE".into(),
-            reference: filled(
-                "no compression: it leaks secrets (CRIME), and where the server accepts it, it takes memory. Turned off in a server with {{advice.openssl.compression}}",
-            ),
-            cause: "the TLS library was built with zlib, and compression is not switched off".into(),
-            ..subject.finding(FindingId::ClientCompressionOffered, Severity::High)
-        });
+        let measured = "the ClientHello offers DEFLATE".into();
+        found(
+            FindingId::ClientCompressionOffered,
+            Severity::High,
+            measured,
+        );
     }
     let modern = |version: &String| version == "TLS 1.3" || version == "TLS 1.2";
     if !client.versions_offered.is_empty() && !client.versions_offered.iter().any(modern) {
-        findings.push(Finding {
-            title: "the client supports withdrawn versions only".into(),
-            measured: client.versions_offered.join(", "),
-            reference: "TLS 1.3".into(),
-            cause: "an old TLS library".into(),
-            ..subject.finding(FindingId::ClientOldVersion, Severity::Medium)
-        });
+        let measured = client.versions_offered.join(", ");
+        found(FindingId::ClientOldVersion, Severity::Medium, measured);
     }
     if client.without_sni > 0 && client.without_sni == client.connections {
-        findings.push(Finding {
-            title: "the client sends no server name".into(),
-            measured: format!("{} connections", client.without_sni),
-            reference: "the client sends the name of the server, unless it connects by address".into(),
-            cause: "the client connects by address, or does not set the name. Java sends no name without a dot, such as `localhost` here".into(),
-            confidence: Confidence::Low,
-            ..subject.finding(FindingId::ClientNoSni, Severity::Low)
-        });
+        let measured = format!("{} connections", client.without_sni);
+        found(FindingId::ClientNoSni, Severity::Low, measured);
     }
     if client.hello_bytes.1 > SEGMENT {
-        findings.push(Finding {
-            title: "the ClientHello takes two packets".into(),
-            measured: format!("{} bytes", client.hello_bytes.1),
-            reference: "one packet, unless it has a post-quantum key share".into(),
-            cause: "a post-quantum key share, or a long ticket".into(),
-            confidence: Confidence::Medium,
-            ..subject.finding(FindingId::ClientHelloLarge, Severity::Info)
-        });
+        let measured = format!("{} bytes", client.hello_bytes.1);
+        found(FindingId::ClientHelloLarge, Severity::Info, measured);
     }
     if client.retried * 2 > client.connections {
-        findings.push(Finding {
-            title: "the handshake takes an additional round trip".into(),
-            measured: format!(
-                "{} of {} handshakes",
-                percent(client.retried as f64 / client.connections.max(1) as f64),
-                client.connections
-            ),
-            reference: "a key share for a group that servers support: X25519".into(),
-            cause: "the first key share of the client is for an unusual group".into(),
-            ..subject.finding(FindingId::ClientExtraRoundTrip, Severity::Low)
-        });
+        let share = percent(client.retried as f64 / client.connections.max(1) as f64);
+        let measured = format!("{share} of {} handshakes", client.connections);
+        found(FindingId::ClientExtraRoundTrip, Severity::Low, measured);
     }
 }
 
@@ -356,7 +299,12 @@ mod tests {
         // Recorded: a Python client with the system's authorities in each context, and one with one context.
         let each = client((1, 12), 100.0 + 12.0 * 48.2);
         assert_eq!(NoSessions::of(&each), NoSessions::ContextEach);
-        assert!(NoSessions::ContextEach.words(&each).contains("48 ms"));
+        assert!(
+            NoSessions::ContextEach
+                .cause(&each)
+                .unwrap()
+                .contains("48 ms")
+        );
         let cheap = client((1, 12), 100.0 + 12.0 * 1.2);
         assert_eq!(NoSessions::of(&cheap), NoSessions::Discarded);
         assert_eq!(

@@ -4,29 +4,12 @@
 //! growth a leak only if it remains after a full collection in every round. If the audit could not make the runtime
 //! collect, the finding states the measurements and names no cause.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Severity};
-use super::units::{bytes, whole};
+use super::units::{bytes, counted};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::{ClassRounds, CollectedPoint, CollectedRounds, GROWTH_BYTES, MemoryFigures};
+use crate::software::{SoftwareKind, jvm};
 use dormouse_measure::{Growth, Slope, Verdict};
 
-/// Classes with an instance for every connection and for nothing else.
-const OF_CONNECTIONS: [&str; 6] = [
-    "SSLEngine",
-    "SSLSocketImpl",
-    "SslHandler",
-    "SocketChannel",
-    "TLSSocket",
-    "TLSWrap",
-];
-/// Class of a session in a JVM.
-const OF_SESSIONS: &str = "SSLSession";
-/// The JDK's session, and the number of them that its cache keeps by default (`javax.net.ssl.sessionCacheSize`).
-const OF_JDK_SESSIONS: &str = "sun.security.ssl.SSLSessionImpl";
-const JDK_SESSIONS: u64 = 20_480;
-/// The runtime whose classes name the sessions of an application, and parts of names of other sessions.
-const JVM: &str = "the JVM";
-const NO_APPLICATION: [&str; 4] = ["SSL", "TLS", "HTTP2", "Http2"];
 /// Objects per connection above which a class counts as allocated for every connection.
 const EACH: f64 = 0.5;
 /// The same for a leak that the sum of all objects does not show.
@@ -58,51 +41,54 @@ pub(super) fn judge(
     growth: &Growth,
     grows: bool,
 ) -> Option<CollectedGrowth> {
-    let mut kept = classify(memory, growth)?;
-    if let Some(collected) = memory.growth_collected.value() {
-        bound(&mut kept, collected);
-        of_application(&mut kept, collected);
-    }
+    let Some(collected) = memory.growth_collected.value() else {
+        let why = memory.growth_collected.why_not().unwrap_or("?");
+        let measured = format!("objects that survive a collection were not counted: {why}");
+        return grows.then(|| unknown(measured));
+    };
+    let mut kept = match &collected.by {
+        Some(by) => with_collections(by, collected)?,
+        None => without_collections(memory, growth, collected)?,
+    };
+    bound(&mut kept, collected);
+    of_application(&mut kept, collected);
     (grows || kept.severity > Severity::Low).then_some(kept)
 }
 
-/// A cache with fewer sessions than the JDK's own limit is no fault: it ends there unless the program says otherwise.
+/// A cache with fewer sessions than the JDK's own limit is not a fault: it ends there unless the program says otherwise.
 fn bound(kept: &mut CollectedGrowth, collected: &CollectedRounds) {
-    let sessions = collected.classes.iter().find_map(|class| {
-        let is_jdk = class.class.contains(OF_JDK_SESSIONS);
-        is_jdk.then(|| class.ends().map(|[_, (_, last, _)]| last))?
-    });
-    let is_bounded = sessions.is_some_and(|count| count < JDK_SESSIONS);
+    let mut classes = collected.classes.iter();
+    let sessions = classes.find(|class| class.class.contains(jvm::JDK_SESSION_CLASS));
+    let sessions = sessions.and_then(|class| class.ends().map(|[_, (_, last, _)]| last));
+    let is_bounded = sessions.is_some_and(|count| count < jvm::JDK_SESSIONS);
     if kept.id != FindingId::SessionCacheGrows || !is_bounded {
         return;
     }
     kept.severity = Severity::Low;
     let all = kept.per_connection.map_or_else(String::new, |each| {
-        format!(", {} at this size", bytes(each * JDK_SESSIONS as f64))
+        format!(", {} at this size", bytes(each * jvm::JDK_SESSIONS as f64))
     });
     kept.cause += &format!(
         ". The JDK's own limit is {} sessions{all}",
-        whole(JDK_SESSIONS as f64)
+        counted(jvm::JDK_SESSIONS)
     );
 }
 
 /// A server of HTTP may begin a session of its application for each request without a cookie, as a page in JSP does, and keep
-/// it until its timeout. The audit's clients send no cookie, so this is no leak of a connection.
+/// it until its timeout. The audit's clients send no cookie, so such sessions are not a leak of connections.
 fn of_application(kept: &mut CollectedGrowth, collected: &CollectedRounds) {
-    if kept.id != FindingId::LeakPerConnection || collected.by.as_deref() != Some(JVM) {
+    if kept.id != FindingId::LeakPerConnection || collected.by.as_deref() != Some(jvm::NAME) {
         return;
     }
-    let is_connection =
-        |class: &ClassRounds| OF_CONNECTIONS.iter().any(|of| class.class.contains(of));
     let each = || {
         let all = collected.classes.iter();
         all.filter(|class| objects_each(class, collected) > EACH)
     };
     let session = each().find(|class| {
         let name = class.class.rsplit(['.', '$']).next().unwrap_or_default();
-        name.contains("Session") && !NO_APPLICATION.iter().any(|part| name.contains(part))
+        name.contains("Session") && !jvm::NO_APPLICATION.iter().any(|part| name.contains(part))
     });
-    let Some(session) = session.filter(|_| !each().any(is_connection)) else {
+    let Some(session) = session.filter(|_| !each().any(is_of_connection)) else {
         return;
     };
     kept.id = FindingId::GrowsUnderChurn;
@@ -114,17 +100,12 @@ fn of_application(kept: &mut CollectedGrowth, collected: &CollectedRounds) {
     );
 }
 
-fn classify(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
-    let Some(collected) = memory.growth_collected.value() else {
-        let why = memory.growth_collected.why_not().unwrap_or("?");
-        return Some(unknown(format!(
-            "objects that survive a collection were not counted: {why}"
-        )));
-    };
-    match &collected.by {
-        Some(by) => with_collections(by, collected),
-        None => without_collections(memory, growth, collected),
-    }
+/// Whether a class has an instance for every connection and for nothing else, in any runtime.
+fn is_of_connection(class: &ClassRounds) -> bool {
+    let mut known = SoftwareKind::ALL
+        .iter()
+        .flat_map(|kind| kind.program().connection_classes);
+    known.any(|part| class.class.contains(part))
 }
 
 /// Judges a runtime that the audit made collect before each point.
@@ -132,66 +113,62 @@ fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGr
     let living = growth_of(collected, |point| point.living_bytes);
     let blocks = growth_of(collected, |point| point.in_use_bytes);
     let memory = growth_of(collected, |point| Some(point.pss_bytes))?;
-    let rounds = collected.points.len();
-    let living_words = living
-        .as_ref()
-        .map(|living| span(living, &format!("live objects after a collection by {by}")));
-    if let Some(living) = living
-        .as_ref()
-        .filter(|living| grows(living, COUNTED_PER_ROUND))
-    {
-        let per_connection = living.bytes_per_connection()?;
-        let (id, cause) = cause_by_class(collected);
-        return Some(CollectedGrowth {
-            id,
-            severity: Severity::High,
-            cause,
-            confidence: Confidence::High,
-            per_connection: Some(per_connection),
-            measured: format!(
-                "{rounds} more rounds, {}, {} per connection{}",
-                living_words.unwrap_or_default(),
-                bytes(per_connection),
-                largest_class(collected)
-            ),
-        });
+    let rounds = format!("{} more rounds, ", collected.points.len());
+    let objects = format!("live objects after a collection by {by}");
+    let objects = rounds.clone()
+        + &living
+            .as_ref()
+            .map_or_else(String::new, |it| span(it, &objects));
+    let leak = |(id, cause), confidence, each, measured| CollectedGrowth {
+        id,
+        severity: Severity::High,
+        cause,
+        confidence,
+        per_connection: each,
+        measured,
+    };
+    if let Some(living) = living.filter(|living| grows(living, COUNTED_PER_ROUND)) {
+        let each = living.bytes_per_connection()?;
+        let measured = format!(
+            "{objects}, {} per connection{}",
+            bytes(each),
+            largest_class(collected)
+        );
+        return Some(leak(
+            cause_by_class(collected),
+            Confidence::High,
+            Some(each),
+            measured,
+        ));
     }
-    if let Some(class) = class_of_each(collected) {
-        return Some(CollectedGrowth {
-            measured: format!(
-                "{rounds} more rounds, {}{}",
-                living_words.unwrap_or_default(),
-                class.measured
-            ),
-            ..class
-        });
+    if let Some((each, words)) = class_of_each(collected) {
+        let cause = cause_by_class(collected);
+        return Some(leak(
+            cause,
+            Confidence::Medium,
+            Some(each),
+            objects + &words,
+        ));
     }
     let rise = |growth: &Growth| growth.slope.map_or(0.0, |slope| slope.per_unit);
-    if let Some(blocks) = blocks
-        .filter(|blocks| grows(blocks, GROWTH_PER_ROUND) && rise(&memory) > 0.5 * rise(blocks))
-    {
-        return Some(CollectedGrowth {
-            id: FindingId::LeakPerConnection,
-            severity: Severity::High,
-            cause: "the runtime's live objects do not grow, but blocks of malloc do: each connection allocates native memory that is never freed".into(),
-            confidence: Confidence::Medium,
-            per_connection: blocks.bytes_per_connection(),
-            measured: format!(
-                "{rounds} more rounds, {}",
-                span(&blocks, "blocks of malloc")
-            ),
-        });
+    let is_native =
+        |blocks: &Growth| grows(blocks, GROWTH_PER_ROUND) && rise(&memory) > 0.5 * rise(blocks);
+    if let Some(blocks) = blocks.filter(is_native) {
+        let cause = "the runtime's live objects do not grow, but blocks of malloc do: each connection allocates native memory that is never freed";
+        let (cause, each) = (
+            (FindingId::LeakPerConnection, cause.into()),
+            blocks.bytes_per_connection(),
+        );
+        return Some(leak(
+            cause,
+            Confidence::Medium,
+            each,
+            rounds + &span(&blocks, "blocks of malloc"),
+        ));
     }
-    if !grows(&memory, GROWTH_PER_ROUND) {
-        return None;
-    }
-    Some(CollectedGrowth {
-        measured: format!(
-            "{rounds} more rounds, {}",
-            living_words.unwrap_or_default()
-        ),
+    grows(&memory, GROWTH_PER_ROUND).then(|| CollectedGrowth {
         cause: "no leak: the live objects after full collections do not grow. The growth is heap that the runtime reserves, or compiled code".into(),
-        ..unknown(String::new())
+        ..unknown(objects)
     })
 }
 
@@ -204,30 +181,27 @@ fn without_collections(
     let first = growth.rounds.first()?.1;
     let last = growth.rounds.last()?.1;
     let resumed = memory.growth_resumed.value();
-    let resumed = resumed.into_iter().flat_map(|growth| growth.rounds.iter());
+    let of_resumed = resumed.into_iter().flat_map(|growth| growth.rounds.iter());
     let later = collected.points.iter().map(|point| point.pss_bytes as f64);
-    let least = later.chain(resumed.map(|round| round.1)).reduce(f64::min)?;
+    let least = later
+        .chain(of_resumed.map(|round| round.1))
+        .reduce(f64::min)?;
     if least <= first + GIVEN_BACK * (last - first) {
         return None;
     }
     // Only the later half of the rounds counts: by then, a heap that grows to its size has reached it.
-    let later = collected.points.len() / 2;
-    let later: Vec<_> = collected.points.iter().skip(later).collect();
-    let later: Vec<_> = later.iter().map(|point| point.pss_bytes).collect();
+    let later = collected.points.iter().skip(collected.points.len() / 2);
+    let later: Vec<_> = later.map(|point| point.pss_bytes).collect();
     let later = Growth::judge(&later, collected.connections_per_round);
     // Where the time ended before there were enough of them, the rounds of resumed connections came later, too.
-    let resumed = memory.growth_resumed.value();
     let later = match (later.slope, resumed) {
         (None, Some(resumed)) => resumed,
         _ => &later,
     };
-    if !grows(later, GROWTH_PER_ROUND) {
-        return None;
-    }
     let more = collected.points.len() as u64 * collected.connections_per_round;
-    Some(unknown(format!(
+    grows(later, GROWTH_PER_ROUND).then(|| unknown(format!(
         "memory kept growing over {} more connections, and the audit could not make the runtime collect",
-        whole(more as f64)
+        counted(more)
     )))
 }
 
@@ -267,10 +241,10 @@ fn span(growth: &Growth, what: &str) -> String {
     format!("{what}{}", ends.unwrap_or_default())
 }
 
-/// Reports a class that has one more object for each closed connection in every round, and is large enough for a finding.
-/// The sum of all live objects varies by more than a leak of a few kB, because a runtime loads code and fills caches
-/// meanwhile, and a JVM counts the fillers of its heap as arrays.
-fn class_of_each(collected: &CollectedRounds) -> Option<CollectedGrowth> {
+/// Finds a class that has one more object for each closed connection in every round, and is large enough for a finding:
+/// bytes per connection, and words. The sum of all live objects varies by more than a leak of a few kB, because a runtime
+/// loads code and fills caches meanwhile, and a JVM counts the fillers of its heap as arrays.
+fn class_of_each(collected: &CollectedRounds) -> Option<(f64, String)> {
     let per_round = collected.connections_per_round.max(1) as f64;
     let each = |slope: Option<Slope>| Some(slope.filter(Slope::is_sure)?.per_unit / per_round);
     let leaks = collected.classes.iter().filter_map(|class| {
@@ -279,19 +253,12 @@ fn class_of_each(collected: &CollectedRounds) -> Option<CollectedGrowth> {
         (objects > ONE_EACH && is_large).then_some((class, objects, bytes))
     });
     let (class, objects, of_each) = leaks.max_by(|a, b| a.2.total_cmp(&b.2))?;
-    let (id, cause) = cause_by_class(collected);
-    Some(CollectedGrowth {
-        id,
-        severity: Severity::High,
-        cause,
-        confidence: Confidence::Medium,
-        per_connection: Some(of_each),
-        measured: format!(
-            "; {}: {objects:.2} and {} for each closed connection, in every round",
-            class_words(class),
-            bytes(of_each),
-        ),
-    })
+    let words = format!(
+        "; {}: {objects:.2} and {} for each closed connection, in every round",
+        class_words(class),
+        bytes(of_each),
+    );
+    Some((of_each, words))
 }
 
 /// Additional objects of a class per closed connection.
@@ -305,20 +272,18 @@ fn objects_each(class: &ClassRounds, collected: &CollectedRounds) -> f64 {
 
 /// Derives the cause from the classes that grew: connections or sessions.
 fn cause_by_class(collected: &CollectedRounds) -> (FindingId, String) {
-    let each = |parts: &[&str]| {
-        collected.classes.iter().find(|class| {
-            parts.iter().any(|part| class.class.contains(part))
-                && objects_each(class, collected) > EACH
-        })
-    };
-    if let Some(class) = each(&OF_CONNECTIONS) {
+    let mut each = collected
+        .classes
+        .iter()
+        .filter(|class| objects_each(class, collected) > EACH);
+    if let Some(class) = each.clone().find(|class| is_of_connection(class)) {
         let cause = format!(
             "closed connections are still referenced: after full collections there is one more {} for each",
             class.class
         );
         return (FindingId::LeakPerConnection, cause);
     }
-    if let Some(class) = each(&[OF_SESSIONS]) {
+    if let Some(class) = each.find(|class| class.class.contains(jvm::SESSION_CLASS)) {
         let cause = format!(
             "sessions: after full collections there is one more {} for each connection, and no object of a connection. The session cache has no limit, or it is not full yet",
             class.class
@@ -334,12 +299,10 @@ fn largest_class(collected: &CollectedRounds) -> String {
     let Some(class) = collected.classes.first() else {
         return String::new();
     };
-    let more = class
-        .ends()
-        .map_or(0, |[(.., had), (.., has)]| has.saturating_sub(had));
+    let [(.., had), (.., has)] = class.ends().unwrap_or_default();
+    let more = bytes(has.saturating_sub(had) as f64);
     format!(
-        "; of all classes, these grew most, by {}: {}",
-        bytes(more as f64),
+        "; of all classes, these grew most, by {more}: {}",
         class_words(class)
     )
 }
@@ -350,8 +313,8 @@ fn class_words(class: &ClassRounds) -> String {
     format!(
         "objects of class {}: {} → {}",
         class.class,
-        whole(first.1 as f64),
-        whole(last.1 as f64)
+        counted(first.1),
+        counted(last.1)
     )
 }
 
@@ -367,7 +330,7 @@ mod tests {
         let points = [25_590_656, 25_701_406, 25_812_156, 25_922_906]
             .map(|living| (240_000_000, Some(living), Some(18_000_000)));
         let judged = |classes: &[(&str, u64)]| {
-            let mut rounds = collected(Some(JVM), &points);
+            let mut rounds = collected(Some(jvm::NAME), &points);
             let classes = classes.iter();
             rounds.classes = classes
                 .map(|(name, bytes)| grown(name, [375, 1_125], *bytes))
@@ -396,7 +359,7 @@ mod tests {
         let memory = MemoryFigures {
             growth: Measured::Value(growth.clone()),
             growth_collected: collected,
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         (memory, growth)
     }

@@ -1,9 +1,9 @@
 //! Findings about contexts and trust stores that each connection parses for itself.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
+use super::finding::Finding;
 use super::subject::AuditSubject;
-use super::units::{bytes, percent, whole};
+use super::units::{bytes, counted, percent, whole};
+use crate::catalogue::{FindingId, Severity};
 use dormouse_census::CensusReport;
 
 /// Minimum number of blocks in a connection's own context or trust store.
@@ -24,10 +24,10 @@ pub(super) fn are_kept(subject: &AuditSubject, census: &CensusReport) -> bool {
         blocks.map(|class| class.bytes_per_connection)
     };
     let (all, most) = (bytes().sum::<f64>(), bytes().fold(0.0, f64::max));
-    !subject.kind.collects()
+    !subject.software().collects
         && census.blocks_per_connection > CONTEXT_BLOCKS
         && all > CONTEXT_BYTES
-        && (most < ONE_SIZE * all || subject.parsing_share() > PARSING)
+        && (most < ONE_SIZE * all || subject.parsing_share > PARSING)
         && grows_with_connections(census)
 }
 
@@ -45,26 +45,16 @@ fn grows_with_connections(census: &CensusReport) -> bool {
 }
 
 /// Reports a context or trust store for each connection.
-pub(super) fn finding(subject: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
-    let largest = census.classes.first().map_or_else(String::new, |class| {
-        let share = class.bytes_per_connection / census.heap_bytes_per_connection.max(1.0);
-        format!(
-            "; blocks of {} bytes are {} of it",
-            whole(class.size_bytes as f64),
-            percent(share)
-        )
-    });
-    Finding {
-        title: "every connection has its own context or trust store".into(),
-        measured: format!(
-            "{} blocks and {} of heap per connection{largest}",
-            whole(census.blocks_per_connection),
-            bytes(census.heap_bytes_per_connection)
-        ),
-        reference: "one context for all connections: certificates, trust stores and keys are parsed once".into(),
-        cause: "blocks of that number and variety are parsed certificates or a whole configuration, which each connection parses and keeps".into(),
-        confidence: Confidence::Medium,
-        command: command.to_owned(),
-        ..subject.finding(FindingId::ContextPerConnection, Severity::High)
+pub(super) fn finding(subject: &AuditSubject, census: &CensusReport) -> Finding {
+    let mut measured = format!(
+        "{} blocks and {} of heap per connection",
+        whole(census.blocks_per_connection),
+        bytes(census.heap_bytes_per_connection)
+    );
+    if let Some(largest) = census.classes.first() {
+        let share = largest.bytes_per_connection / census.heap_bytes_per_connection.max(1.0);
+        let size = counted(largest.size_bytes);
+        measured += &format!("; blocks of {size} bytes are {} of it", percent(share));
     }
+    subject.finding(FindingId::ContextPerConnection, Severity::High, measured)
 }

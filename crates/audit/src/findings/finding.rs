@@ -1,52 +1,10 @@
 //! A finding: problem, likely cause and remedy.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
-use super::catalogue::FindingId;
-
-/// Severity of a finding.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// Worth knowing.
-    Info,
-    /// Can be improved.
-    Low,
-    /// Costs noticeably more than needed.
-    Medium,
-    /// Costs a multiple of what is needed, or breaks something.
-    High,
-}
-
-impl Severity {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
-
-    /// Returns the severity of the first limit that is exceeded; the limits begin with the most severe.
-    pub(super) fn above(limits: &[(f64, Self)], value: f64) -> Option<Self> {
-        let exceeded = limits.iter().find(|(limit, _)| value > *limit);
-        exceeded.map(|(_, severity)| *severity)
-    }
-}
-
-/// Confidence in the cause of a finding.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// One of several causes that fit.
-    Low,
-    /// The cause fits, and few others do.
-    Medium,
-    /// The cause was seen directly.
-    High,
-}
+use crate::catalogue::{Confidence, FindingId, Severity};
 
 /// One finding.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -72,9 +30,27 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether all its texts are there.
-    pub(super) fn is_told(&self) -> bool {
+    /// Fills in `{name}` in the title, in what is good, and in the cause.
+    pub(super) fn with(mut self, name: &str, value: impl Display) -> Self {
+        let (place, value) = (format!("{{{name}}}"), value.to_string());
+        for text in [&mut self.title, &mut self.reference, &mut self.cause] {
+            *text = text.replace(&place, &value);
+        }
+        self
+    }
+
+    /// Names this cause instead of the usual one.
+    pub(super) fn because(self, cause: impl Into<String>, confidence: Confidence) -> Self {
+        Self {
+            cause: cause.into(),
+            confidence,
+            ..self
+        }
+    }
+
+    /// Whether all its texts are there, and every place in the title is filled in.
+    pub(super) fn is_complete(&self) -> bool {
         let texts = [&self.title, &self.measured, &self.reference, &self.cause];
-        texts.iter().all(|text| !text.is_empty())
+        texts.iter().all(|text| !text.is_empty()) && !self.title.contains('{')
     }
 }

@@ -1,12 +1,11 @@
 //! Findings about memory that grows as connections open and close, and about the kind of growth.
 
-use super::catalogue::FindingId;
 use super::collected::{self, COUNTED_PER_ROUND, GROWTH_PER_ROUND};
-use super::finding::{Confidence, Finding, Severity};
+use super::finding::Finding;
 use super::subject::AuditSubject;
-use super::units::{bytes, percent, whole};
+use super::units::{bytes, counted, percent};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, Measured, MemoryFigures};
-use crate::software::SoftwareKind;
 use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};
 
@@ -17,8 +16,6 @@ const IN_USE_BYTES: f64 = 64.0;
 
 /// Advice on growth that no session cache and no leak explains.
 const NOT_IN_USE: &str = "audit again with --thorough: if the growth ends, change nothing";
-/// Why memory grows in Go, where sessions were not resumed.
-const OF_GO: &str = "not sessions: crypto/tls keeps none on a server. Each connection leaves memory that is never freed, such as an entry of a map or a goroutine that does not end";
 /// The program has a store of its own.
 const OWN_STORE: &str =
     ". OpenSSL's session objects do not grow: the program keeps what grows itself";
@@ -36,19 +33,20 @@ pub(super) fn judge(
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
 ) -> Option<Finding> {
-    let of_kind = OF_KINDS.iter().find_map(|kind| {
-        let growth = (kind.growth)(memory).value()?;
-        grows(growth, IN_USE_BYTES, COUNTED_PER_ROUND).then(|| kind.finding(subject, growth))
-    });
-    match memory.growth_in_use.value() {
-        Some(in_use) if grows(in_use, IN_USE_BYTES, COUNTED_PER_ROUND) => {
-            Some(of_blocks(subject, memory, census, in_use))
-        }
-        _ if of_kind.is_some() => of_kind,
-        Some(_) => of_resident(subject, memory),
-        None if subject.kind.collects() => of_collected(subject, memory),
-        None => of_resident(subject, memory),
+    let of_kind = || {
+        OF_KINDS.iter().find_map(|kind| {
+            let growth = (kind.growth)(memory).value()?;
+            grows(growth, IN_USE_BYTES, COUNTED_PER_ROUND).then(|| kind.finding(subject, growth))
+        })
+    };
+    let in_use = memory.growth_in_use.value();
+    if let Some(in_use) = in_use.filter(|it| grows(it, IN_USE_BYTES, COUNTED_PER_ROUND)) {
+        return Some(of_blocks(subject, memory, census, in_use));
     }
+    of_kind().or_else(|| match in_use {
+        None if subject.software().collects => of_collected(subject, memory),
+        _ => of_resident(subject, memory),
+    })
 }
 
 /// Whether the growth is large enough for a finding, and certain.
@@ -60,6 +58,37 @@ fn grows(growth: &Growth, bytes_each: f64, per_round: f64) -> bool {
     growth.verdict == Verdict::Grows && material
 }
 
+/// Returns a finding about this growth, with the usual texts.
+fn found(subject: &AuditSubject, id: FindingId, each: f64, measured: String) -> Finding {
+    let found = subject.finding(id, Severity::High, measured);
+    found.with("bytes", bytes(each))
+}
+
+/// Blocks of some sizes that each closed connection left behind, by the census over the rounds.
+struct BlocksLeft<'a> {
+    grown: &'a [(u64, u64, u64)],
+    connections: f64,
+}
+
+impl BlocksLeft<'_> {
+    fn each(&self, is: impl Fn(u64) -> bool) -> f64 {
+        let of = self.grown.iter().filter(|(size, ..)| is(*size));
+        let more: f64 = of
+            .map(|(_, had, has)| has.saturating_sub(*had) as f64)
+            .sum();
+        more / self.connections
+    }
+
+    /// Of the size of which the most were left.
+    fn most(&self) -> f64 {
+        let each = self
+            .grown
+            .iter()
+            .map(|(size, ..)| self.each(|other| other == *size));
+        each.fold(0.0, f64::max)
+    }
+}
+
 /// Reports growth of blocks in use: a leak or a session cache.
 fn of_blocks(
     subject: &AuditSubject,
@@ -67,64 +96,58 @@ fn of_blocks(
     census: Option<&CensusReport>,
     in_use: &Growth,
 ) -> Finding {
-    let (mut id, mut cause, mut confidence) = living(memory.growth_in_use_resumed.value(), in_use);
-    if id == FindingId::GrowsUnderChurn && subject.kind == SoftwareKind::Go {
-        (id, confidence) = (FindingId::LeakPerConnection, Confidence::Medium);
-        cause = OF_GO.into();
-    }
-    let ends = in_use.rounds.first().zip(in_use.rounds.last());
+    let left = BlocksLeft {
+        grown: census.map_or(&[][..], |census| &census.grown),
+        connections: in_use.connections().max(1.0),
+    };
     let mut measured = format!("bytes in use: {in_use}");
-    if let Some((first, last)) = ends {
+    if let Some((first, last)) = in_use.rounds.first().zip(in_use.rounds.last()) {
         measured += &format!("; {} → {}", bytes(first.1), bytes(last.1));
     }
-    let closed = in_use.connections().max(1.0);
-    let grown = census.map_or(&[][..], |census| &census.grown);
-    let each_of = |is: &dyn Fn(u64) -> bool| {
-        let of = grown.iter().filter(|(size, ..)| is(*size));
-        of.map(|(_, had, has)| has.saturating_sub(*had) as f64)
-            .sum::<f64>()
-            / closed
-    };
-    let sessions = each_of(&|size| subject.library.is_session(size));
-    let connections = each_of(&|size| subject.library.is_connection(size));
-    let most = grown
-        .iter()
-        .map(|(size, ..)| each_of(&|other| other == *size))
-        .fold(0.0, f64::max);
-    // A connection that is never freed also keeps its session.
-    if id != FindingId::SessionCacheGrows && sessions > EACH && connections < EACH {
-        (id, confidence) = (FindingId::SessionCacheGrows, Confidence::Medium);
-        cause = format!(
-            "sessions: the server keeps {sessions:.1} of OpenSSL's session objects for each closed connection. The session cache has no limit, or it is not full yet: OpenSSL's own limit is 20,480 sessions"
-        );
-    }
-    for (size, had, has) in grown.iter().take(2) {
+    for (size, had, has) in left.grown.iter().take(2) {
         measured += &format!(
             "; blocks of {} bytes: {} → {}, {:.2} for each closed connection",
-            whole(*size as f64),
-            whole(*had as f64),
-            whole(*has as f64),
-            has.saturating_sub(*had) as f64 / closed
+            counted(*size),
+            counted(*had),
+            counted(*has),
+            has.saturating_sub(*had) as f64 / left.connections
         );
     }
     let each = in_use.bytes_per_connection().unwrap_or(0.0);
-    let mut finding = grown_finding(subject, id, each, measured, cause);
-    finding.confidence = confidence;
-    let is_own = has_known_sizes(subject, census) && !grown.is_empty() && sessions < EACH;
+    let new = |id| found(subject, id, each, measured.clone());
+    let (mut id, share) = living(memory.growth_in_use_resumed.value(), in_use);
+    let of_runtime = subject.software().cause(id);
+    let mut finding = match of_runtime {
+        Some(cause) => {
+            id = FindingId::LeakPerConnection;
+            new(id).because(cause, Confidence::Medium)
+        }
+        None => new(id).with("share", percent(share)),
+    };
+    let library = subject.library;
+    let sessions = left.each(|size| library.is_session(size));
+    // A connection that is never freed also keeps its session.
+    let connections = left.each(|size| library.is_connection(size));
+    if id != FindingId::SessionCacheGrows && sessions > EACH && connections < EACH {
+        id = FindingId::SessionCacheGrows;
+        let cause = format!(
+            "sessions: the server keeps {sessions:.1} of OpenSSL's session objects for each closed connection. The session cache has no limit, or it is not full yet: OpenSSL's own limit is 20,480 sessions"
+        );
+        finding = new(id).because(cause, Confidence::Medium);
+    }
+    let has_grown = !left.grown.is_empty();
+    let is_own = has_known_sizes(subject, census) && has_grown && sessions < EACH;
     if is_own && id != FindingId::LeakPerConnection {
         // Settings of OpenSSL's cache do not reach it.
         finding.cause += OWN_STORE;
-        finding.advice = id.advice_for_any();
+        finding.advice = subject.advice_for_any(id);
     }
-    if !grown.is_empty() && most < BLOCKS_OF_CONNECTION {
+    if has_grown && left.most() < BLOCKS_OF_CONNECTION {
         finding = of_few_blocks(finding);
-    } else if subject.kind == SoftwareKind::Lua {
-        // Its objects are blocks of malloc, and the audit cannot make it collect.
-        (finding.severity, finding.confidence) = (Severity::Low, Confidence::Low);
-        finding.cause = format!(
-            "garbage that Lua has not collected yet, or {}",
-            finding.cause
-        );
+    } else if let Some(garbage) = subject.software().garbage_blocks {
+        finding.severity = Severity::Low;
+        let cause = format!("{garbage}{}", finding.cause);
+        finding = finding.because(cause, Confidence::Low);
     }
     finding
 }
@@ -139,15 +162,13 @@ fn has_known_sizes(subject: &AuditSubject, census: Option<&CensusReport>) -> boo
 
 /// Growth by a few large blocks, which no connection left behind alone.
 fn of_few_blocks(finding: Finding) -> Finding {
-    let id = FindingId::GrowsUnderChurn;
+    let cause = "no leak of each connection: far fewer blocks were added than connections closed. A pool, a table or a cache grows to its size, or a buffer collects something of every connection; --thorough shows whether the growth ends";
     Finding {
-        id,
+        id: FindingId::GrowsUnderChurn,
         severity: Severity::Low,
         title: "memory grows under churn, by a few large blocks".into(),
-        cause: "no leak of each connection: far fewer blocks were added than connections closed. A pool, a table or a cache grows to its size, or a buffer collects something of every connection; --thorough shows whether the growth ends".into(),
-        confidence: Confidence::Low,
         advice: NOT_IN_USE.into(),
-        ..finding
+        ..finding.because(cause, Confidence::Low)
     }
 }
 
@@ -183,15 +204,13 @@ impl Kind {
     fn finding(&self, subject: &AuditSubject, growth: &Growth) -> Finding {
         let each = growth.bytes_per_connection().unwrap_or(0.0);
         let measured = format!("bytes in use, over rounds of {}: {growth}", self.rounds);
-        let id = FindingId::LeakPerConnection;
-        let mut finding = grown_finding(subject, id, each, measured, self.cause.into());
-        finding.title += &format!(" {}", self.title);
-        finding.confidence = Confidence::High;
-        finding.command = match self.bench {
-            Some(options) => subject.bench("churn", options),
-            None => subject.audit(),
-        };
-        finding
+        let found = found(subject, FindingId::LeakPerConnection, each, measured);
+        let again = self.bench.map(|options| subject.bench("churn", options));
+        Finding {
+            title: format!("{} {}", found.title, self.title),
+            command: again.unwrap_or_else(|| subject.audit()),
+            ..found.because(self.cause, Confidence::High)
+        }
     }
 }
 
@@ -200,11 +219,17 @@ fn of_collected(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Findin
     let growth = memory.growth.value()?;
     let surely = grows(growth, GROWTH_BYTES, GROWTH_PER_ROUND);
     let kept = collected::judge(memory, growth, surely)?;
-    let measured = format!("{growth}; {}", kept.measured);
     let each = kept.per_connection.or(growth.bytes_per_connection())?;
-    let mut finding = grown_finding(subject, kept.id, each, measured, kept.cause);
-    (finding.severity, finding.confidence) = (kept.severity, kept.confidence);
-    Some(finding)
+    let found = found(
+        subject,
+        kept.id,
+        each,
+        format!("{growth}; {}", kept.measured),
+    );
+    Some(Finding {
+        severity: kept.severity,
+        ..found.because(kept.cause, kept.confidence)
+    })
 }
 
 /// Reports growth of resident memory, where blocks in use do not grow or are not known.
@@ -213,65 +238,34 @@ fn of_resident(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Finding
     if !grows(growth, GROWTH_BYTES, GROWTH_PER_ROUND) {
         return None;
     }
-    let in_use = memory.growth_in_use.value();
-    let (id, severity, cause, confidence) = if share_in_shared_memory(memory) > FILLS {
-        (
-            FindingId::SharedMemoryFills,
-            Severity::Info,
-            "a shared mapping of fixed size fills, such as a session cache: its pages become resident one by one until all are".to_owned(),
-            Confidence::Medium,
-        )
-    } else if in_use.is_some_and(|in_use| in_use.verdict == Verdict::Unclear) {
-        (
-            FindingId::GrowsUnderChurn,
-            Severity::Low,
-            "not known: the bytes in use grow too, but not evenly, or they may be garbage that was not collected yet; --thorough shows whether the growth ends".to_owned(),
-            Confidence::Low,
-        )
-    } else if in_use.is_some() {
-        (
-            FindingId::GrowsUnderChurn,
-            Severity::Low,
-            "not a leak of heap blocks: the bytes in use do not grow. The heap still takes new pages, or other mappings grow; --thorough shows whether the growth ends".to_owned(),
-            Confidence::Medium,
-        )
-    } else {
-        let (id, cause, confidence) = living(memory.growth_resumed.value(), growth);
-        (id, Severity::High, cause, confidence)
-    };
     let each = growth.bytes_per_connection()?;
+    let in_use = memory.growth_in_use.value();
     let mut measured = format!("resident memory: {growth}");
     if let Some(in_use) = in_use {
         measured += &format!("; bytes in use: {in_use}");
     }
-    let mut finding = grown_finding(subject, id, each, measured, cause);
-    (finding.severity, finding.confidence) = (severity, confidence);
-    let is_flat = in_use.is_some_and(|in_use| in_use.verdict == Verdict::NoGrowth);
-    if id == FindingId::GrowsUnderChurn && is_flat {
-        finding.advice = NOT_IN_USE.into();
+    let new = |id, severity| Finding {
+        severity,
+        ..found(subject, id, each, measured.clone())
+    };
+    if share_in_shared_memory(memory) > FILLS {
+        return Some(new(FindingId::SharedMemoryFills, Severity::Info));
     }
-    Some(finding)
-}
-
-fn grown_finding(
-    subject: &AuditSubject,
-    id: FindingId,
-    per_connection: f64,
-    measured: String,
-    cause: String,
-) -> Finding {
-    Finding {
-        title: format!(
-            "memory grows by {} for every closed connection",
-            bytes(per_connection)
-        ),
-        measured,
-        reference: "no growth: a closed connection leaves nothing behind".into(),
-        cause,
-        confidence: Confidence::Low,
-        command: subject.bench("churn", "-n 5000 -c 50 --rounds 5"),
-        ..subject.finding(id, Severity::High)
+    let Some(in_use) = in_use else {
+        let (id, share) = living(memory.growth_resumed.value(), growth);
+        return Some(new(id, Severity::High).with("share", percent(share)));
+    };
+    let mut found = new(FindingId::GrowsUnderChurn, Severity::Low);
+    if in_use.verdict == Verdict::NoGrowth {
+        found.advice = NOT_IN_USE.into();
     }
+    Some(if in_use.verdict == Verdict::Unclear {
+        let cause = "not known: the bytes in use grow too, but not evenly, or they may be garbage that was not collected yet; --thorough shows whether the growth ends";
+        found.because(cause, Confidence::Low)
+    } else {
+        let cause = "not a leak of heap blocks: the bytes in use do not grow. The heap still takes new pages, or other mappings grow; --thorough shows whether the growth ends";
+        found.because(cause, Confidence::Medium)
+    })
 }
 
 /// Share of the growth over the rounds that lies in shared memory.
@@ -291,28 +285,21 @@ fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
     }
 }
 
-/// Tells whether the bytes in use grow with every connection or with every new session.
-fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confidence) {
+/// Tells whether the bytes in use grow with every connection or with every new session, by what resumed connections leave as
+/// a share of what full ones leave.
+fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, f64) {
     let share = resumed.and_then(|resumed| {
         let (resumed, full) = (resumed.slope?, full.slope?.per_unit);
         Some((resumed.per_unit / full, resumed.plus_minus? / full))
     });
     match share {
-        Some((share, plus_minus)) if share > SHARES.1 && share - plus_minus > SHARES.0 => (
-            FindingId::LeakPerConnection,
-            format!("not sessions: resumed connections, which create no session, leave {} as much behind as full ones. Each connection leaves memory that is never freed", percent(share)),
-            Confidence::High,
-        ),
-        Some((share, plus_minus)) if share.abs() < SHARES.0 && share + plus_minus < SHARES.1 => (
-            FindingId::SessionCacheGrows,
-            format!("sessions: resumed connections leave only {} as much behind as full ones. The session cache has no limit, or it is not full yet", percent(share.max(0.0))),
-            Confidence::High,
-        ),
-        _ => (
-            FindingId::GrowsUnderChurn,
-            "not known: a leak per connection, or a session cache without a limit. Growth over resumed connections would distinguish them, and is not known for certain".into(),
-            Confidence::Low,
-        ),
+        Some((share, plus_minus)) if share > SHARES.1 && share - plus_minus > SHARES.0 => {
+            (FindingId::LeakPerConnection, share)
+        }
+        Some((share, plus_minus)) if share.abs() < SHARES.0 && share + plus_minus < SHARES.1 => {
+            (FindingId::SessionCacheGrows, share.max(0.0))
+        }
+        _ => (FindingId::GrowsUnderChurn, 0.0),
     }
 }
 
@@ -320,6 +307,7 @@ fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confid
 mod tests {
     use super::*;
     use crate::model::MemoryPhase;
+    use crate::software::SoftwareKind;
 
     fn after_rounds(rounds: [(u64, u64); 5]) -> MemoryFigures {
         let phase = |(number, (pss_kb, shared_kb)): (usize, (u64, u64))| MemoryPhase {
@@ -338,7 +326,7 @@ mod tests {
         };
         MemoryFigures {
             phases: rounds.into_iter().enumerate().map(phase).collect(),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         }
     }
 
@@ -356,7 +344,7 @@ mod tests {
         let growth = Growth::judge(&[23, 32, 41, 50, 59].map(|mb| mb * 1_000_000), 2_500);
         let memory = MemoryFigures {
             growth_in_use: Measured::Value(growth),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         let finding = judge(&AuditSubject::new(&audit), &memory, None).unwrap();
         assert_eq!(finding.id, FindingId::LeakPerConnection);
@@ -374,7 +362,7 @@ mod tests {
             let memory = MemoryFigures {
                 growth_in_use: Measured::Value(growth.clone()),
                 growth_in_use_resumed: Measured::Value(growth.clone()),
-                ..MemoryFigures::not_measured()
+                ..MemoryFigures::default()
             };
             let census = CensusReport {
                 grown,
@@ -410,7 +398,7 @@ mod tests {
         let growth = Growth::judge(&[23, 24, 25, 26, 27].map(|mb| mb * 1_000_000), 2_500);
         let memory = MemoryFigures {
             growth_in_use: Measured::Value(growth),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         let judged = |size_bytes| {
             let census = CensusReport {
@@ -442,7 +430,7 @@ mod tests {
             growth_in_use: Measured::Value(flat.clone()),
             growth_in_use_broken: Measured::Value(flat.clone()),
             growth_in_use_tls12: Measured::Value(flat),
-            ..MemoryFigures::not_measured()
+            ..MemoryFigures::default()
         };
         assert!(judge(&subject, &none, None).is_none());
         let title = |memory: &MemoryFigures| {

@@ -1,6 +1,7 @@
 //! Describes sampled CPU time: what a server does during a handshake.
 
 use super::units::percent;
+use crate::software::SoftwareKind;
 use dormouse_census::HotSpot;
 
 /// Minimum share of the samples for a part to be named.
@@ -39,8 +40,6 @@ const CRYPTO: &str = "libcrypto libgnutls libnettle libhogweed";
 /// own names before all of theirs.
 const CRYPTO_FUNCTIONS: &str = "AES_ ChaCha EC_ ECDSA_ EVP_ BN_ aes bn_ crypto/ ec_ ecdsa_ ecp_ fe_ ge_ gcm_ \
     golang.org/x/crypto/ ossl_ p256_ poly1305 sha256_ sha512_ x25519 aws_lc_ ring_core_";
-/// Interpreters, by the prefixes of their programs and libraries.
-const INTERPRETERS: &str = "python libpython node libnode perl ruby";
 
 /// Whether a name has one of these prefixes.
 fn begins(name: &str, prefixes: &str) -> bool {
@@ -106,7 +105,11 @@ fn kind(spot: &HotSpot) -> String {
     if begins(object, CRYPTO) || function.is_some_and(is_crypto) {
         return format!("cryptography ({object})");
     }
-    if begins(object, INTERPRETERS) {
+    let is_of = |kind: &SoftwareKind| {
+        let mut names = kind.program().interpreter.iter();
+        names.any(|name| object.starts_with(name))
+    };
+    if SoftwareKind::ALL.iter().any(is_of) {
         return format!("the interpreter ({object})");
     }
     match &spot.function {

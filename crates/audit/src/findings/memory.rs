@@ -2,21 +2,23 @@
 
 use super::baseline::{self, ComparedCost};
 use super::buffers::KeptBuffers;
-use super::catalogue::FindingId;
 use super::contexts;
-use super::finding::{Confidence, Finding, Severity};
-use super::quoted::{NEEDED, filled};
+use super::finding::Finding;
 use super::subject::AuditSubject;
-use super::units::{bytes, percent, whole};
+use super::units::{bytes, counted, percent};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::{Measured, MemoryFigures};
-use crate::software::SoftwareKind;
 use dormouse_census::CensusReport;
 
 /// Share from which one cause explains most of the memory.
 const MOST: f64 = 0.5;
+/// Share of the memory from which a part is named, and how many of a kind are.
+const NAMED: f64 = 0.1;
+const NAMED_MAX: usize = 3;
 /// Share of the bytes in use that stays after closing, below which it is not worth a word.
 const KEPT: f64 = 0.05;
 const STACKS: &str = "most of the memory is the stack of each connection's thread: what its functions ever touched stays resident while the thread lives. Keep large arrays out of these functions, allocate them only while they are needed, or serve many connections in one thread. Not tried in the lab";
+
 /// Judges the memory that an idle connection retains.
 pub(super) fn judge(
     subject: &AuditSubject,
@@ -36,16 +38,15 @@ pub(super) fn judge(
     };
     // The default cost of this interpreter is not known, or processes came with the connections, whose memory counts
     // too: a high cost is not called a fault.
-    let is_foreign = compared.is_none() && subject.kind.is_interpreted();
+    let is_foreign = compared.is_none() && subject.software().is_interpreted;
     let has_more_processes = memory.started_processes() > 0;
     let severity = if is_foreign || has_more_processes {
         severity.min(Severity::Low)
     } else {
         severity
     };
-    let command = subject.bench("hold", "-n 2000");
     if memory.is_process_each() {
-        findings.push(process_each(subject, memory, command));
+        findings.push(process_each(subject, memory));
         return;
     }
     let mut explained = 0.0;
@@ -53,7 +54,7 @@ pub(super) fn judge(
         census.filter(|census| !has_more_processes && contexts::are_kept(subject, census));
     if let Some(census) = context {
         explained += census.heap_bytes_per_connection;
-        findings.push(contexts::finding(subject, census, &command));
+        findings.push(contexts::finding(subject, census));
     }
     let kept = census.and_then(|census| KeptBuffers::of(census, context.is_some()));
     if let Some(kept) = kept {
@@ -66,94 +67,77 @@ pub(super) fn judge(
             });
         // What a program needs itself, such as a database's buffers for each session, is not known.
         let is_own = compared.is_none() && kept.are_own();
-        let severity = if is_own || kept.bytes() < MOST * idle {
-            severity.min(Severity::Medium)
+        let most = if is_own || kept.bytes() < MOST * idle {
+            Severity::Medium
         } else {
-            severity
+            Severity::High
         };
-        let severity = if is_usual {
-            severity
+        let least = if is_usual {
+            Severity::Info
         } else {
-            severity.max(Severity::Medium)
+            Severity::Medium
         };
-        findings.extend(kept.finding(subject, memory, severity, &command));
+        findings.extend(kept.finding(subject, memory, severity.min(most).max(least)));
     }
     if explained < 0.6 * idle {
-        let severity_and_lab = (severity, compared.as_ref());
-        findings.push(general(subject, memory, census, severity_and_lab, command));
+        findings.push(general(
+            subject,
+            memory,
+            census,
+            severity,
+            compared.as_ref(),
+        ));
     }
 }
 
 /// Reports a process for each connection. Its blocks are those of a whole program, so their sizes say nothing.
-fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String) -> Finding {
-    let held = memory
-        .phases
-        .iter()
-        .max_by_key(|phase| (phase.connections, phase.processes));
+fn process_each(subject: &AuditSubject, memory: &MemoryFigures) -> Finding {
+    let phases = memory.phases.iter();
+    let held = phases.max_by_key(|phase| (phase.connections, phase.processes));
     let (processes, connections) = held.map_or((0, 0), |held| (held.processes, held.connections));
-    Finding {
-        title: format!(
-            "every connection has a process of its own, {} each",
-            bytes(memory.per_connection_bytes())
-        ),
-        measured: format!(
-            "{} processes for {} connections; {}",
-            whole(processes as f64),
-            whole(connections as f64),
-            measured(memory)
-        ),
-        reference: "a few processes or threads for all connections".into(),
-        cause: if memory.keeps_processes() {
-            "a process serves one connection at a time, and has a heap and a TLS context of its own; after the connections closed, the processes stayed for the next ones"
-        } else {
-            "the server starts a process for each connection, with a heap of its own"
-        }
-        .into(),
-        command,
-        ..subject.finding(FindingId::ProcessPerConnection, Severity::Medium)
+    let measured = format!(
+        "{} processes for {} connections; {}",
+        counted(processes),
+        counted(connections),
+        measured(memory)
+    );
+    let found = subject.finding(FindingId::ProcessPerConnection, Severity::Medium, measured);
+    let found = found.with("bytes", bytes(memory.per_connection_bytes()));
+    if !memory.keeps_processes() {
+        return found;
     }
+    let cause = "a process serves one connection at a time, and has a heap and a TLS context of its own; after the connections closed, the processes stayed for the next ones";
+    found.because(cause, Confidence::High)
 }
 
 fn general(
     subject: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
-    (severity, compared): (Severity, Option<&ComparedCost>),
-    command: String,
+    severity: Severity,
+    compared: Option<&ComparedCost>,
 ) -> Finding {
     let idle = memory.per_connection_bytes();
-    let (cause, confidence) = where_it_is(subject, census, idle);
-    let id = FindingId::BytesPerConnection;
-    Finding {
-        title: match (memory.is_growth_only(), subject.kind.collects()) {
-            (false, _) => format!("an idle connection takes {}", bytes(idle)),
-            (true, false) => format!("an idle connection takes at least {}", bytes(idle)),
-            (true, true) => format!(
-                "resident memory grows by {} for each idle connection, garbage included",
-                bytes(idle)
-            ),
-        },
-        measured: measured(memory),
-        reference: match compared {
-            Some(compared) => format!("{}; {}", compared.words(), filled(NEEDED)),
-            None => filled(NEEDED),
-        },
-        cause,
-        confidence,
-        advice: if are_stacks(subject, census, idle) {
-            STACKS.into()
-        } else {
-            subject.advice(id)
-        },
-        command,
-        ..subject.finding(id, severity)
+    let found = subject.finding(FindingId::BytesPerConnection, severity, measured(memory));
+    let mut found = where_it_is(subject, census, idle, found);
+    if memory.is_growth_only() {
+        found.title = match subject.software().collects {
+            false => "an idle connection takes at least {bytes}".into(),
+            true => {
+                "resident memory grows by {bytes} for each idle connection, garbage included".into()
+            }
+        };
     }
-}
-
-/// Whether most of the memory is the stack of a thread that the program itself starts for each connection.
-fn are_stacks(subject: &AuditSubject, census: Option<&CensusReport>, idle: f64) -> bool {
-    let is_own = !matches!(subject.kind, SoftwareKind::Go | SoftwareKind::Stunnel);
-    is_own && census.is_some_and(|census| census.stack_bytes_per_connection > MOST * idle)
+    found.title = found.title.replace("{bytes}", &bytes(idle));
+    if let Some(compared) = compared {
+        found.reference = format!("{}; {}", compared.words(), found.reference);
+    }
+    // Most of it may be the stack of a thread that the program itself starts for each connection.
+    let stacks = census.map_or(0.0, |census| census.stack_bytes_per_connection);
+    if stacks > MOST * idle && !subject.software().has_stacks {
+        found.advice = STACKS.into();
+    }
+    found
 }
 
 /// Describes the part of the bytes in use that a connection leaves behind, if it matters.
@@ -197,7 +181,7 @@ fn measured(memory: &MemoryFigures) -> String {
     match memory.started_processes() {
         started @ 1.. if !memory.is_process_each() => {
             let processes = if started == 1 { "process" } else { "processes" };
-            let started = whole(started as f64);
+            let started = counted(started);
             text + &format!(
                 "; the server started {started} more {processes} meanwhile, whose memory is included"
             )
@@ -206,86 +190,84 @@ fn measured(memory: &MemoryFigures) -> String {
     }
 }
 
-/// Describes where a connection's bytes are, as far as the census can tell.
+/// Names the cause: where a connection's bytes are, as far as the census can tell.
 fn where_it_is(
     subject: &AuditSubject,
     census: Option<&CensusReport>,
     idle: f64,
-) -> (String, Confidence) {
-    if subject.kind == SoftwareKind::Dormouse {
-        let cause = "the server behind Dormouse, if it is in the same process tree".to_owned();
-        return (cause, Confidence::Low);
+    found: Finding,
+) -> Finding {
+    if let Some(cause) = subject.software().cause(found.id) {
+        return found.because(cause, Confidence::Low);
     }
-    let (mut parts, mut explained) = (Vec::new(), 0.0);
-    if let Some(census) = census {
-        let largest = census
-            .classes
-            .iter()
-            .filter(|class| class.bytes_per_connection > 0.1 * idle);
-        parts.extend(largest.take(3).map(|class| {
-            explained += class.bytes_per_connection;
-            let known = subject
-                .library
-                .block(class.size_bytes)
-                .unwrap_or(&class.heap);
-            format!(
-                "{:.1} blocks of {} bytes ({known}, {} zero)",
-                class.per_connection,
-                whole(class.size_bytes as f64),
-                percent(class.zero_share)
-            )
-        }));
-        if census.stack_bytes_per_connection > 0.1 * idle {
-            explained += census.stack_bytes_per_connection;
-            parts.push(format!(
-                "stacks, {}",
-                bytes(census.stack_bytes_per_connection)
-            ));
-        }
-        let managed = census
-            .managed
-            .iter()
-            .filter(|class| class.bytes_per_connection > 0.1 * idle);
-        parts.extend(managed.take(3).map(|class| {
-            explained += class.bytes_per_connection;
-            format!(
-                "{:.1} objects of {}, {}",
-                class.per_connection,
-                class.class,
-                bytes(class.bytes_per_connection)
-            )
-        }));
-    }
+    let parts = census.map_or_else(Vec::new, |census| parts(subject, census, NAMED * idle));
+    let explained: f64 = parts.iter().map(|(bytes, _)| bytes).sum();
+    let parts: Vec<_> = parts.into_iter().map(|(_, words)| words).collect();
+    let share = explained / idle.max(1.0);
+    let words = parts.join("; ");
     if parts.is_empty() {
         let has_blocks = census.is_some_and(|census| !census.classes.is_empty());
-        let why = if has_blocks {
-            "no block size stands out"
-        } else {
-            "the audit cannot read the heap that holds it"
+        let why = match has_blocks {
+            true => "no block size stands out",
+            false => "the audit cannot read the heap that holds it",
         };
         let cause = format!(
             "not known: {why}. A heap profiler for the server's language or allocator shows what allocates it"
         );
-        return (cause, Confidence::Low);
-    }
-    let parts = parts.join("; ");
-    let share = explained / idle.max(1.0);
-    let cause = if share > 0.5 {
-        format!("most of the memory is in {parts}")
+        found.because(cause, Confidence::Low)
+    } else if share > MOST {
+        found.with("parts", words)
     } else {
-        format!(
-            "the largest parts are {parts}: {} of the memory; the rest is in many sizes",
-            percent(share)
-        )
-    };
-    (cause, Confidence::Medium)
+        let share = percent(share);
+        let cause = format!(
+            "the largest parts are {words}: {share} of the memory; the rest is in many sizes"
+        );
+        found.because(cause, Confidence::Medium)
+    }
+}
+
+/// The parts of a connection's memory that take more than this: bytes, and what they are.
+fn parts(subject: &AuditSubject, census: &CensusReport, least: f64) -> Vec<(f64, String)> {
+    let blocks = census
+        .classes
+        .iter()
+        .filter(|class| class.bytes_per_connection > least);
+    let blocks = blocks.take(NAMED_MAX).map(|class| {
+        let known = subject
+            .library
+            .block(class.size_bytes)
+            .unwrap_or(&class.heap);
+        let words = format!(
+            "{:.1} blocks of {} bytes ({known}, {} zero)",
+            class.per_connection,
+            counted(class.size_bytes),
+            percent(class.zero_share)
+        );
+        (class.bytes_per_connection, words)
+    });
+    let stacks = census.stack_bytes_per_connection;
+    let stacks = (stacks > least).then(|| (stacks, format!("stacks, {}", bytes(stacks))));
+    let objects = census
+        .managed
+        .iter()
+        .filter(|class| class.bytes_per_connection > least);
+    let objects = objects.take(NAMED_MAX).map(|class| {
+        let words = format!(
+            "{:.1} objects of {}, {}",
+            class.per_connection,
+            class.class,
+            bytes(class.bytes_per_connection)
+        );
+        (class.bytes_per_connection, words)
+    });
+    blocks.chain(stacks).chain(objects).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{Audit, MemoryPhase};
-    use crate::software::Software;
+    use crate::software::{Software, SoftwareKind};
     use dormouse_census::SizeClass;
 
     fn findings_of(audit: &Audit, memory: &MemoryFigures, census: &CensusReport) -> Vec<Finding> {
@@ -320,10 +302,12 @@ mod tests {
                 library: None,
                 evidence: Vec::new(),
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = used.clone();
-            memory.used_after_handshake_bytes = used;
-            memory.after_handshake_bytes = Measured::Value(120_000.0);
+            let memory = MemoryFigures {
+                used_bytes: used.clone(),
+                used_after_handshake_bytes: used,
+                after_handshake_bytes: Measured::Value(120_000.0),
+                ..MemoryFigures::default()
+            };
             findings_of(&audit, &memory, &census).swap_remove(0)
         };
         let unknown = judged(Measured::not("V8's heap was not read"));
@@ -351,8 +335,10 @@ mod tests {
         let title = |kind| {
             let mut subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
             subject.kind = kind;
-            let mut memory = MemoryFigures::not_measured();
-            memory.after_quiet_bytes = Measured::Value(251_859.0);
+            let memory = MemoryFigures {
+                after_quiet_bytes: Measured::Value(251_859.0),
+                ..MemoryFigures::default()
+            };
             let mut findings = Vec::new();
             judge(&subject, &memory, None, &mut findings);
             findings.swap_remove(0).title
@@ -387,10 +373,12 @@ mod tests {
                 library: None,
                 evidence: Vec::new(),
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(38_940.0);
-            memory.used_after_handshake_bytes = Measured::Value(38_940.0);
-            memory.touched_after_handshake_bytes = Measured::Value(36_034.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(38_940.0),
+                used_after_handshake_bytes: Measured::Value(38_940.0),
+                touched_after_handshake_bytes: Measured::Value(36_034.0),
+                ..MemoryFigures::default()
+            };
             let finding = findings_of(&audit, &memory, &census).swap_remove(0);
             (finding.id, finding.severity)
         };
@@ -429,8 +417,10 @@ mod tests {
                 cpu: Measured::Value(crate::model::CpuFigures::with_profile(vec![spot])),
                 ..Default::default()
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(3_866_000.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(3_866_000.0),
+                ..MemoryFigures::default()
+            };
             let findings = findings_of(&audit, &memory, &census).into_iter();
             findings.map(|finding| finding.id).collect::<Vec<_>>()
         };
@@ -472,8 +462,10 @@ mod tests {
                 library: None,
                 evidence: Vec::new(),
             });
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(47_000.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(47_000.0),
+                ..MemoryFigures::default()
+            };
             let findings = findings_of(&audit, &memory, &census);
             // Two blocks are a third of the memory, and were called most of it.
             assert!(!findings[0].cause.contains("most of"), "{findings:?}");
@@ -509,8 +501,10 @@ mod tests {
                 ..CensusReport::without_malloc("")
             };
             let audit = Audit::begin("server", "s", "127.0.0.1:1");
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(35_522.0);
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(35_522.0),
+                ..MemoryFigures::default()
+            };
             let findings = findings_of(&audit, &memory, &census);
             let context = |finding: &Finding| finding.id == FindingId::ContextPerConnection;
             findings.iter().any(context)
@@ -540,14 +534,16 @@ mod tests {
             ..CensusReport::without_malloc("")
         };
         let judged = |processes: [u64; 2]| -> Vec<(FindingId, String)> {
-            let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = Measured::Value(674_302.0);
-            memory.phases = vec![
-                MemoryPhase::of("before", 0, processes[0]),
-                MemoryPhase::of("2n", 40, processes[1]),
-                // Postfix: the processes stay after the connections have closed.
-                MemoryPhase::of("closed", 0, processes[1]),
-            ];
+            let memory = MemoryFigures {
+                used_bytes: Measured::Value(674_302.0),
+                phases: vec![
+                    MemoryPhase::of("before", 0, processes[0]),
+                    MemoryPhase::of("2n", 40, processes[1]),
+                    // Postfix: the processes stay after the connections have closed.
+                    MemoryPhase::of("closed", 0, processes[1]),
+                ],
+                ..MemoryFigures::default()
+            };
             let audit = Audit::begin("server", "s", "127.0.0.1:1");
             let findings = findings_of(&audit, &memory, &census).into_iter();
             let each = findings.map(|finding| (finding.id, finding.measured));

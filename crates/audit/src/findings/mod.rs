@@ -1,16 +1,13 @@
 //! Findings: problems, likely causes and remedies, derived from the figures of an audit alone.
 
-mod advice;
 mod baseline;
 mod buffers;
-mod catalogue;
 mod client;
 mod collected;
 mod contexts;
 mod finding;
 mod growth;
 mod hot_spots;
-mod known_blocks;
 mod memory;
 mod quoted;
 mod records;
@@ -22,8 +19,8 @@ mod subject;
 mod thresholds;
 mod units;
 
-pub use catalogue::FindingId;
-pub use finding::{Confidence, Finding, Severity};
+pub use crate::catalogue::{Confidence, FindingId, Severity};
+pub use finding::Finding;
 pub use thresholds::Thresholds;
 
 use crate::model::Audit;
@@ -46,7 +43,7 @@ pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
     if let Some(figures) = &audit.client {
         client::judge(&subject, figures, &mut findings);
     }
-    debug_assert!(findings.iter().all(Finding::is_told), "{findings:?}");
+    debug_assert!(findings.iter().all(Finding::is_complete), "{findings:?}");
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }

@@ -1,9 +1,9 @@
 //! Findings about the records of a server's answers.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
+use super::finding::Finding;
 use super::subject::AuditSubject;
-use super::units::{percent, whole};
+use super::units::{counted, percent, whole};
+use crate::catalogue::{FindingId, Severity};
 use crate::model::RecordFigures;
 
 /// Records per answer beyond the necessary ones, from which there is a finding: header, body and end of an answer are
@@ -30,24 +30,14 @@ fn small(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
         return None;
     }
     let content = figures.content_bytes.max(1) as f64;
-    let share = (extra * figures.least_bytes) as f64 / content;
-    let severity = Severity::above(&OVERHEAD, share)?;
-    Some(Finding {
-        title: format!(
-            "answers are cut into records of {} bytes",
-            whole(content / figures.records.max(1) as f64)
-        ),
-        measured: measured(figures),
-        reference: format!(
-            "one record for each of {} answers: {} bytes of overhead, {} of the content",
-            figures.answers,
-            whole((figures.answers * figures.least_bytes) as f64),
-            percent((figures.answers * figures.least_bytes) as f64 / content)
-        ),
-        cause: "the program writes an answer in small pieces: a TLS library makes a record of each write".into(),
-        confidence: Confidence::Medium,
-        ..subject.finding(FindingId::RecordsSmall, severity)
-    })
+    let severity = Severity::above(&OVERHEAD, (extra * figures.least_bytes) as f64 / content)?;
+    let least = figures.answers * figures.least_bytes;
+    let found = subject.finding(FindingId::RecordsSmall, severity, measured(figures));
+    let found = found.with("bytes", whole(content / figures.records.max(1) as f64));
+    let found = found
+        .with("answers", figures.answers)
+        .with("least", counted(least));
+    Some(found.with("share", percent(least as f64 / content)))
 }
 
 fn padded(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
@@ -55,20 +45,17 @@ fn padded(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
     if each <= SEGMENT {
         return None;
     }
-    Some(Finding {
-        title: format!("every record is padded by {} bytes", whole(each)),
-        measured: format!(
-            "{}, {} of them padding",
-            measured(figures),
-            whole(figures.padding_bytes() as f64)
-        ),
-        reference: format!(
-            "no padding, or so little that it takes no further segment of {} bytes",
-            whole(SEGMENT)
-        ),
-        cause: "the server pads records to a large multiple".into(),
-        ..subject.finding(FindingId::RecordsPadded, Severity::Medium)
-    })
+    let measured = format!(
+        "{}, {} of them padding",
+        measured(figures),
+        counted(figures.padding_bytes())
+    );
+    let found = subject.finding(FindingId::RecordsPadded, Severity::Medium, measured);
+    Some(
+        found
+            .with("bytes", whole(each))
+            .with("segment", whole(SEGMENT)),
+    )
 }
 
 fn measured(figures: &RecordFigures) -> String {
@@ -76,9 +63,9 @@ fn measured(figures: &RecordFigures) -> String {
     let overhead = figures.overhead_bytes() as f64;
     format!(
         "{} answers with {} bytes of data came in {} records, {} per kB; {} bytes of overhead, {} per kB",
-        whole(figures.answers as f64),
-        whole(figures.content_bytes as f64),
-        whole(figures.records as f64),
+        counted(figures.answers),
+        counted(figures.content_bytes),
+        counted(figures.records),
         whole(figures.records as f64 / kilobytes),
         whole(overhead),
         whole(overhead / kilobytes)

@@ -1,11 +1,10 @@
 //! Findings about session resumption by a server.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
+use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::{AddressTrials, ServerFigures, Trials};
-use crate::software::SoftwareKind;
 
 /// Minimum share at which sessions count as resumed.
 const RESUMES: f64 = 0.9;
@@ -13,6 +12,8 @@ const RESUMES: f64 = 0.9;
 const RESUMES_AT_ALL: f64 = 0.02;
 /// Upper bound of the interval above which the server may resume all sessions.
 const RESUMES_ALL: f64 = 0.95;
+/// Maximum number of pairs of addresses that are named.
+const PAIRS_MAX: usize = 4;
 
 /// Bytes by which the ClientHello is longer with a ticket that holds its session.
 const OF_SESSION: u32 = 150;
@@ -51,129 +52,90 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
 
 /// Reports that connections fail if they offer a session.
 fn refused(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
-    let refusals: Vec<_> = figures
-        .resumption
-        .iter()
-        .filter_map(|entry| Some((entry, entry.trials.value()?.refusal.as_ref()?)))
+    let all = figures.resumption.iter();
+    let tried = all.filter_map(|entry| Some((entry.version.as_str(), entry.trials.value()?)));
+    let refusals: Vec<_> = tried
+        .filter(|(_, trials)| trials.refusal.is_some())
         .collect();
-    let (_, why) = refusals.first()?;
-    let mut versions: Vec<&str> = refusals.iter().map(|it| it.0.version.as_str()).collect();
+    let why = refusals.first()?.1.refusal.as_deref()?;
+    let mut versions: Vec<&str> = refusals.iter().map(|(version, _)| *version).collect();
     versions.dedup();
-    let asks = figures
-        .offer
-        .value()
-        .is_some_and(|offer| offer.client_certificate_asked == Some(true));
-    let is_unnamed = asks && subject.kind == SoftwareKind::OpenSsl;
-    Some(Finding {
-        title: format!(
-            "a client that offers a session of {} gets no connection",
-            versions.join(" or ")
-        ),
-        measured: format!(
-            "each of {} connections that offered a session failed: {why}; connections without one, made before each, were established",
-            refusals
-                .iter()
-                .filter_map(|it| it.0.trials.value())
-                .map(|it| it.offered)
-                .sum::<u64>()
-        ),
-        reference: "the server resumes the session, or makes a full handshake".into(),
-        cause: if is_unnamed {
-            "the server asks for client certificates and has set no session id context: OpenSSL then issues sessions and ends the handshakes that offer one".into()
-        } else {
-            "the server issues sessions that it cannot accept, and ends the handshake instead of making a full one".into()
-        },
-        confidence: if is_unnamed {
-            Confidence::High
-        } else {
-            Confidence::Medium
-        },
-        ..subject.finding(FindingId::SessionOfferRefused, Severity::High)
+    let offered: u64 = refusals.iter().map(|(_, trials)| trials.offered).sum();
+    let measured = format!(
+        "each of {offered} connections that offered a session failed: {why}; connections without one, made before each, were established"
+    );
+    let id = FindingId::SessionOfferRefused;
+    let found = subject.finding(id, Severity::High, measured);
+    let found = found.with("versions", versions.join(" or "));
+    let offer = figures.offer.value();
+    let asks = offer.is_some_and(|offer| offer.client_certificate_asked == Some(true));
+    Some(match subject.software().cause(id).filter(|_| asks) {
+        Some(cause) => found.because(cause, Confidence::High),
+        None => found,
     })
 }
 
 fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
-    let all = &figures.resumption;
-    let by_ticket: Vec<(&str, &Trials)> = all
-        .iter()
-        .filter(|entry| entry.by == "ticket")
-        .filter_map(|entry| Some((entry.version.as_str(), entry.trials.value()?)))
-        .filter(|(_, trials)| trials.refusal.is_none())
-        .collect();
+    let of = |by: &str| {
+        let entries = figures.resumption.iter().filter(|entry| entry.by == by);
+        let tried =
+            entries.filter_map(|entry| Some((entry.version.as_str(), entry.trials.value()?)));
+        tried.collect::<Vec<(&str, &Trials)>>()
+    };
+    let mut by_ticket = of("ticket");
+    by_ticket.retain(|(_, trials)| trials.refusal.is_none());
+    let by_id = of("session id");
+    let by_id = by_id
+        .first()
+        .map_or(Resumes::None, |(_, trials)| Resumes::of(trials));
+    let which = |wanted: Resumes| {
+        let tickets = by_ticket.iter().copied();
+        tickets.filter(move |(_, trials)| Resumes::of(trials) == wanted)
+    };
     let each: Vec<_> = by_ticket
         .iter()
         .map(|(version, trials)| format!("{version}: {}", outcome(trials)))
         .collect();
-    let by_id = all
-        .iter()
-        .find(|entry| entry.by == "session id")
-        .and_then(|entry| entry.trials.value());
-    let by_id = by_id.map_or(Resumes::None, Resumes::of);
-    let none: Vec<_> = by_ticket
-        .iter()
-        .filter(|(_, trials)| Resumes::of(trials) == Resumes::None)
-        .collect();
-    let reference =
-        "all sessions are resumed: a resumed handshake needs no signature and no certificate";
-    let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
-        findings.push(Finding {
-            title,
-            measured: each.join("; "),
-            reference: reference.into(),
-            cause,
-            confidence,
-            advice: advice(subject, figures, id),
-            command: subject.bench("churn", "-n 1000 -c 8 --resume"),
-            ..subject.finding(id, severity)
-        });
+    let new = |id, severity| {
+        let mut found = subject.finding(id, severity, each.join("; "));
+        found.advice = advice(subject, figures, id);
+        found
     };
+    let none: Vec<_> = which(Resumes::None).collect();
+    let has_by_id = by_id != Resumes::None;
     if !none.is_empty() && none.len() == by_ticket.len() {
-        if by_id == Resumes::None {
-            let title = "the server resumes no session".into();
-            let (cause, confidence) = why_none(figures);
-            let id = FindingId::NoResumption;
-            add(id, Severity::High, title, cause.into(), confidence);
-        } else {
-            let title = "the server resumes sessions by id only".into();
+        findings.push(if has_by_id {
             let sent = none.iter().any(|(_, trials)| trials.offered > 0);
-            let (cause, confidence) = why_not_by_ticket(sent);
-            let id = FindingId::NoTickets;
-            add(id, Severity::Low, title, cause.into(), confidence);
-        }
+            not_by_ticket(new(FindingId::NoTickets, Severity::Low), sent).with("of_version", "")
+        } else {
+            let (cause, confidence) = why_none(figures);
+            new(FindingId::NoResumption, Severity::High).because(cause, confidence)
+        });
     } else if let Some((version, trials)) = none.first() {
-        let (id, severity, title) = in_one_version(version, by_id);
-        let (cause, confidence) = why_not_by_ticket(trials.offered > 0);
-        add(id, severity, title, cause.into(), confidence);
+        let (id, severity) = match *version {
+            "TLS 1.2" if has_by_id => (FindingId::NoTickets, Severity::Low),
+            // Nearly all clients choose TLS 1.3 where a server offers it.
+            "TLS 1.3" => (FindingId::NoResumptionInOneVersion, Severity::Medium),
+            _ => (FindingId::NoResumptionInOneVersion, Severity::Low),
+        };
+        let found = not_by_ticket(new(id, severity), trials.offered > 0);
+        findings.push(found.with("of_version", format!(" of {version}")));
     }
-    let partly = by_ticket
-        .iter()
-        .filter(|(_, trials)| Resumes::of(trials) == Resumes::Partly);
-    let worst = partly.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
+    let worst = which(Resumes::Partly).min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
     if let Some((version, trials)) = worst {
-        let title = format!(
-            "the server resumes only {} of the sessions of {version}",
-            percent(trials.share())
-        );
-        add(
-            FindingId::ResumptionPartial,
-            Severity::High,
-            title,
-            why_partly(trials),
-            Confidence::Medium,
-        );
+        let found = new(FindingId::ResumptionPartial, Severity::High);
+        let found = found.with("of_version", format!(" of {version}"));
+        findings.push(partly(found.with("share", percent(trials.share())), trials));
     }
 }
 
 /// Explains that a server resumes sessions, but none by ticket; `sent`: it sends tickets.
-fn why_not_by_ticket(sent: bool) -> (&'static str, Confidence) {
-    if sent {
-        (
-            "the server sends tickets and accepts none of them: their keys do not outlive a connection, or they only name sessions that it does not keep",
-            Confidence::Medium,
-        )
-    } else {
-        ("the server sends no ticket: they are off", Confidence::High)
+fn not_by_ticket(found: Finding, sent: bool) -> Finding {
+    if !sent {
+        return found;
     }
+    let cause = "the server sends tickets and accepts none of them: their keys do not outlive a connection, or they only name sessions that it does not keep";
+    found.because(cause, Confidence::Medium)
 }
 
 /// Explains that no session is resumed.
@@ -198,10 +160,10 @@ fn why_none(figures: &ServerFigures) -> (&'static str, Confidence) {
             "the server sends tickets and accepts none of them: each connection has a context with ticket keys of its own, or the TLS library refuses sessions",
             Confidence::Medium,
         ),
-        None => (
-            "tickets and session cache are off, or the ticket keys change with every connection",
-            Confidence::Low,
-        ),
+        None => {
+            let row = FindingId::NoResumption.row();
+            (row.cause, row.confidence)
+        }
     }
 }
 
@@ -229,97 +191,63 @@ fn sends_tickets(figures: &ServerFigures) -> Option<bool> {
     Some(offer.tickets_12 == Some(true) || some)
 }
 
-/// Judges a server that resumes sessions of one version only: this one is not resumed by ticket.
-fn in_one_version(version: &str, by_id: Resumes) -> (FindingId, Severity, String) {
-    if version == "TLS 1.2" && by_id != Resumes::None {
-        let title = "the server resumes sessions of TLS 1.2 by id only".into();
-        return (FindingId::NoTickets, Severity::Low, title);
-    }
-    // Nearly all clients choose TLS 1.3 where a server offers it.
-    let severity = if version == "TLS 1.3" {
-        Severity::Medium
-    } else {
-        Severity::Low
-    };
-    let title = format!("the server resumes no session of {version}");
-    (FindingId::NoResumptionInOneVersion, severity, title)
-}
-
 /// Reports machines behind one name that resume their own sessions but not each other's.
 fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
-    let all = figures.addresses.value()?;
-    let known = |entry: &&AddressTrials| {
-        entry
-            .trials
-            .value()
-            .filter(|trials| trials.offered > 0)
-            .is_some()
+    let all = figures.addresses.value()?.iter();
+    let known = all.filter_map(|entry| Some((entry, entry.trials.value()?)));
+    let known: Vec<_> = known.filter(|(_, trials)| trials.offered > 0).collect();
+    let is_home = |(entry, trials): &(&AddressTrials, &Trials), address: &str, version: &str| {
+        let is_own = entry.from == address && entry.to == address && entry.version == version;
+        is_own && trials.resumed == trials.offered
     };
-    let resumed = |entry: &AddressTrials| entry.trials.value().map_or(0, |trials| trials.resumed);
-    let offered = |entry: &AddressTrials| entry.trials.value().map_or(0, |trials| trials.offered);
-    let (own, others): (Vec<_>, Vec<_>) = all
-        .iter()
-        .filter(known)
-        .partition(|entry| entry.from == entry.to);
-    let at_home = |address: &str, version: &str| {
-        own.iter().any(|entry| {
-            entry.from == address && entry.version == version && resumed(entry) == offered(entry)
-        })
-    };
+    let at_home =
+        |address: &str, version: &str| known.iter().any(|one| is_home(one, address, version));
     // A refused ticket tells nothing unless both addresses resume their own tickets.
-    let others: Vec<_> = others
-        .into_iter()
-        .filter(|entry| at_home(&entry.from, &entry.version) && at_home(&entry.to, &entry.version))
-        .collect();
-    let taken: u64 = others.iter().map(|entry| resumed(entry)).sum();
-    let of: u64 = others.iter().map(|entry| offered(entry)).sum();
+    let others = known.iter().filter(|(entry, _)| {
+        entry.from != entry.to
+            && at_home(&entry.from, &entry.version)
+            && at_home(&entry.to, &entry.version)
+    });
+    let others: Vec<_> = others.collect();
+    let taken: u64 = others.iter().map(|(_, trials)| trials.resumed).sum();
+    let of: u64 = others.iter().map(|(_, trials)| trials.offered).sum();
     let share = taken as f64 / of.max(1) as f64;
     if of == 0 || share >= RESUMES {
         return None;
     }
-    let mut pairs: Vec<String> = others
+    let refused = others
         .iter()
-        .filter(|entry| resumed(entry) < offered(entry))
-        .map(|entry| format!("{} → {}", entry.from, entry.to))
+        .filter(|(_, trials)| trials.resumed < trials.offered);
+    let mut pairs: Vec<String> = refused
+        .map(|(entry, _)| format!("{} → {}", entry.from, entry.to))
         .collect();
     pairs.sort();
     pairs.dedup();
-    let count = pairs.len();
-    pairs.truncate(4);
-    let more = if count > 4 { ", …" } else { "" };
-    let severity = if taken == 0 {
-        Severity::High
-    } else {
-        Severity::Medium
+    let more = if pairs.len() > PAIRS_MAX { ", …" } else { "" };
+    pairs.truncate(PAIRS_MAX);
+    let (severity, words) = match taken {
+        0 => (Severity::High, "none".to_owned()),
+        _ => (Severity::Medium, percent(share)),
     };
-    Some(Finding {
-        title: format!(
-            "{} of the sessions are resumed at another address of the server's name",
-            if taken == 0 {
-                "none".into()
-            } else {
-                percent(share)
-            }
-        ),
-        measured: format!(
-            "each address resumes its own sessions, but only {taken} of {of} of another address (refused: {}{more})",
-            pairs.join(", ")
-        ),
-        reference: "all of them: a returning client may reach any of the machines".into(),
-        cause: "each machine has its own ticket keys or session cache".into(),
-        ..subject.finding(FindingId::ResumptionNotShared, severity)
-    })
+    let measured = format!(
+        "each address resumes its own sessions, but only {taken} of {of} of another address (refused: {}{more})",
+        pairs.join(", ")
+    );
+    let found = subject.finding(FindingId::ResumptionNotShared, severity, measured);
+    Some(found.with("share", words))
 }
 
 /// Reports tickets that the server refuses before their announced lifetime ends.
 fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let resumes = |version: &str| {
-        figures
-            .resumption
-            .iter()
-            .filter(|entry| entry.version == version && entry.by == "ticket")
-            .filter_map(|entry| entry.trials.value())
-            .any(|trials| trials.share() > RESUMES)
+        let all = figures.resumption.iter();
+        let mut of_version = all.filter(|entry| entry.version == version && entry.by == "ticket");
+        of_version.any(|entry| {
+            entry
+                .trials
+                .value()
+                .is_some_and(|trials| trials.share() > RESUMES)
+        })
     };
     let aged = figures.aged.value()?;
     let early = aged.iter().find(|ticket| {
@@ -327,45 +255,26 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
             && ticket.age_s < f64::from(ticket.lifetime_s)
             && resumes(&ticket.version)
     })?;
-    let in_cache = early.version == "TLS 1.3" && names_sessions(figures);
-    let advice = subject.advice(FindingId::ResumptionEndsEarly);
-    let (cause, confidence, severity, advice) = if early.load_between && in_cache {
-        (
-            "the server keeps sessions in a cache, and its tickets only name them: the connections of this audit replaced the session",
-            Confidence::Medium,
-            Severity::Info,
-            "if as many connections as the audit made in this time are usual, enlarge the session cache, or turn tickets on that contain the session".to_owned(),
-        )
+    let measured = format!(
+        "the server refused a ticket of {} that was {:.0} s old, and accepts new ones",
+        early.version, early.age_s
+    );
+    let mut found = subject.finding(FindingId::ResumptionEndsEarly, Severity::Medium, measured);
+    found = found.with("lifetime", whole(early.lifetime_s));
+    if early.load_between && early.version == "TLS 1.3" && names_sessions(figures) {
+        let cause = "the server keeps sessions in a cache, and its tickets only name them: the connections of this audit replaced the session";
+        found.severity = Severity::Info;
+        found.advice = "if as many connections as the audit made in this time are usual, enlarge the session cache, or turn tickets on that contain the session".into();
+        found = found.because(cause, Confidence::Medium);
     } else if early.load_between && !holds_session(figures, &early.version) {
-        (
-            "the server replaced its ticket keys and dropped the earlier ones, or this audit's load filled its session cache",
-            Confidence::Low,
-            Severity::Low,
-            advice,
-        )
-    } else {
-        (
-            "the server replaced its ticket keys and dropped the earlier ones",
-            Confidence::Medium,
-            Severity::Medium,
-            advice,
-        )
-    };
-    Some(Finding {
-        title: "the server refuses sessions before their lifetime ends".into(),
-        measured: format!(
-            "the server refused a ticket of {} that was {:.0} s old, and accepts new ones",
-            early.version, early.age_s
-        ),
-        reference: format!(
-            "{} s, the lifetime that the server announced",
-            whole(f64::from(early.lifetime_s))
-        ),
-        cause: cause.into(),
-        confidence,
-        advice,
-        ..subject.finding(FindingId::ResumptionEndsEarly, severity)
-    })
+        found.severity = Severity::Low;
+        let cause = format!(
+            "{}, or this audit's load filled its session cache",
+            found.cause
+        );
+        found = found.because(cause, Confidence::Low);
+    }
+    Some(found)
 }
 
 /// Whether a ticket of this version is the session itself, encrypted: then no cache can have lost it. A name in a cache has
@@ -408,19 +317,17 @@ fn outcome(trials: &Trials) -> String {
 }
 
 /// Explains a partial share.
-fn why_partly(trials: &Trials) -> String {
+fn partly(found: Finding, trials: &Trials) -> Finding {
     let (least, most) = trials.interval();
     let places = |share: f64| (1.0 / share.max(0.001)).round();
     if places(trials.share()) < 2.0 {
-        return "some processes or machines do not share ticket keys or a session cache with the others, or a session cache is too small".into();
+        let cause = "some processes or machines do not share ticket keys or a session cache with the others, or a session cache is too small";
+        return found.because(cause, Confidence::Medium);
     }
-    format!(
-        "the share is consistent with {:.0} processes or machines ({:.0} to {:.0}) that each have their own ticket keys or session cache: \
-         a client that returns to another one is not recognised",
-        places(trials.share()),
-        places(most),
-        places(least)
-    )
+    let found = found.with("places", places(trials.share()));
+    found
+        .with("least", places(most))
+        .with("most", places(least))
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@
 //! when they reach the end of the heap, so returning them is a matter of settings. Free bytes on a page with a block
 //! in use cannot return while that block lives: only this is fragmentation.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
-use super::quoted::filled;
+use super::finding::Finding;
 use super::subject::AuditSubject;
-use super::units::{bytes, percent, whole};
+use super::units::{bytes, counted, percent, whole};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::MemoryFigures;
 use dormouse_census::CensusReport;
 
@@ -34,7 +33,8 @@ pub(super) fn judge(
     let free = FreeMemory::after_closing(census?)?;
     let connections = memory.phases.iter().map(|phase| phase.connections).max()?;
     let connections = connections.max(1) as f64;
-    pinned(subject, &free, census?, connections).or_else(|| returnable(subject, memory, &free))
+    pinned(subject, &free, census?, connections)
+        .or_else(|| returnable(subject, memory, &free, connections))
 }
 
 /// Free memory after all connections have closed, compared with earlier moments.
@@ -81,44 +81,33 @@ fn pinned(
     let each = free.pinned / connections;
     let severity = Severity::above(&PINNED, free.pinned)?;
     let severity = severity.min(Severity::above(&PINNED_EACH, each).unwrap_or(Severity::Low));
-    // Blocks of objects that the runtime has not collected yet look like blocks that live.
-    let is_uncollected = subject.kind.collects();
-    let (severity, confidence) = if is_uncollected {
-        (severity.min(Severity::Low), Confidence::Low)
-    } else {
-        (severity, Confidence::High)
-    };
-    let by: Vec<_> = census
-        .pins
-        .iter()
-        .filter(|(_, had, has)| has > had)
-        .take(3)
-        .map(|(size, had, has)| {
-            let more = whole((has - had) as f64);
-            format!("{more} of {} bytes", whole(*size as f64))
-        })
-        .collect();
-    Some(Finding {
-        title: "blocks in use keep pages resident that are otherwise free".into(),
-        measured: format!(
-            "after all connections closed, {} more of free memory lay on pages with a block in use ({} for each of {} connections), and {} more were in use; additional blocks on mostly free pages: {}",
-            bytes(free.pinned),
-            bytes(each),
-            whole(connections),
-            bytes(free.in_use.max(0.0)),
-            if by.is_empty() { "none".into() } else { by.join(", ") }
-        ),
-        reference: filled("memory returns to its level before the connections (dormouse serve keeps {{compare.dormouse-left}} of what they took)"),
-        cause: if is_uncollected {
-            "blocks that outlive connections lie between the blocks of connections, or blocks whose objects the runtime has not collected yet: an audit after a full collection tells"
+    let more = census.pins.iter().filter(|(_, had, has)| has > had).take(3);
+    let by =
+        more.map(|(size, had, has)| format!("{} of {} bytes", counted(has - had), counted(*size)));
+    let by: Vec<_> = by.collect();
+    let measured = format!(
+        "after all connections closed, {} more of free memory lay on pages with a block in use ({} for each of {} connections), and {} more were in use; additional blocks on mostly free pages: {}",
+        bytes(free.pinned),
+        bytes(each),
+        whole(connections),
+        bytes(free.in_use.max(0.0)),
+        if by.is_empty() {
+            "none".into()
         } else {
-            "blocks that outlive connections (sessions, statistics, caches) lie between the blocks of connections, and each keeps its page resident"
+            by.join(", ")
         }
-        .into(),
-        confidence,
-        command: subject.bench("churn", "-n 20000 -c 500 --rounds 5"),
-        ..subject.finding(FindingId::HeapFragmented, severity)
-    })
+    );
+    // Blocks of objects that the runtime has not collected yet look like blocks that live.
+    if subject.software().collects {
+        let cause = "blocks that outlive connections lie between the blocks of connections, or blocks whose objects the runtime has not collected yet: an audit after a full collection tells";
+        let found = subject.finding(
+            FindingId::HeapFragmented,
+            severity.min(Severity::Low),
+            measured,
+        );
+        return Some(found.because(cause, Confidence::Low));
+    }
+    Some(subject.finding(FindingId::HeapFragmented, severity, measured))
 }
 
 /// Reports whole free pages that the allocator keeps for later.
@@ -126,31 +115,22 @@ fn returnable(
     subject: &AuditSubject,
     memory: &MemoryFigures,
     free: &FreeMemory,
+    connections: f64,
 ) -> Option<Finding> {
-    let took = memory.per_connection_bytes()
-        * memory.phases.iter().map(|phase| phase.connections).max()? as f64;
+    let took = memory.per_connection_bytes() * connections;
     if free.more_returnable < RETURNABLE.max(RETURNABLE_SHARE * took) {
         return None;
     }
-    let share = if free.more_returnable < took {
+    let mut measured = format!(
+        "after all connections closed, {} lay in whole free pages, {} more than before",
+        bytes(free.returnable),
+        bytes(free.more_returnable)
+    );
+    if free.more_returnable < took {
         let share = percent(free.more_returnable / took);
-        format!(": {share} of what the connections took")
-    } else {
-        String::new()
-    };
-    Some(Finding {
-        title: "the allocator keeps free memory after a burst of connections".into(),
-        measured: format!(
-            "after all connections closed, {} lay in whole free pages, {} more than before{}",
-            bytes(free.returnable),
-            bytes(free.more_returnable),
-            share
-        ),
-        reference: "free pages return to the system, or the next burst uses them".into(),
-        cause: "malloc returns only the end of its heap to the system until the program calls malloc_trim. Later connections use these pages, so this is neither a leak nor fragmentation".into(),
-        command: subject.bench("hold", "-n 2000"),
-        ..subject.finding(FindingId::FreeMemoryRetained, Severity::Low)
-    })
+        measured += &format!(": {share} of what the connections took");
+    }
+    Some(subject.finding(FindingId::FreeMemoryRetained, Severity::Low, measured))
 }
 
 #[cfg(test)]
@@ -191,12 +171,14 @@ mod tests {
             pins: vec![(64, 10, 9_000)],
             ..CensusReport::without_malloc("")
         };
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = crate::model::Measured::Value(20_000.0);
-        memory.phases = vec![
-            MemoryPhase::of("before", 0, 1),
-            MemoryPhase::of("2n", 1000, processes),
-        ];
+        let memory = MemoryFigures {
+            used_bytes: crate::model::Measured::Value(20_000.0),
+            phases: vec![
+                MemoryPhase::of("before", 0, 1),
+                MemoryPhase::of("2n", 1000, processes),
+            ],
+            ..MemoryFigures::default()
+        };
         let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
         let finding = judge(&subject, &memory, Some(&census))?;
         Some((finding.id, finding.severity))
@@ -246,13 +228,15 @@ mod tests {
             returnable_bytes: moments([26_600_000, 28_700_000]),
             ..CensusReport::without_malloc("")
         };
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = crate::model::Measured::Value(22_399.0);
-        memory.left_bytes = 22_300_000.0;
-        memory.phases = vec![
-            MemoryPhase::of("before", 0, 1),
-            MemoryPhase::of("2n", 200, 1),
-        ];
+        let memory = MemoryFigures {
+            used_bytes: crate::model::Measured::Value(22_399.0),
+            left_bytes: 22_300_000.0,
+            phases: vec![
+                MemoryPhase::of("before", 0, 1),
+                MemoryPhase::of("2n", 200, 1),
+            ],
+            ..MemoryFigures::default()
+        };
         let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
         assert!(judge(&subject, &memory, Some(&census)).is_none());
     }

@@ -1,9 +1,9 @@
 //! Findings about handshakes that wait for each other.
 
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
+use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
+use crate::catalogue::{Confidence, FindingId, Severity};
 use crate::model::{LockWaits, ParallelHandshakes, SilentClients};
 
 /// Speed of several clients as a multiple of one client's, below which they wait for each other.
@@ -29,37 +29,45 @@ const LOCK_ASLEEP: f64 = 0.3;
 
 pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> Option<Finding> {
     let blocked_by = figures.blocked_by?;
-    let (severity, confidence) = match blocked_by {
-        1 => (Severity::High, Confidence::High),
-        _ => (Severity::Medium, Confidence::Medium),
+    let (severity, confidence, clients, they, title) = match blocked_by {
+        1 => {
+            let title = "one client that connects and says nothing keeps all others".to_owned();
+            (
+                Severity::High,
+                Confidence::High,
+                "client",
+                "that client",
+                title,
+            )
+        }
+        _ => {
+            let title =
+                format!("{blocked_by} clients that connect and say nothing keep all others");
+            (
+                Severity::Medium,
+                Confidence::Medium,
+                "clients",
+                "they",
+                title,
+            )
+        }
     };
-    let (who, beside, they) = match blocked_by {
-        1 => (
-            "one client that connects and says nothing keeps all others".to_owned(),
-            "client",
-            "that client",
-        ),
-        _ => (
-            format!("{blocked_by} clients that connect and say nothing keep all others"),
-            "clients",
-            "they",
-        ),
+    let measured = format!(
+        "beside {blocked_by} silent {clients}, a ClientHello got no answer within {} ms; alone, and after {they} had left, it got one, in {:.1} ms when alone",
+        whole(figures.waited_ms),
+        figures.alone_ms
+    );
+    let cause = match figures.established_blocks {
+        Some(true) => "the server serves one connection at a time: an established idle connection blocked the others, too".into(),
+        Some(false) => "the thread that accepts connections waits there for the client's part of the handshake; an established idle connection blocked nobody".into(),
+        None => format!("{blocked_by} threads or processes, or fewer, make all handshakes, and each waits for its client meanwhile; or the server limits connections without a handshake"),
     };
     Some(Finding {
-        title: format!("{who} from a handshake"),
-        measured: format!(
-            "beside {blocked_by} silent {beside}, a ClientHello got no answer within {} ms; alone, and after {they} had left, it got one, in {:.1} ms when alone",
-            whole(figures.waited_ms),
-            figures.alone_ms
-        ),
+        title: format!("{title} from a handshake"),
         reference: "a client that says nothing delays nobody".into(),
-        cause: match figures.established_blocks {
-            Some(true) => "the server serves one connection at a time: an established idle connection blocked the others, too".into(),
-            Some(false) => "the thread that accepts connections waits there for the client's part of the handshake; an established idle connection blocked nobody".into(),
-            None => format!("{blocked_by} threads or processes, or fewer, make all handshakes, and each waits for its client meanwhile; or the server limits connections without a handshake"),
-        },
-        confidence,
-        ..subject.finding(FindingId::HandshakesSerialised, severity)
+        ..subject
+            .finding(FindingId::HandshakesSerialised, severity, measured)
+            .because(cause, confidence)
     })
 }
 
@@ -89,74 +97,57 @@ pub(super) fn judge_parallel(
     if speedup < SPEEDUP_MIN && figures.server_cores < WAITING_CORES {
         return Some(waiting(subject, figures));
     }
-    ONE_THREAD
-        .contains(&figures.server_cores)
-        .then(|| one_thread(subject, figures))
+    let is_one_thread = ONE_THREAD.contains(&figures.server_cores);
+    is_one_thread.then(|| parallel(subject, figures, Severity::Info))
 }
 
 /// Connections wait for each other, and not for the processor.
 fn waiting(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
-    let lock = figures.lock.value().filter(|lock| lock.share > LOCK_SHARE);
-    let (cause, confidence) = match lock {
-        Some(lock) => (
-            format!(
-                "one lock: in {} of {} samples, {:.1} threads waited for the same lock, which a thread holds while it waits for something else",
-                percent(lock.share),
-                lock.samples,
-                lock.threads
-            ),
-            Confidence::High,
-        ),
-        None => (
-            "not known: for each connection the server waits, one after the other, for something besides the processor, such as a lookup of names, a key server, a log or a lock; or it limits the rate of connections. `strace -f -T -p PID` under load shows the calls that take long".to_owned(),
-            Confidence::Low,
-        ),
-    };
-    Finding {
-        severity: Severity::Medium,
-        title: match lock {
-            Some(_) => "connections wait for one lock".into(),
-            None => format!(
-                "{} clients at a time are served no faster than one",
-                figures.clients
-            ),
-        },
+    let found = Finding {
         reference: "more clients, more connections per second, until the cores are busy".into(),
-        cause,
-        confidence,
-        ..parallel(subject, figures)
-    }
-}
-
-/// One thread makes all handshakes, and is busy.
-fn one_thread(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
+        ..parallel(subject, figures, Severity::Medium)
+    };
+    let lock = figures.lock.value().filter(|lock| lock.share > LOCK_SHARE);
+    let Some(lock) = lock else {
+        let cause = "not known: for each connection the server waits, one after the other, for something besides the processor, such as a lookup of names, a key server, a log or a lock; or it limits the rate of connections. `strace -f -T -p PID` under load shows the calls that take long";
+        let title = format!(
+            "{} clients at a time are served no faster than one",
+            figures.clients
+        );
+        return Finding {
+            title,
+            ..found.because(cause, Confidence::Low)
+        };
+    };
+    let cause = format!(
+        "one lock: in {} of {} samples, {:.1} threads waited for the same lock, which a thread holds while it waits for something else",
+        percent(lock.share),
+        lock.samples,
+        lock.threads
+    );
+    let title = "connections wait for one lock".into();
     Finding {
-        severity: Severity::Info,
-        title: "handshakes use one core, while others are idle".into(),
-        reference: "several threads or processes make handshakes, so that they can use all cores"
-            .into(),
-        cause: "one thread makes all handshakes, or one lock is held during each".into(),
-        confidence: Confidence::Medium,
-        ..parallel(subject, figures)
+        title,
+        ..found.because(cause, Confidence::High)
     }
 }
 
-fn parallel(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
+/// A finding about several clients, with the usual texts: one thread makes all handshakes, and is busy.
+fn parallel(subject: &AuditSubject, figures: &ParallelHandshakes, severity: Severity) -> Finding {
     let lock = figures.lock.value().filter(|lock| lock.share > 0.0);
+    let measured = format!(
+        "{} connections per second with one client, {} with {}; meanwhile the server used {:.2} cores, the audit's clients {:.2}, and {:.2} were idle{}",
+        whole(figures.alone_per_s),
+        whole(figures.together_per_s),
+        figures.clients,
+        figures.server_cores,
+        figures.client_cores,
+        figures.idle_cores,
+        lock.map_or_else(String::new, lock_words)
+    );
     Finding {
-        measured: format!(
-            "{} connections per second with one client, {} with {}; meanwhile the server used {:.2} cores, the audit's clients {:.2}, and {:.2} were idle{}",
-            whole(figures.alone_per_s),
-            whole(figures.together_per_s),
-            figures.clients,
-            figures.server_cores,
-            figures.client_cores,
-            figures.idle_cores,
-            lock.map_or_else(String::new, lock_words)
-        ),
-        confidence: Confidence::Medium,
         command: subject.bench("churn", "-n 2000 -c 16"),
-        ..subject.finding(FindingId::HandshakesSerialised, Severity::Info)
+        ..subject.finding(FindingId::HandshakesSerialised, severity, measured)
     }
 }
 

@@ -1,15 +1,14 @@
 //! The software that findings are about, and the commands that reproduce a finding.
 
-use super::advice::{handshakes, memory};
 use super::baseline::Baseline;
-use super::catalogue::FindingId;
-use super::finding::{Confidence, Finding, Severity};
+use super::finding::Finding;
 use super::hot_spots;
-use super::known_blocks::Library;
 use super::quoted;
+use crate::catalogue::{FindingId, Severity};
 use crate::model::Audit;
 use crate::shell;
-use crate::software::{ASYNCIO, SoftwareKind};
+use crate::software::openssl::{Library, WORK_OF_LIBRARY};
+use crate::software::{ASYNCIO, Case, Facts, Program, SoftwareKind};
 use dormouse_census::HotSpot;
 
 /// Share of a handshake's CPU time spent on parsing certificates, below which no connection parses its own.
@@ -38,174 +37,162 @@ pub(super) struct AuditSubject {
     /// When the audit began, in seconds since 1970.
     pub(super) at_s: u64,
     facts: Facts,
+    /// Whether handshakes include a client certificate.
+    pub(super) sends_certificate: bool,
+    /// Share of a handshake's CPU time that was seen to parse certificates; 0 if it was not sampled.
+    pub(super) parsing_share: f64,
 }
 
-/// Observations that advice depends on.
-#[derive(Clone, Copy, Default)]
-struct Facts {
-    /// The certificate's key signs quickly.
-    signs_quickly: bool,
-    /// No connection keeps a buffer as large as a record.
-    buffers_released: bool,
-    /// The process runs asyncio's event loop.
-    asyncio: bool,
-    /// The audit's clients sent a certificate.
-    sends_certificate: bool,
-    /// Share of a handshake's CPU time spent on parsing certificates; 0 if it was not sampled.
-    parsing_share: f64,
-}
-
-impl Facts {
-    fn of(audit: &Audit) -> Self {
-        let server = audit.server.as_ref();
-        let key = server.and_then(|server| server.offer.value()?.key());
-        let census = server.and_then(|server| server.census.value());
-        let software = audit.software.value();
-        Self {
-            parsing_share: server
-                .and_then(|server| server.cpu.value()?.profile.value())
-                .map_or(0.0, |profile| hot_spots::parsing_share(profile)),
-            // A server that asks for one may accept clients without it.
-            sends_certificate: audit.settings.contains_key("cert")
-                && server.and_then(|server| server.offer.value()?.client_certificate_asked)
-                    == Some(true),
-            signs_quickly: key.is_some_and(|key| !key.starts_with("RSA")),
-            buffers_released: census.is_some_and(|census| {
-                let mut large = census.classes.iter();
-                !large.any(|class| class.size_bytes >= 16_384 && class.per_connection > 0.3)
-            }),
-            asyncio: software
-                .is_some_and(|software| software.evidence.iter().any(|sign| sign == ASYNCIO)),
-        }
+fn facts(audit: &Audit) -> Facts {
+    let server = audit.server.as_ref();
+    let key = server.and_then(|server| server.offer.value()?.key());
+    let census = server.and_then(|server| server.census.value());
+    Facts {
+        signs_quickly: key.is_some_and(|key| !key.starts_with("RSA")),
+        buffers_released: census.is_some_and(|census| {
+            let mut large = census.classes.iter();
+            !large.any(|class| class.size_bytes >= 16_384 && class.per_connection > 0.3)
+        }),
+        asyncio: (audit.software.value())
+            .is_some_and(|software| software.evidence.iter().any(|sign| sign == ASYNCIO)),
     }
 }
 
 impl AuditSubject {
     pub(super) fn new(audit: &Audit) -> Self {
         let setting = |name: &str| audit.settings.get(name);
-        let named = ["unit", "container"].iter().find_map(|what| {
-            let name = shell::quote(setting(what)?.as_str()?);
-            Some(format!(" --{what} {name}"))
-        });
-        let process = match (setting("pid"), setting("cmd").and_then(|cmd| cmd.as_str())) {
-            (Some(pid), _) => format!(" --pid {pid}"),
-            (None, Some(cmd)) => format!(" --cmd {}", shell::quote(cmd)),
-            (None, None) => String::new(),
+        let text = |name: &str| Some(setting(name)?.as_str()?.to_owned());
+        let option = |name: &str| {
+            let value = shell::quote(&text(name)?);
+            Some(format!(" --{} {value}", name.replace('_', "-")))
         };
-        let options = setting("options").and_then(|options| options.as_str());
-        let reach = [("relay", "--relay"), ("ca_file", "--ca-file")];
-        let reach = reach.iter().filter_map(|(name, option)| {
-            let value = shell::quote(setting(name)?.as_str()?);
-            Some(format!(" {option} {value}"))
-        });
-        let listen = setting("listen").and_then(|listen| listen.as_str());
+        let pid = setting("pid").map(|pid| format!(" --pid {pid}"));
+        let process = pid.or_else(|| option("cmd")).unwrap_or_default();
+        let server = audit.server.as_ref();
+        let software = audit.software.value();
+        let profile = server.and_then(|server| server.cpu.value()?.profile.value());
+        // A server that asks for a certificate may accept clients without it.
+        let asks = server.and_then(|server| server.offer.value()?.client_certificate_asked);
         Self {
-            reach: reach.collect(),
-            listen: listen.map(str::to_owned),
-            kind: audit
-                .software
-                .value()
-                .map_or(SoftwareKind::Unknown, |software| software.kind),
+            kind: software.map_or(SoftwareKind::Unknown, |software| software.kind),
             is_client: audit.kind == "client",
             target: audit.target.clone(),
-            at_s: audit.started_at_s,
-            named: setting("named")
-                .and_then(|named| named.as_str())
-                .map(str::to_owned),
-            which: named.unwrap_or_else(|| process.clone()),
+            named: text("named"),
+            which: ["unit", "container"]
+                .into_iter()
+                .find_map(option)
+                .unwrap_or_else(|| process.clone()),
             process,
-            library: Library::of(
-                audit
-                    .software
-                    .value()
-                    .and_then(|software| software.library.as_deref()),
-            ),
-            facts: Facts::of(audit),
-            options: options.map_or_else(String::new, |options| format!(" {options}")),
+            options: text("options").map_or_else(String::new, |options| format!(" {options}")),
+            reach: ["relay", "ca_file"]
+                .into_iter()
+                .filter_map(option)
+                .collect(),
+            listen: text("listen"),
+            library: Library::of(software.and_then(|software| software.library.as_deref())),
+            at_s: audit.started_at_s,
+            facts: facts(audit),
+            sends_certificate: setting("cert").is_some() && asks == Some(true),
+            parsing_share: profile.map_or(0.0, |profile| hot_spots::parsing_share(profile)),
         }
     }
 
-    /// Returns a finding with the advice for it. The caller adds the texts, and what differs from the usual.
-    pub(super) fn finding(&self, id: FindingId, severity: Severity) -> Finding {
+    /// What the audit knows about the software.
+    pub(super) fn software(&self) -> &'static Program {
+        self.kind.program()
+    }
+
+    /// Returns a finding with its usual texts. The caller fills in the figures, and changes what differs.
+    pub(super) fn finding(
+        &self,
+        id: FindingId,
+        severity: Severity,
+        measured: impl Into<String>,
+    ) -> Finding {
+        let row = id.row();
+        let again = row.again.and_then(|again| again.split_once(' '));
         Finding {
             id,
             severity,
-            title: String::new(),
-            measured: String::new(),
-            reference: String::new(),
-            cause: String::new(),
-            confidence: Confidence::High,
+            title: row.title.into(),
+            measured: measured.into(),
+            reference: quoted::filled(row.good),
+            cause: row.cause.into(),
+            confidence: row.confidence,
             advice: self.advice(id),
-            command: self.audit(),
+            command: again
+                .map_or_else(|| self.audit(), |(mode, options)| self.bench(mode, options)),
         }
     }
 
     /// Returns what to change in this software; only the general advice if the audit saw that the change is already
     /// made.
     pub(super) fn advice(&self, id: FindingId) -> String {
-        let facts = self.facts;
-        let is_done = match (id, self.kind) {
+        let software = self.software();
+        let of_http = software
+            .advice(id, Case::Http)
+            .filter(|_| self.speaks_http());
+        let advice = match of_http.or_else(|| software.advice(id, Case::Usual)) {
+            _ if of_http.is_none() && self.is_done(id) => return self.advice_for_any(id),
+            // An operator cannot call a function of its library.
+            Some(advice) if software.is_library => {
+                format!(
+                    "{}, in its source unless it has a setting for this: {advice}",
+                    software.name
+                )
+            }
+            None if self.kind == SoftwareKind::Unknown => return self.advice_for_any(id),
+            advice => format!("{}: {}", software.name, advice.unwrap_or(id.row().change)),
+        };
+        self.finished(&advice)
+    }
+
+    fn is_done(&self, id: FindingId) -> bool {
+        let software = self.software();
+        match id {
             // The advice for both recommends a key that signs faster.
-            (FindingId::HandshakeCpu | FindingId::ResumptionNotCheaper, kind) => {
-                facts.signs_quickly && !kind.is_interpreted()
+            FindingId::HandshakeCpu | FindingId::ResumptionNotCheaper
+                if !software.is_interpreted =>
+            {
+                self.facts.signs_quickly
             }
-            (FindingId::BytesPerConnection, SoftwareKind::OpenSsl | SoftwareKind::Perl) => {
-                facts.buffers_released
-            }
-            // The advice for Python concerns the buffers of asyncio's TLS.
-            (
-                FindingId::BytesPerConnection | FindingId::RecordBuffersKept,
-                SoftwareKind::Python,
-            ) => !facts.asyncio || facts.buffers_released,
-            // Threads make jemalloc, which the advice recommends, keep a cache each.
-            (FindingId::HeapFragmented, SoftwareKind::Python) => !facts.asyncio,
-            _ => false,
-        };
-        let of_http = match id {
-            FindingId::BytesPerConnection | FindingId::RecordBuffersKept if self.speaks_http() => {
-                memory::retained_http(self.kind)
-            }
-            _ => None,
-        };
-        let advice = match of_http {
-            Some(advice) => format!("{}: {}", self.kind.name(), quoted::filled(advice)),
-            None if is_done => id.advice_for_any(),
-            None => id.advice(self.kind),
-        };
-        self.for_protocol(advice)
+            _ => (software.is_done)(id, &self.facts),
+        }
+    }
+
+    /// Returns what to change in any software.
+    pub(super) fn advice_for_any(&self, id: FindingId) -> String {
+        self.finished(id.row().change)
     }
 
     /// Returns the advice on handshakes that cost much CPU time, by where it was seen to be spent: what helps against
     /// certificates that each connection parses does not help where none are parsed.
     pub(super) fn advice_on_handshakes(&self, profile: Option<&[HotSpot]>) -> String {
-        let advice = self.advice(FindingId::HandshakeCpu);
-        let Some(profile) = profile.filter(|_| self.facts.parsing_share < PARSES) else {
-            return advice;
+        let id = FindingId::HandshakeCpu;
+        let Some(profile) = profile.filter(|_| self.parsing_share < PARSES) else {
+            return self.advice(id);
         };
         let crypto = hot_spots::largest_is_cryptography(profile).unwrap_or(0.0);
         let is_quick = self.facts.signs_quickly && self.library == Library::OpenSsl3;
         if is_quick && crypto > CRYPTO_SHARE {
-            return self.for_protocol(quoted::filled(handshakes::OPENSSL_3));
+            return self.finished(WORK_OF_LIBRARY);
         }
-        match self.kind {
-            SoftwareKind::Python | SoftwareKind::Twisted | SoftwareKind::Node => {
-                self.for_protocol(handshakes::INTERPRETED.to_owned())
-            }
-            _ => advice,
-        }
+        let unparsed = self.software().advice(id, Case::NothingParsed);
+        unparsed.map_or_else(|| self.advice(id), |advice| self.finished(advice))
     }
 
     /// Returns the advice on buffers that are not the TLS library's, which a setting of the library does not change.
     pub(super) fn advice_for_own_buffers(&self) -> String {
         let id = FindingId::RecordBuffersKept;
-        match self.kind {
-            SoftwareKind::OpenSsl => self.for_protocol(id.advice_for_any()),
-            _ => self.advice(id),
+        match self.software().is_library {
+            true => self.advice_for_any(id),
+            false => self.advice(id),
         }
     }
 
-    /// Adds to advice for Dormouse that Dormouse cannot begin TLS within another protocol.
-    fn for_protocol(&self, advice: String) -> String {
+    /// Fills in the lab's figures, and adds to advice for Dormouse that it cannot begin TLS within another protocol.
+    fn finished(&self, advice: &str) -> String {
+        let advice = quoted::filled(advice);
         let is_starttls = self.options.contains(" --starttls ");
         if is_starttls && advice.contains("`dormouse serve`") {
             return format!(
@@ -220,19 +207,9 @@ impl AuditSubject {
         self.options.contains(" --http ")
     }
 
-    /// Whether handshakes include a client certificate.
-    pub(super) fn sends_client_certificate(&self) -> bool {
-        self.facts.sends_certificate
-    }
-
-    /// Share of a handshake's CPU time that was seen to parse certificates.
-    pub(super) fn parsing_share(&self) -> f64 {
-        self.facts.parsing_share
-    }
-
     /// Returns the lab's figures for this software.
     pub(super) fn baseline(&self) -> Option<Baseline> {
-        Baseline::of(self.kind, self.facts.asyncio)
+        Baseline::of((self.software().lab)(&self.facts)?)
     }
 
     /// Returns the `bench` command that reproduces a figure.
@@ -272,6 +249,21 @@ impl AuditSubject {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_fits_the_software() {
+        let advice = |id, kind| {
+            let mut subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+            subject.kind = kind;
+            subject.advice(id)
+        };
+        let growing = advice(FindingId::SessionCacheGrows, SoftwareKind::Nginx);
+        assert!(growing.contains("shared:SSL"));
+        let client = advice(FindingId::ClientNeverResumes, SoftwareKind::Perl);
+        assert!(client.contains("SSL_reuse_ctx"));
+        let slow = advice(FindingId::FirstConnectionSlow, SoftwareKind::Unknown);
+        assert!(!slow.contains("unknown"));
+    }
 
     /// Recorded: the advice for Caddy and for a server on net/http was to copy with a smaller buffer than io.Copy's.
     #[test]
@@ -356,7 +348,7 @@ mod tests {
             let mut subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
             (subject.kind, subject.library) = (kind, Library::OpenSsl3);
             subject.facts.signs_quickly = true;
-            subject.facts.parsing_share = hot_spots::parsing_share(&spots);
+            subject.parsing_share = hot_spots::parsing_share(&spots);
             subject.advice_on_handshakes(Some(&spots))
         };
         let of_library = [("libcrypto.so.3", None, 0.46), ("kernel", None, 0.2)];

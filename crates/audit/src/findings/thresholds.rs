@@ -1,6 +1,6 @@
 //! Limits for continuous integration, and which of them an audit breaches.
 
-use super::finding::Severity;
+use crate::catalogue::Severity;
 use crate::model::{Audit, Measured, Resumption, ServerFigures};
 
 /// Limits for continuous integration.

@@ -1,8 +1,13 @@
 //! Numbers and units in the text of a finding.
 
 /// Formats `16912` as `16,912`.
-pub(super) fn whole(value: f64) -> String {
-    dormouse_bench::model::grouped(value, 0)
+pub(super) fn whole(value: impl Into<f64>) -> String {
+    dormouse_bench::model::grouped(value.into(), 0)
+}
+
+/// The same for a count.
+pub(super) fn counted(count: u64) -> String {
+    whole(count as f64)
 }
 
 /// Formats bytes in the most readable unit.

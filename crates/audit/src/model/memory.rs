@@ -1,99 +1,98 @@
 //! A server's memory, phase by phase and from round to round.
 
-use serde::{Deserialize, Serialize};
-
+use super::figures::{Premises, Row, figures, row, shown_as};
 use super::measured::Measured;
+use super::words::{as_growth, bytes, in_bytes};
 use dormouse_measure::{Growth, KernelMemory, Memory, Slope};
 
-/// The server's memory at one moment.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct MemoryPhase {
-    /// Stable name: `before`, `n`, `2n`, `after_exchange`, …
-    pub name: String,
-    /// Title for reports.
-    pub title: String,
-    /// Seconds since the start of the load.
-    pub at_s: f64,
-    /// Open connections.
-    pub connections: u64,
-    /// Processes of the tree; 0 in audits by older versions.
-    #[serde(default)]
-    pub processes: u64,
-    /// Processes that hold a connection, if there may be one for each. Missing in audits by older versions.
-    #[serde(default)]
-    pub serving: Serving,
-    /// Memory of the process tree.
-    pub memory: Memory,
-    /// Kernel memory of the whole machine.
-    pub kernel: KernelMemory,
-}
+figures! {
+    /// A server's memory.
+    MemoryFigures at "server.memory", "per connection; all but `phases`, `free_before_bytes` and `left_bytes` may be missing" {
+        phases: Vec<MemoryPhase>;
+        /// in use by the structures of the allocators
+        used_bytes: Measured<f64> = not_counted(), "in use per idle connection" => in_bytes;
+        /// the part of it that is still in use after the connection closed
+        kept_bytes: Measured<f64> = not_counted(), "… still in use after it closed" => in_bytes, also process;
+        /// the same before anything was said
+        used_after_handshake_bytes: Measured<f64> = not_counted();
+        /// the part of it that was ever touched
+        touched_after_handshake_bytes: Measured<f64> = not_counted();
+        /// free heap before the held connections, in total
+        free_before_bytes: Option<u64>, "free heap before these connections" => |_, free| bytes(*free as f64), also meaning_of_growth;
+        /// growth of resident memory, as in the next ones
+        after_handshake_bytes: Measured<f64>, "resident growth, after the handshake" => in_bytes;
+        after_exchange_bytes: Measured<f64>, "… after an exchange" => in_bytes;
+        /// after 16 kB in each direction
+        after_large_records_bytes: Measured<f64>, "… after 16 kB each way" => in_bytes;
+        after_quiet_bytes: Measured<f64>, "… after being idle" => in_bytes;
+        /// of both ends, which are on this machine
+        kernel_bytes: Measured<f64>, "in the kernel, both ends" => in_bytes;
+        /// retained in total
+        left_bytes: f64, also retained;
+        /// bytes in use over rounds of full handshakes
+        growth_in_use: Measured<Growth> = not_counted(), "in use over rounds of churn" => as_growth;
+        /// of resumed ones, if memory grows
+        growth_in_use_resumed: Measured<Growth> = not_counted(), "… of resumed connections" => as_growth;
+        /// of resumed connections of TLS 1.2, where those of TLS 1.3 leave nothing behind
+        growth_in_use_tls12: Measured<Growth> = not_counted(), "… of resumed connections of TLS 1.2" => as_growth;
+        /// of connections that end before their handshake does
+        growth_in_use_broken: Measured<Growth> = not_counted(), "… of connections without a handshake" => as_growth;
+        /// resident bytes over the same rounds
+        growth: Measured<Growth>, "resident over rounds of churn" => as_growth;
+        growth_resumed: Measured<Growth>, "… of resumed connections" => as_growth;
+        growth_collected: Measured<CollectedRounds> = Measured::not("older versions did not measure it");
+    }
 
-/// Processes that hold a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Serving {
-    /// Their number.
-    pub processes: u64,
-    /// Their memory (PSS).
-    pub pss_bytes: u64,
-}
+    /// The server's memory at one moment.
+    MemoryPhase at "server.memory.phases[]" {
+        /// `before`, `n`, `2n`, `after_exchange`, …
+        name: String;
+        title: String;
+        at_s: f64;
+        connections: u64;
+        /// of the server; 0 in audits by older versions
+        processes: u64;
+        serving: Serving;
+        memory: Memory;
+        kernel: KernelMemory;
+    }
 
-/// A server's memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct MemoryFigures {
-    /// All phases, in order.
-    pub phases: Vec<MemoryPhase>,
-    /// Bytes that an idle connection uses: blocks in use and stacks, counted from the allocators' structures.
-    #[serde(default = "not_counted")]
-    pub used_bytes: Measured<f64>,
-    /// The part of these bytes that is still in use after the connection has closed: pools and threads that the server keeps
-    /// for later connections, and sessions. Missing in audits by older versions.
-    #[serde(default = "not_counted")]
-    pub kept_bytes: Measured<f64>,
-    /// The same right after the handshake, before any application data.
-    #[serde(default = "not_counted")]
-    pub used_after_handshake_bytes: Measured<f64>,
-    /// The part of these bytes that was ever touched, and so is resident.
-    #[serde(default = "not_counted")]
-    pub touched_after_handshake_bytes: Measured<f64>,
-    /// Free heap bytes before the first of these connections: the server reused them, so resident memory did not grow
-    /// by them.
-    #[serde(default)]
-    pub free_before_bytes: Option<u64>,
-    /// Growth of resident memory (PSS) per idle connection right after the handshake: the slope from 0 to 2N
-    /// connections.
-    pub after_handshake_bytes: Measured<f64>,
-    /// The same after an exchange.
-    pub after_exchange_bytes: Measured<f64>,
-    /// The same after a 16 kB record in each direction.
-    pub after_large_records_bytes: Measured<f64>,
-    /// The same after an idle period.
-    pub after_quiet_bytes: Measured<f64>,
-    /// Kernel memory per connection in bytes; both ends are on this machine.
-    pub kernel_bytes: Measured<f64>,
-    /// Memory retained after all connections have closed, in bytes above the memory before.
-    pub left_bytes: f64,
-    /// Growth of resident memory over rounds of full handshakes.
-    pub growth: Measured<Growth>,
-    /// The same over rounds of resumed handshakes; measured only when `growth` shows growth.
-    pub growth_resumed: Measured<Growth>,
-    /// Growth of the bytes in use over rounds of full handshakes.
-    #[serde(default = "not_counted")]
-    pub growth_in_use: Measured<Growth>,
-    /// The same over rounds of resumed handshakes; measured only when `growth_in_use` shows growth.
-    #[serde(default = "not_counted")]
-    pub growth_in_use_resumed: Measured<Growth>,
-    /// Growth of the bytes in use over rounds of resumed connections of TLS 1.2, where `growth_in_use` shows none in
-    /// TLS 1.3. Missing in audits by older versions.
-    #[serde(default = "not_counted")]
-    pub growth_in_use_tls12: Measured<Growth>,
-    /// Growth of the bytes in use over rounds of connections that end before their handshake does. Missing in audits by
-    /// older versions.
-    #[serde(default = "not_counted")]
-    pub growth_in_use_broken: Measured<Growth>,
-    /// Memory of a garbage-collected runtime after rounds: of the objects that survive a collection after each, or where the
-    /// runtime makes none for the audit, after additional rounds if its memory grows. Missing in audits by older versions.
-    #[serde(default = "not_looked_at")]
-    pub growth_collected: Measured<CollectedRounds>,
+    /// Processes that hold a connection.
+    #[derive(Copy)]
+    Serving at "server.memory.phases[].serving", "processes that hold a connection, and their memory, if there may be one for each" {
+        processes: u64;
+        pss_bytes: u64;
+    }
+
+    /// Memory of a garbage-collected runtime from round to round.
+    CollectedRounds at "server.memory.growth_collected" {
+        /// the runtime that collected garbage before each point, null: none could
+        by: Option<String>;
+        /// one after each round, including the first
+        points: Vec<CollectedPoint>;
+        connections_per_round: u64;
+        /// those of which the most bytes were added from the second round to the last
+        classes: Vec<ClassRounds>;
+    }
+
+    /// Memory after one of these rounds.
+    #[derive(Copy)]
+    CollectedPoint at "server.memory.growth_collected.points[]", "null: unknown" {
+        /// memory of the process tree
+        pss_bytes: u64;
+        /// objects that survived the collection
+        living_bytes: Option<u64>;
+        /// blocks of malloc
+        in_use_bytes: Option<u64>;
+    }
+
+    /// Objects of one class over rounds.
+    ClassRounds at "server.memory.growth_collected.classes[]" {
+        /// the runtime's name for it: `[B` is a JVM's byte array
+        class: String;
+        /// number of the round, objects, and their bytes
+        rounds: Vec<(u32, u64, u64)>;
+    }
 }
 
 /// Maximum free memory of a fresh heap before the connections, as a share of what they take.
@@ -109,37 +108,13 @@ pub(crate) const GROWTH_BYTES: f64 = 100.0;
 /// Blocks of one size per closed connection below which they belong to no single connection.
 pub(crate) const BLOCKS_OF_CONNECTION: f64 = 0.02;
 
+/// Why resident growth says less than bytes in use do.
+const LOWER_LIMIT: &str = "a lower limit: connections use memory again that earlier ones left free, without growth; the most is seen after a restart";
+const GARBAGE: &str = "little: it includes garbage that was not collected, and not the memory that earlier connections left free";
 const FELL: &str = "resident memory fell while connections were opened: the server returned other memory meanwhile";
 
 fn not_counted<T>() -> Measured<T> {
     Measured::not("older versions did not count blocks in use")
-}
-
-fn not_looked_at() -> Measured<CollectedRounds> {
-    Measured::not("older versions did not measure it")
-}
-
-/// Memory of a garbage-collected runtime from round to round.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct CollectedRounds {
-    /// Runtime that was asked to collect before each point (`the JVM`, `V8`); `None`: it was not asked.
-    pub by: Option<String>,
-    /// One point after each round, including the first.
-    pub points: Vec<CollectedPoint>,
-    /// Connections opened and closed per round.
-    pub connections_per_round: u64,
-    /// Classes of which the most bytes were added from the second round to the last. Missing in audits by older versions.
-    #[serde(default)]
-    pub classes: Vec<ClassRounds>,
-}
-
-/// Objects of one class over rounds.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct ClassRounds {
-    /// The runtime's name for the class: `[B` is a JVM's byte array.
-    pub class: String,
-    /// Number of the round, objects, and their bytes. The rounds in which classes were counted, from the second one.
-    pub rounds: Vec<(u32, u64, u64)>,
 }
 
 impl ClassRounds {
@@ -165,17 +140,6 @@ impl ClassRounds {
     }
 }
 
-/// Memory after one of these rounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct CollectedPoint {
-    /// Memory of the process tree (PSS).
-    pub pss_bytes: u64,
-    /// Bytes of objects that survived the collection.
-    pub living_bytes: Option<u64>,
-    /// Bytes in malloc blocks, where they can be read.
-    pub in_use_bytes: Option<u64>,
-}
-
 impl MemoryFigures {
     /// Bytes per idle connection: the bytes that it uses, or those of its process, or where neither is known, the growth of
     /// resident memory at the latest measured point of its life.
@@ -188,6 +152,32 @@ impl MemoryFigures {
                 known => known,
             },
         }
+    }
+
+    fn process(&self, _: Premises) -> Option<Row> {
+        Some(row(
+            "the process of each connection",
+            bytes(self.process_bytes()?),
+        ))
+    }
+
+    fn meaning_of_growth(&self, premises: Premises) -> Option<Row> {
+        let meaning = if premises.collects {
+            GARBAGE
+        } else {
+            LOWER_LIMIT
+        };
+        self.is_growth_only()
+            .then(|| row("what resident growth says", meaning))
+    }
+
+    fn retained(&self, _: Premises) -> Option<Row> {
+        shown_as(
+            self,
+            &self.retained_bytes(),
+            "retained after all have closed",
+            in_bytes,
+        )
     }
 
     /// Whether only the growth of resident memory is known: less than connections use if earlier ones left free memory, and
@@ -331,49 +321,22 @@ impl MemoryPhase {
 }
 
 #[cfg(test)]
-impl MemoryFigures {
-    /// Creates figures in which nothing is measured yet.
-    pub(crate) fn not_measured() -> Self {
-        let not = || Measured::not("not asked");
-        Self {
-            phases: Vec::new(),
-            used_bytes: not(),
-            kept_bytes: not(),
-            used_after_handshake_bytes: not(),
-            touched_after_handshake_bytes: not(),
-            free_before_bytes: None,
-            after_handshake_bytes: not(),
-            after_exchange_bytes: not(),
-            after_large_records_bytes: not(),
-            after_quiet_bytes: not(),
-            kernel_bytes: not(),
-            left_bytes: 0.0,
-            growth: Measured::not("not asked"),
-            growth_resumed: Measured::not("not asked"),
-            growth_in_use: not_counted(),
-            growth_in_use_resumed: not_counted(),
-            growth_in_use_tls12: not_counted(),
-            growth_in_use_broken: not_counted(),
-            growth_collected: not_looked_at(),
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
     /// Recorded: PostgreSQL closed all connections but a hundred at the first message, and Postfix keeps its processes.
     #[test]
     fn a_process_for_each_connection_is_seen_at_any_moment() {
-        let mut memory = MemoryFigures::not_measured();
-        memory.phases = vec![
-            MemoryPhase::of("before", 0, 6),
-            MemoryPhase::of("n", 229, 235),
-            MemoryPhase::of("2n", 458, 464),
-            MemoryPhase::of("after_exchange", 458, 106),
-            MemoryPhase::of("after_close", 0, 6),
-        ];
+        let mut memory = MemoryFigures {
+            phases: vec![
+                MemoryPhase::of("before", 0, 6),
+                MemoryPhase::of("n", 229, 235),
+                MemoryPhase::of("2n", 458, 464),
+                MemoryPhase::of("after_exchange", 458, 106),
+                MemoryPhase::of("after_close", 0, 6),
+            ],
+            ..MemoryFigures::default()
+        };
         assert!(memory.is_process_each() && !memory.keeps_processes());
         memory.phases = vec![
             MemoryPhase::of("before", 0, 28),
@@ -411,13 +374,15 @@ mod tests {
     /// Recorded: Node.js, which allocates 64 kB for each connection and fills a few kB of it.
     #[test]
     fn resident_memory_grows_by_what_a_connection_touches_only_in_a_fresh_heap() {
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = Measured::Value(103_405.0);
-        memory.used_after_handshake_bytes = Measured::Value(87_128.0);
-        memory.touched_after_handshake_bytes = Measured::Value(51_055.0);
-        memory.after_handshake_bytes = Measured::Value(27_045.0);
-        memory.phases = vec![MemoryPhase::of("4n", 1_000, 1)];
-        memory.free_before_bytes = Some(5_377_840);
+        let mut memory = MemoryFigures {
+            used_bytes: Measured::Value(103_405.0),
+            used_after_handshake_bytes: Measured::Value(87_128.0),
+            touched_after_handshake_bytes: Measured::Value(51_055.0),
+            after_handshake_bytes: Measured::Value(27_045.0),
+            phases: vec![MemoryPhase::of("4n", 1_000, 1)],
+            free_before_bytes: Some(5_377_840),
+            ..MemoryFigures::default()
+        };
         assert_eq!(memory.resident_of_fresh_heap(), Some(27_045.0));
         // Free heap that connections reuse does not become resident.
         memory.free_before_bytes = Some(46_205_344);

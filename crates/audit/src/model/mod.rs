@@ -2,23 +2,26 @@
 
 mod client;
 mod cpu;
-mod handshakes;
+pub(crate) mod figures;
 mod measured;
 mod memory;
-mod records;
 mod server;
+pub(crate) mod words;
 
 pub use client::{ClientConnection, ClientFigures};
-pub use cpu::{CpuFigures, FirstConnection, Reference};
-pub use handshakes::{LockWaits, ParallelHandshakes, SilentClients};
+pub(crate) use cpu::USUAL_KEY;
+pub use cpu::{
+    CpuFigures, FirstConnection, LockWaits, ParallelHandshakes, Reference, SilentClients,
+};
+pub use figures::Figures;
 pub use measured::Measured;
 pub(crate) use memory::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, OF_EACH};
 pub use memory::{
     ClassRounds, CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase, Serving,
 };
-pub use records::RecordFigures;
 pub use server::{
-    AddressTrials, AgedTicket, Certificate, FlightRow, Offer, Resumption, ServerFigures, Trials,
+    AddressTrials, AgedTicket, Certificate, FlightRow, Offer, RecordFigures, Resumption,
+    ServerFigures, Trials,
 };
 
 use std::collections::BTreeMap;

@@ -1,73 +1,76 @@
 //! Charts of a client's audit.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
-use super::pictures::step;
-use super::section::picture;
+use super::pictures::{picture, steps};
 use crate::model::ClientFigures;
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::html::escape;
+use dormouse_bench::report::html::{Markup, html};
 
 /// Maximum number of connections drawn as squares.
 const SQUARES_MAX: usize = 400;
 /// Maximum number of sessions drawn as bars.
 const SESSIONS_MAX: usize = 6;
 
+/// Kinds of connections: class, word, and name in the legend.
+const KINDS: [(&str, &str, &str); 3] = [
+    (
+        "c0 full",
+        "full handshake",
+        "full handshake, no session offered",
+    ),
+    (
+        "c4 in-vain",
+        "offered a session, which was not resumed",
+        "full handshake, though a session was offered",
+    ),
+    ("c2", "resumed", "resumed"),
+];
+
 /// Draws a client's connections in order, one square each.
-pub(super) fn connections(client: &ClientFigures) -> String {
+pub(super) fn connections(client: &ClientFigures) -> Markup {
     if client.connections == 0 {
-        return String::new();
+        return html! {};
     }
-    let mut counts = [0_u64; 3];
-    let mut strip = String::new();
-    for connection in client.raw.iter().take(SQUARES_MAX) {
-        let (kind, class, word) = match (&connection.offered, connection.resumed) {
-            (_, true) => (2, "c2", "resumed"),
-            (Some(_), false) => (1, "c4 in-vain", "offered a session, which was not resumed"),
-            (None, false) => (0, "c0 full", "full handshake"),
-        };
-        if let Some(count) = counts.get_mut(kind) {
-            *count += 1;
-        }
-        let title = format!(
-            "{:.2} s: {}, {word}, {} requests",
-            connection.at_s, connection.version, connection.requests
-        );
-        let title = escape(&title);
-        let _ = write!(strip, "<i class=\"{class}\" title=\"{title}\"></i>");
-    }
-    let [full, in_vain, resumed] = counts;
-    let shown = full + in_vain + resumed;
-    let what = if shown < client.connections {
+    let shown = client.raw.iter().take(SQUARES_MAX);
+    let shown = shown.map(|one| match (&one.offered, one.resumed) {
+        (_, true) => (one, 2),
+        (Some(_), false) => (one, 1),
+        (None, false) => (one, 0),
+    });
+    let shown: Vec<_> = shown.collect();
+    let what = if (shown.len() as u64) < client.connections {
         format!(
-            "The first {shown} of {} connections, in order.",
+            "The first {} of {} connections, in order.",
+            shown.len(),
             client.connections
         )
     } else {
-        format!("{shown} connections, in order.")
+        format!("{} connections, in order.", shown.len())
     };
-    let legend: String = [
-        ("c0 full", "full handshake, no session offered", full),
-        (
-            "c4 in-vain",
-            "full handshake, though a session was offered",
-            in_vain,
-        ),
-        ("c2", "resumed", resumed),
-    ]
-    .map(|(class, name, count)| format!("<span><i class=\"{class}\"></i>{name}: {count}</span>"))
-    .concat();
-    let body = format!(
-        "<div class=\"strip\" aria-hidden=\"true\">{strip}</div><div class=\"legend squares\">{legend}</div>"
-    );
+    let count = |kind: usize| shown.iter().filter(|(_, of)| *of == kind).count();
+    let body = html! {
+        div class="strip" aria-hidden="true" {
+            @for (one, kind) in &shown {
+                @let (class, word, _) = KINDS[*kind];
+                i class=(class) title={
+                    (format_args!("{:.2}", one.at_s)) " s: " (one.version) ", " (word) ", " (one.requests) " requests"
+                } {}
+            }
+        }
+        div class="legend squares" {
+            @for (kind, (class, _, name)) in KINDS.iter().enumerate() {
+                span { i class=(class) {} (name) ": " (count(kind)) }
+            }
+        }
+    };
     picture("Connections", &what, &body)
 }
 
 /// Draws how often each session was used, if any was used more than once.
-pub(super) fn sessions(client: &ClientFigures) -> String {
+pub(super) fn sessions(client: &ClientFigures) -> Markup {
     if client.same_session_max < 2 {
-        return String::new();
+        return html! {};
     }
     let mut uses: HashMap<&str, u64> = HashMap::new();
     for session in client.raw.iter().filter_map(|one| one.offered.as_deref()) {
@@ -75,37 +78,47 @@ pub(super) fn sessions(client: &ClientFigures) -> String {
     }
     let mut uses: Vec<_> = uses.into_iter().collect();
     uses.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-    let most = uses.first().map_or(1, |(_, count)| *count) as f64;
-    let mut body = String::from("<div class=\"steps\">");
-    for (name, count) in uses.iter().take(SESSIONS_MAX) {
-        let value = format!("{count} connections");
-        step(&mut body, name, *count as f64 / most, "c3", &value);
-    }
-    body.push_str("</div>");
+    let bars = uses.iter().take(SESSIONS_MAX).map(|(name, count)| {
+        (
+            (*name).to_owned(),
+            *count as f64,
+            "c3",
+            format!("{count} connections"),
+        )
+    });
     let what = format!(
         "How many connections offered the same session; sessions in all: {}.",
         client.sessions_offered
     );
-    picture("Sessions", &what, &body)
+    picture("Sessions", &what, &steps(&bars.collect::<Vec<_>>(), 1.0))
 }
 
 /// Draws how the run's time was spent, as far as the server can tell.
-pub(super) fn time(client: &ClientFigures) -> String {
+pub(super) fn time(client: &ClientFigures) -> Markup {
     // Parallel handshakes can add up to more than the run.
     if client.connections == 0 || client.handshake_ms > client.run_ms {
-        return String::new();
+        return html! {};
     }
     let share = 100.0 * client.handshake_ms / client.run_ms.max(1.0);
-    let rest = client.run_ms - client.handshake_ms;
-    let ms = |value: f64| format!("{} ms", grouped(value, 0));
-    let body = format!(
-        "<div class=\"bar\" aria-hidden=\"true\"><i class=\"c0\" style=\"width:{share:.2}%\"></i><i class=\"c7\" style=\"width:{:.2}%\"></i></div>\
-         <div class=\"share\"><b class=\"c0\"></b><span>in handshakes</span><span class=\"n\">{}</span>\
-         <b class=\"c7\"></b><span>everything else: start-up, requests, processing</span><span class=\"n\">{}</span></div>",
-        100.0 - share,
-        ms(client.handshake_ms),
-        ms(rest)
-    );
+    let parts = [
+        ("c0", "in handshakes", share, client.handshake_ms),
+        (
+            "c7",
+            "everything else: start-up, requests, processing",
+            100.0 - share,
+            client.run_ms - client.handshake_ms,
+        ),
+    ];
+    let body = html! {
+        div class="bar" aria-hidden="true" {
+            @for (class, _, share, _) in parts { i class=(class) style=(format_args!("width:{share:.2}%")) {} }
+        }
+        div class="share" {
+            @for (class, name, _, ms) in parts {
+                b class=(class) {} span { (name) } span class="n" { (grouped(ms, 0)) " ms" }
+            }
+        }
+    };
     let what = "From the start of the command to its end. Handshakes as the server sees them, including the time it waits for the client.";
     picture("Where the time goes", what, &body)
 }

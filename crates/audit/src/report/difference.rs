@@ -1,54 +1,10 @@
 //! Compares two audits of the same server or client: what changed by more than chance.
-//!
-//! A figure counts as changed if it differs by more than two audits of an unchanged server would. Figures with
-//! confidence intervals changed if the intervals do not overlap; the others have a tolerance that the lab's repeated
-//! audits stay within.
 
 use std::fmt::Write;
 
-use super::rows::bytes;
+use super::headlines::{Change, Line, OF_CLIENT, OF_SERVER};
 use crate::findings::Finding;
-use crate::model::{Audit, ClientFigures, Measured, MemoryFigures, ServerFigures, Trials};
-use dormouse_bench::model::grouped;
-use dormouse_measure::Growth;
-
-/// Tolerance for bytes in use.
-const IN_USE: f64 = 0.05;
-/// Tolerance for CPU time, which is compared as a multiple of the machine's reference at that moment.
-const CPU: f64 = 0.25;
-/// Smaller differences in bytes per connection are ignored.
-const BYTES: f64 = 64.0;
-
-/// One figure in both audits.
-struct Line {
-    what: String,
-    before: String,
-    after: String,
-    change: Change,
-}
-
-/// Whether a figure changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Yes,
-    No,
-    /// The figures cannot be compared, for this reason.
-    Unknown(&'static str),
-}
-
-impl From<bool> for Change {
-    fn from(changed: bool) -> Self {
-        if changed { Self::Yes } else { Self::No }
-    }
-}
-
-/// Resident memory that a connection takes from free heap is not growth.
-const FREE_HEAP: &str = "it depends on how much free heap the server had before";
-/// Memory that connections leave behind for later ones.
-const POOL: &str = "closing frees the same; the server keeps the rest for later connections, and the lower figure is without it";
-/// Resident memory of a runtime that collects garbage.
-const GARBAGE: &str = "garbage that was not collected is part of it";
-const NO_INTERVAL: &str = "too few rounds";
+use crate::model::Audit;
 
 /// Formats the differences as text.
 ///
@@ -61,32 +17,51 @@ pub fn difference(before: &Audit, after: &Audit) -> Result<String, String> {
             before.kind, after.kind
         ));
     }
-    let mut lines = Vec::new();
-    let of = (before, after);
+    let collects = before.collects() || after.collects();
+    let mut lines: Vec<Line> = Vec::new();
     if let (Some(before), Some(after)) = (&before.server, &after.server) {
-        let collects = |audit: &Audit| {
-            let software = audit.software.value();
-            software.is_some_and(|software| software.kind.collects())
-        };
-        server(before, after, collects(of.0) || collects(of.1), &mut lines);
+        lines.extend(
+            OF_SERVER
+                .iter()
+                .flat_map(|row| (row.changes)([before, after], collects)),
+        );
     }
     if let (Some(before), Some(after)) = (&before.client, &after.client) {
-        client(before, after, &mut lines);
+        lines.extend(
+            OF_CLIENT
+                .iter()
+                .flat_map(|row| (row.changes)([before, after], collects)),
+        );
     }
     let mut text = format!("{}\n{}\n\n", heading(before), heading(after));
     for note in differing_premises(before, after) {
         let _ = writeln!(text, "  note: {note}\n");
     }
-    let with = |wanted: fn(Change) -> bool| lines.iter().filter(move |line| wanted(line.change));
+    let is_unknown = |change| matches!(change, Change::Unknown(_));
     for (title, lines) in [
-        ("changed", with(|change| change == Change::Yes)),
-        ("no significant change", with(|change| change == Change::No)),
+        (
+            "changed",
+            lines
+                .iter()
+                .filter(|line| line.change == Change::Yes)
+                .collect(),
+        ),
+        (
+            "no significant change",
+            lines
+                .iter()
+                .filter(|line| line.change == Change::No)
+                .collect(),
+        ),
         (
             "not comparable",
-            with(|change| matches!(change, Change::Unknown(_))),
+            lines
+                .iter()
+                .filter(|line| is_unknown(line.change))
+                .collect::<Vec<_>>(),
         ),
     ] {
-        table(&mut text, title, &lines.collect::<Vec<_>>());
+        table(&mut text, title, &lines);
     }
     findings(&mut text, &before.findings, &after.findings);
     Ok(text)
@@ -152,21 +127,15 @@ fn table(text: &mut String, title: &str, lines: &[&Line]) {
         return;
     }
     let _ = writeln!(text, "  {title}");
-    let width = lines
-        .iter()
-        .map(|line| line.what.chars().count())
-        .max()
-        .unwrap_or(0);
+    let width = lines.iter().map(|line| line.title.chars().count()).max();
+    let width = width.unwrap_or(0);
     for line in lines {
         let why = match line.change {
             Change::Unknown(why) => format!(" ({why})"),
             Change::Yes | Change::No => String::new(),
         };
-        let _ = writeln!(
-            text,
-            "    {:<width$}  {} → {}{why}",
-            line.what, line.before, line.after
-        );
+        let [before, after] = &line.values;
+        let _ = writeln!(text, "    {:<width$}  {before} → {after}{why}", line.title);
     }
     text.push('\n');
 }
@@ -205,174 +174,13 @@ fn findings(text: &mut String, before: &[Finding], after: &[Finding]) {
     }
 }
 
-fn server(before: &ServerFigures, after: &ServerFigures, collects: bool, lines: &mut Vec<Line>) {
-    if let (Some(before), Some(after)) = (before.memory.value(), after.memory.value()) {
-        memory(before, after, collects, lines);
-    }
-    for entry in &after.resumption {
-        let same = before
-            .resumption
-            .iter()
-            .find(|other| other.version == entry.version && other.by == entry.by);
-        if let Some(other) = same {
-            let what = format!("{} resumed by {}", entry.version, entry.by);
-            lines.extend(shares(what, &other.trials, &entry.trials));
-        }
-    }
-    if let (Some(before), Some(after)) = (before.cpu.value(), after.cpu.value()) {
-        // A busy machine slows the reference too, so the ratio is compared.
-        let times = |cpu: &crate::model::CpuFigures| {
-            cpu.full_us / (cpu.reference.handshake_us + cpu.reference.tcp_us).max(1.0)
-        };
-        let words = |cpu: &crate::model::CpuFigures| {
-            format!(
-                "{} µs, {:.1} times the reference",
-                grouped(cpu.full_us, 0),
-                times(cpu)
-            )
-        };
-        lines.push(Line {
-            what: "CPU time of a full handshake".into(),
-            before: words(before),
-            after: words(after),
-            change: differs(times(before), times(after), CPU, 0.0).into(),
-        });
-    }
-}
-
-fn memory(before: &MemoryFigures, after: &MemoryFigures, collects: bool, lines: &mut Vec<Line>) {
-    let mut add = |what: &str,
-                   before: &Measured<f64>,
-                   after: &Measured<f64>,
-                   change: Option<Change>| {
-        let words =
-            |value: &Measured<f64>| value.value().map_or("–".into(), |value| bytes(*value));
-        let line = |change| Line {
-            what: what.into(),
-            before: words(before),
-            after: words(after),
-            change,
-        };
-        match (before.value(), after.value()) {
-            (None, None) => {}
-            (Some(one), Some(other)) => {
-                lines.push(line(change.unwrap_or_else(|| {
-                    Change::from(differs(*one, *other, IN_USE, BYTES))
-                })))
-            }
-            (None, Some(_)) => lines.push(line(Change::Unknown("the first did not measure it"))),
-            (Some(_), None) => lines.push(line(Change::Unknown("the second did not measure it"))),
-        }
-    };
-    let (one, other) = (&before.used_bytes, &after.used_bytes);
-    let pooled = differs_by_pool(before, after).then_some(Change::Unknown(POOL));
-    add("in use per idle connection", one, other, pooled);
-    let (one, other) = (
-        &before.resident_per_connection(),
-        &after.resident_per_connection(),
-    );
-    let unknown = Some(Change::Unknown(FREE_HEAP));
-    add("resident growth per idle connection", one, other, unknown);
-    let growth = [before, after].map(|memory| memory.judged_growth().0);
-    if let [Some(one), Some(other)] = growth {
-        let counted = [before, after].map(|memory| memory.growth_in_use.value().is_some());
-        lines.push(Line {
-            what: "growth per closed connection".into(),
-            before: slope_words(one),
-            after: slope_words(other),
-            change: match counted {
-                [true, true] => slopes_differ(one, other),
-                _ if collects => Change::Unknown(GARBAGE),
-                _ => slopes_differ(one, other),
-            },
-        });
-    }
-}
-
-/// Whether one audit counts what connections leave in a pool, and the other found it there: closing frees the same bytes,
-/// and in one of the audits nothing else.
-fn differs_by_pool(before: &MemoryFigures, after: &MemoryFigures) -> bool {
-    let figures = |memory: &MemoryFigures| {
-        let used = *memory.used_bytes.value()?;
-        Some((used, used - memory.kept_bytes.value()?))
-    };
-    let Some(((used, freed), (other_used, other_freed))) = figures(before).zip(figures(after))
-    else {
-        return false;
-    };
-    let same = |one, other| !differs(one, other, IN_USE, BYTES);
-    !same(used, other_used) && same(freed, other_freed) && same(freed, used.min(other_used))
-}
-
-/// Growth in bytes per closed connection, and its uncertainty.
-fn slope(growth: &Growth) -> Option<(f64, f64)> {
-    let slope = growth.slope?;
-    let each = growth.connections_per_round.max(1) as f64;
-    Some((slope.per_unit / each, slope.plus_minus? / each))
-}
-
-fn slope_words(growth: &Growth) -> String {
-    slope(growth).map_or("–".into(), |(each, plus_minus)| {
-        format!("{} ± {} bytes", grouped(each, 0), grouped(plus_minus, 0))
-    })
-}
-
-fn slopes_differ(before: &Growth, after: &Growth) -> Change {
-    match slope(before).zip(slope(after)) {
-        Some(((before, one), (after, other))) => {
-            ((before - after).abs() > one + other + BYTES).into()
-        }
-        None => Change::Unknown(NO_INTERVAL),
-    }
-}
-
-fn client(before: &ClientFigures, after: &ClientFigures, lines: &mut Vec<Line>) {
-    let trials = |client: &ClientFigures| {
-        Measured::Value(Trials {
-            offered: client.connections.saturating_sub(1),
-            resumed: client.resumed,
-            outcomes: Vec::new(),
-            refusal: None,
-        })
-    };
-    lines.extend(shares(
-        "connections resumed".into(),
-        &trials(before),
-        &trials(after),
-    ));
-    let each = |client: &ClientFigures| client.requests as f64 / client.connections.max(1) as f64;
-    lines.push(Line {
-        what: "requests per connection".into(),
-        before: format!("{:.1}", each(before)),
-        after: format!("{:.1}", each(after)),
-        change: differs(each(before), each(after), IN_USE, 0.0).into(),
-    });
-}
-
-/// Compares resumed shares; they changed if their intervals do not overlap.
-fn shares(what: String, before: &Measured<Trials>, after: &Measured<Trials>) -> Option<Line> {
-    let (before, after) = (before.value()?, after.value()?);
-    let words = |trials: &Trials| format!("{} of {}", trials.resumed, trials.offered);
-    let ((least, most), (other_least, other_most)) = (before.interval(), after.interval());
-    Some(Line {
-        what,
-        before: words(before),
-        after: words(after),
-        change: (most < other_least || other_most < least).into(),
-    })
-}
-
-fn differs(before: f64, after: f64, share: f64, least: f64) -> bool {
-    let difference = (before - after).abs();
-    difference > least && difference > share * before.abs().max(after.abs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::findings::{Confidence, FindingId, Severity};
+    use crate::model::{Measured, MemoryFigures, ServerFigures, Trials};
     use crate::software::{Software, SoftwareKind};
-    use dormouse_measure::{Slope, Verdict};
+    use dormouse_measure::{Growth, Slope, Verdict};
 
     fn software(kind: SoftwareKind, version: Option<&str>) -> Software {
         Software {
@@ -386,8 +194,10 @@ mod tests {
 
     fn audit(used: f64, resumed: u64) -> Audit {
         let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
-        let mut memory = MemoryFigures::not_measured();
-        memory.used_bytes = Measured::Value(used);
+        let memory = MemoryFigures {
+            used_bytes: Measured::Value(used),
+            ..MemoryFigures::default()
+        };
         audit.server = Some(ServerFigures {
             memory: Measured::Value(memory),
             resumption: vec![crate::model::Resumption {
@@ -465,17 +275,19 @@ mod tests {
     fn garbage_is_no_change() {
         let audits = [(10_621.0, 909.0), (-4_086.0, 7_828.0)].map(|(each, plus_minus)| {
             let mut audit = audit(15_300.0, 16);
-            let mut memory = MemoryFigures::not_measured();
-            memory.growth = Measured::Value(Growth {
-                rounds: Vec::new(),
-                slope: Some(Slope {
-                    per_unit: 250.0 * each,
-                    plus_minus: Some(250.0 * plus_minus),
+            let memory = MemoryFigures {
+                growth: Measured::Value(Growth {
+                    rounds: Vec::new(),
+                    slope: Some(Slope {
+                        per_unit: 250.0 * each,
+                        plus_minus: Some(250.0 * plus_minus),
+                    }),
+                    material_bytes: 2_500.0,
+                    connections_per_round: 250,
+                    verdict: Verdict::Unclear,
                 }),
-                material_bytes: 2_500.0,
-                connections_per_round: 250,
-                verdict: Verdict::Unclear,
-            });
+                ..MemoryFigures::default()
+            };
             audit.server.as_mut().unwrap().memory = Measured::Value(memory);
             audit.software = Measured::Value(software(SoftwareKind::Node, None));
             audit

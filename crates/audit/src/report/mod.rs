@@ -1,23 +1,18 @@
 //! Reports of audits: text for a terminal and a self-contained HTML page.
 
-mod brief;
 mod client;
-mod client_rows;
 mod comparison;
 mod difference;
-mod exchange_rows;
 mod flights;
-mod html;
-mod parts;
+mod headlines;
+mod page;
 mod pictures;
-mod resumption;
-mod rows;
-mod section;
+mod sections;
 mod text;
 mod timeline;
 
 pub use difference::difference;
-pub use html::{page, title};
+pub use page::{page, title};
 pub use text::{Form, text};
 
 use super::model::{Audit, SCHEMA};

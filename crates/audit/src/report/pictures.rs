@@ -1,21 +1,39 @@
-//! Charts of a server's audit: bars and lines, as SVG and HTML boxes.
+//! Charts of a server's audit: bars and lines.
 
-use std::fmt::Write;
-
-use super::rows::{self, bytes};
-use super::section::picture;
+use crate::model::words::{bytes, grows, times, us};
 use crate::model::{Measured, ServerFigures};
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::html::escape;
+use dormouse_bench::report::html::{Markup, html, section};
 use dormouse_census::SizeClass;
 
 /// Maximum number of block sizes drawn separately.
 const PIECES: usize = 5;
+const IN_KERNEL: &str = "in the kernel: its end of the socket";
+
+/// A section with a picture, which stays on one page when printed.
+pub(super) fn picture(title: &str, what: &str, body: &Markup) -> Markup {
+    section(Some("picture"), title, what, body)
+}
+
+/// Draws bars below each other: name, length, class and value; `most` is the least length of a whole bar.
+pub(super) fn steps(bars: &[(String, f64, &str, String)], most: f64) -> Markup {
+    let most = bars.iter().map(|bar| bar.1).fold(most, f64::max);
+    html! {
+        div class="steps" {
+            @for (name, length, class, value) in bars {
+                @let width = 100.0 * (length / most).clamp(0.0, 1.0);
+                span { (name) }
+                span aria-hidden="true" { i class=(class) style=(format_args!("width:{width:.1}%")) {} }
+                span class="n" { (value) }
+            }
+        }
+    }
+}
 
 /// Draws a bar of the memory of an idle connection.
-pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
+pub(super) fn where_bytes_go(server: &ServerFigures) -> Markup {
     let Some(memory) = server.memory.value() else {
-        return String::new();
+        return html! {};
     };
     let quiet = memory.per_connection_bytes().max(0.0);
     let mut pieces = blocks_of(server, quiet);
@@ -29,46 +47,33 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
     let process = named.max(quiet);
     if let Measured::Value(kernel) = memory.kernel_bytes {
         // The figure covers both ends on this machine; the server owns one of them.
-        pieces.push(("in the kernel: its end of the socket".into(), kernel / 2.0));
+        pieces.push((IN_KERNEL.into(), kernel / 2.0));
     }
     let all: f64 = pieces.iter().map(|piece| piece.1).sum();
     if all <= 0.0 {
-        return String::new();
+        return html! {};
     }
-    let (mut bar, mut list) = (String::new(), String::new());
-    for (index, (name, value)) in pieces.iter().enumerate() {
-        let class = if name.starts_with("in the kernel") {
-            7
-        } else {
-            index % 7
-        };
-        let _ = write!(
-            bar,
-            "<i class=\"c{class}\" style=\"width:{:.2}%\" title=\"{}\"></i>",
-            100.0 * value / all,
-            escape(name)
-        );
-        let _ = write!(
-            list,
-            "<b class=\"c{class}\"></b><span>{}</span><span class=\"n\">{}</span>",
-            escape(name),
-            bytes(*value)
-        );
-    }
+    let class = |index: usize, name: &str| if name == IN_KERNEL { 7 } else { index % 7 };
     // The list describes the bar in words.
-    let body = format!(
-        "<div class=\"bar\" aria-hidden=\"true\">{bar}</div><div class=\"share\">{list}</div>"
-    );
+    let body = html! {
+        div class="bar" aria-hidden="true" {
+            @for (index, (name, value)) in pieces.iter().enumerate() {
+                i class={ "c" (class(index, name)) } style=(format_args!("width:{:.2}%", 100.0 * value / all)) title=(name) {}
+            }
+        }
+        div class="share" {
+            @for (index, (name, value)) in pieces.iter().enumerate() {
+                b class={ "c" (class(index, name)) } {} span { (name) } span class="n" { (bytes(*value)) }
+            }
+        }
+    };
     let mut what = format!(
         "An idle connection takes {} in the process, and memory in the kernel.",
         bytes(quiet)
     );
     if process > 1.02 * quiet {
         let more = bytes(process - quiet);
-        let _ = write!(
-            what,
-            " {more} of its blocks lie in memory that the process held before."
-        );
+        what += &format!(" {more} of its blocks lie in memory that the process held before.");
     }
     picture("Where a connection's bytes go", &what, &body)
 }
@@ -101,7 +106,7 @@ fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
             };
             let name = format!(
                 "{whose}{} × {} bytes, {:.0} % zeros{part}",
-                rows::times(class.per_connection),
+                times(class.per_connection),
                 grouped(class.size_bytes as f64, 0),
                 100.0 * class.zero_share
             );
@@ -123,86 +128,59 @@ fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
 }
 
 /// Draws memory after each round of churn.
-pub(super) fn rounds(server: &ServerFigures) -> String {
-    let Some(memory) = server.memory.value() else {
-        return String::new();
+pub(super) fn rounds(server: &ServerFigures) -> Markup {
+    let memory = server.memory.value();
+    let Some((memory, growth)) = memory.and_then(|memory| Some((memory, memory.growth.value()?)))
+    else {
+        return html! {};
     };
-    let Some(growth) = memory.growth.value() else {
-        return String::new();
-    };
-    let after: Vec<_> = memory
+    let after = memory
         .phases
         .iter()
-        .filter(|phase| phase.name.starts_with("round_"))
-        .collect();
-    let most = after
-        .iter()
-        .map(|phase| phase.memory.pss)
-        .max()
-        .unwrap_or(1) as f64;
-    let mut body = String::from("<div class=\"steps\">");
-    for phase in &after {
+        .filter(|phase| phase.name.starts_with("round_"));
+    let bars = after.map(|phase| {
         let value = phase.memory.pss as f64;
-        step(&mut body, &phase.title, value / most, "c3", &bytes(value));
-    }
-    body.push_str("</div>");
+        (phase.title.clone(), value, "c3", bytes(value))
+    });
     let mut what = format!(
         "Memory after each round of {} connections: {}.",
         grouped(growth.connections_per_round as f64, 0),
-        escape(&rows::grows(growth))
+        grows(growth)
     );
     if let Some(resumed) = memory.growth_resumed.value() {
-        let _ = write!(
-            what,
-            " With resumed handshakes: {}.",
-            escape(&rows::grows(resumed))
-        );
+        what += &format!(" With resumed handshakes: {}.", grows(resumed));
     }
-    picture("Rounds of churn", &what, &body)
-}
-
-pub(super) fn step(body: &mut String, name: &str, share: f64, class: &str, value: &str) {
-    let width = 100.0 * share.clamp(0.0, 1.0);
-    let _ = write!(
-        body,
-        "<span>{}</span><span aria-hidden=\"true\"><i class=\"{class}\" style=\"width:{width:.1}%\"></i></span><span class=\"n\">{}</span>",
-        escape(name),
-        escape(value)
-    );
+    picture(
+        "Rounds of churn",
+        &what,
+        &steps(&bars.collect::<Vec<_>>(), 0.0),
+    )
 }
 
 /// Draws CPU time beside the machine's reference.
-pub(super) fn processor(server: &ServerFigures) -> String {
+pub(super) fn processor(server: &ServerFigures) -> Markup {
     let Some(cpu) = server.cpu.value() else {
-        return String::new();
+        return html! {};
     };
-    let mut rows = vec![("full handshake".to_owned(), cpu.full_us, "c0")];
-    for (version, us) in &cpu.resumed_us {
-        rows.extend(
-            us.value()
-                .map(|us| (format!("resumed, {version}"), *us, "c1")),
-        );
-    }
     let r = &cpu.reference;
-    rows.push(("dormouse, in memory".into(), r.handshake_us, "c2"));
-    rows.push((format!("{} signature", r.key), r.signature_us, "c7"));
-    rows.push(("key exchange".into(), r.exchange_us, "c7"));
-    rows.push(("TCP connection".into(), r.tcp_us, "c7"));
-    let most = rows.iter().map(|row| row.1).fold(1.0, f64::max);
-    let mut body = String::from("<div class=\"steps\">");
-    for (name, us, class) in &rows {
-        step(
-            &mut body,
-            name,
-            us / most,
-            class,
-            &format!("{} µs", grouped(*us, 0)),
-        );
-    }
-    body.push_str("</div>");
+    let resumed = cpu.resumed_us.iter();
+    let resumed = resumed
+        .filter_map(|(version, us)| Some((format!("resumed, {version}"), *us.value()?, "c1")));
+    let bars = [("full handshake".to_owned(), cpu.full_us, "c0")]
+        .into_iter()
+        .chain(resumed)
+        .chain([
+            ("dormouse, in memory".into(), r.handshake_us, "c2"),
+            (format!("{} signature", r.key), r.signature_us, "c7"),
+            ("key exchange".into(), r.exchange_us, "c7"),
+            ("TCP connection".into(), r.tcp_us, "c7"),
+        ]);
+    let bars: Vec<_> = bars
+        .map(|(name, time, class)| (name, time, class, us(time)))
+        .collect();
     picture(
         "CPU time",
         "Microseconds of the server's CPU time per connection, beside what this machine needs for each step.",
-        &body,
+        &steps(&bars, 1.0),
     )
 }

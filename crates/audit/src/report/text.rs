@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dormouse_printable::whole;
 
-use super::parts;
+use super::sections;
 use crate::findings::{Finding, Severity};
 use crate::model::{Audit, Measured};
 
@@ -92,7 +92,7 @@ impl Out {
         );
         self.wrap(&machine, 2, 0);
         self.wrap(&conditions(audit), 2, 0);
-        for (title, rows) in parts::sections(audit) {
+        for (title, rows) in sections::sections(audit) {
             self.heading(title);
             for row in rows {
                 self.row(&row.title, &row.value);

@@ -157,7 +157,7 @@ fn examine(
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
-        let software = audit.software.value();
+        let collects = audit.collects();
         let load = Load {
             spec,
             launcher,
@@ -166,7 +166,7 @@ fn examine(
             talk,
             sizes: spec.sizes(),
             budget: Budget::of(spec, &server.tree, deadline),
-            collects: software.is_some_and(|software| software.kind.collects()),
+            collects,
             renews_tickets: figures.is_none_or(renews_tickets),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             handshake_took: handshake_took(&dialer),

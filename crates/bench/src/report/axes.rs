@@ -1,8 +1,6 @@
 //! Elements of charts: series, axes, curves and short numbers.
 
-use std::fmt::Write;
-
-use super::html::escape;
+use super::html::{Markup, at, html};
 use super::scale::Scale;
 
 pub(super) const WIDTH: f64 = 760.0;
@@ -72,47 +70,46 @@ pub(super) fn x_ticks(axes: &Axes, x: &Scale) -> Vec<(f64, String)> {
     }
 }
 
-pub(super) fn draw_curve(svg: &mut String, s: &Series, dots: bool, x: &Scale, y: &Scale) {
-    let mut path = String::new();
-    for (i, point) in s.points.iter().enumerate() {
-        let _ = write!(
-            path,
-            "{}{:.1} {:.1}",
-            if i == 0 { "M" } else { " L" },
-            x.at(point.0),
-            y.at(point.1)
-        );
-    }
-    let _ = write!(
-        svg,
-        "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
-        colour(s.colour),
-        escape(&s.name)
-    );
-    if dots {
-        for point in &s.points {
-            let (cx, cy) = (x.at(point.0), y.at(point.1));
-            let _ = write!(
-                svg,
-                "<circle class=\"dot {}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.2\"><title>{}: {}</title></circle>",
-                colour(s.colour),
-                escape(&s.name),
-                short(point.1)
-            );
+/// Draws the line of a series, and its dots.
+pub(super) fn curve(s: &Series, dots: bool, x: &Scale, y: &Scale) -> Markup {
+    let points: Vec<_> = s
+        .points
+        .iter()
+        .map(|point| (x.at(point.0), y.at(point.1)))
+        .collect();
+    let path: Vec<_> = points
+        .iter()
+        .map(|(x, y)| format!("{x:.1} {y:.1}"))
+        .collect();
+    let path = path.join(" L");
+    let path = if path.is_empty() {
+        path
+    } else {
+        format!("M{path}")
+    };
+    html! {
+        path class={ "line " (colour(s.colour)) } d=(path) { title { (s.name) } }
+        @for ((cx, cy), point) in points.iter().zip(&s.points).filter(|_| dots) {
+            circle class={ "dot " (colour(s.colour)) } cx=(at(*cx)) cy=(at(*cy)) r="3.2" {
+                title { (s.name) ": " (short(point.1)) }
+            }
         }
     }
 }
 
-pub(super) fn open(height: f64, y_title: &str) -> String {
-    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
-    if !y_title.is_empty() {
-        let _ = write!(
-            svg,
-            "<text class=\"title\" x=\"4\" y=\"11\">{}</text>",
-            escape(y_title)
-        );
+/// Returns a chart of this height.
+pub(super) fn chart(height: f64, y_title: &str, body: &Markup) -> Markup {
+    html! {
+        svg viewBox=(format_args!("0 0 {WIDTH} {height}")) role="img" {
+            @if !y_title.is_empty() { text class="title" x="4" y="11" { (y_title) } }
+            (body)
+        }
     }
-    svg
+}
+
+/// Returns a label at this place.
+pub(super) fn label(class: &str, (x, y): (f64, f64), anchor: &str, text: &str) -> Markup {
+    html! { text class=(class) x=(at(x)) y=(at(y)) text-anchor=(anchor) { (text) } }
 }
 
 pub(super) fn colour(index: usize) -> String {

@@ -1,31 +1,36 @@
-//! The frame of an HTML page, and escaped text.
+//! The frame of an HTML page. The library that writes the page escapes all text.
 
-/// Style sheet of every page.
+pub use maud::{Markup, PreEscaped, html};
+
+/// Style of all reports: colours for light and dark, tables, charts.
 pub const STYLE: &str = include_str!("style.css");
 
-/// Returns a whole page; title and body are HTML already.
-pub fn document(title: &str, style: &str, body: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{style}</style>\n</head>\n\
-         <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-    )
+/// Returns a page. Foreign text in it may have characters that are not printable, which are escaped here.
+pub fn document(title: &str, style: &str, body: &Markup) -> String {
+    let page = html! {
+        (maud::DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(style)) }
+            }
+            body { main { (body) } }
+        }
+    };
+    dormouse_printable::lines(&page.into_string()).to_string()
 }
 
-/// Escapes text as HTML: labels and reasons come from the command line and from servers.
-pub fn escape(text: &str) -> String {
-    let text = dormouse_printable::lines(text).to_string();
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
+/// Returns a coordinate with one decimal.
+pub fn at(coordinate: f64) -> String {
+    format!("{coordinate:.1}")
+}
+
+/// Returns a section; a `class` of `picture` stays on one page when printed.
+pub fn section(class: Option<&str>, title: &str, what: &str, body: &Markup) -> Markup {
+    html! {
+        section class=[class] { h2 { (title) } p class="what" { (what) } (body) }
     }
-    out
 }

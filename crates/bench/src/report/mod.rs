@@ -10,7 +10,7 @@ mod sections;
 use serde::de::DeserializeOwned;
 
 use crate::model::{Run, SCHEMA};
-use html::{STYLE, document, escape};
+use html::{STYLE, document, html};
 
 /// Reads runs: one object, a list of objects, or one object per line.
 ///
@@ -51,19 +51,16 @@ pub fn read_as<T: DeserializeOwned>(
 
 /// Returns the page.
 pub fn page(title: &str, runs: &[Run]) -> String {
-    let title = escape(title);
-    let mut body = sections::head(&title, runs);
-    for section in [
-        sections::per_connection(runs),
-        sections::memory_over_time(runs),
-        sections::cpu(runs),
-        sections::latencies(runs),
-        sections::growth(runs),
-        sections::every_run(runs),
-    ] {
-        body.push_str(&section);
-    }
-    document(&title, STYLE, &body)
+    let body = html! {
+        (sections::head(title, runs))
+        (sections::per_connection(runs))
+        (sections::memory_over_time(runs))
+        (sections::cpu(runs))
+        (sections::latencies(runs))
+        (sections::growth(runs))
+        (sections::every_run(runs))
+    };
+    document(title, STYLE, &body)
 }
 
 #[cfg(test)]

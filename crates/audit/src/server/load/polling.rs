@@ -11,23 +11,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
+use crate::software::jvm;
 use dormouse_measure::proc_files;
 
 /// CPU time from which a thread was at work, as a share of the time.
 const AT_WORK: f64 = 0.01;
 /// Maximum number of threads of a process that are looked at.
 const THREADS_MAX: usize = 8192;
-/// Beginnings of the names of a JVM's compilers and collectors; the serial collector runs in the VM's thread.
-const OF_JVM: [&str; 8] = [
-    "C1 CompilerThre",
-    "C2 CompilerThre",
-    "G1 ",
-    "GC Thread#",
-    "Shenandoah ",
-    "VM Thread",
-    "XWorker",
-    "ZWorker",
-];
 
 /// CPU time and sleeps of each thread up to a moment.
 pub(super) struct Activity {
@@ -127,7 +117,7 @@ fn activity(pid: i32, thread: &str) -> Option<ThreadActivity> {
 
 fn is_of_jvm(status: &str) -> bool {
     let name = status.strip_prefix("Name:\t").unwrap_or_default();
-    OF_JVM.iter().any(|of_jvm| name.starts_with(of_jvm))
+    jvm::THREADS.iter().any(|of_jvm| name.starts_with(of_jvm))
 }
 
 fn sleeps(status: &str) -> Option<u64> {
