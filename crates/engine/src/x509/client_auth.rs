@@ -16,11 +16,14 @@ use rustls::crypto::{
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
-use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
+use x509_parser::prelude::{FromDer, X509Extension};
 use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::time::ASN1Time;
 
@@ -32,6 +35,8 @@ use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::der::{Der, Tag};
 use crate::x509::judgement::Shown;
+use crate::x509::outline::{Outline, name_as_text, read_name};
+use crate::x509::path::needed;
 use crate::x509::trust::roots_from_pem;
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
@@ -159,7 +164,10 @@ fn expired(name: &str, list: &CertificateRevocationList<'_>, now: UnixTime) -> O
 
 /// Parsed authorities and revocation lists. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct ClientVerifier(Arc<dyn ClientCertVerifier>);
+pub struct ClientVerifier {
+    roots: Arc<RootCertStore>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
 
 impl ClientVerifier {
     fn new(
@@ -167,13 +175,16 @@ impl ClientVerifier {
         provider: &Arc<CryptoProvider>,
     ) -> Result<ClientVerifier, SettingsError> {
         let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
+        let roots = Arc::new(roots);
         // `ClientAuth` knows whether a certificate is required.
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
+        let verifier = builder
             .with_crls(settings.lists()?)
             .enforce_revocation_expiration()
             .build()
-            .map(ClientVerifier)
-            .map_err(|e| SettingsError::ClientCrl(e.to_string()))
+            .map_err(|e| SettingsError::ClientCrl(e.to_string()))?;
+        Ok(ClientVerifier { roots, verifier })
     }
 }
 
@@ -237,9 +248,18 @@ impl ClientAuth {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let inner = self.inner.as_ref();
-        let of_roots =
-            inner.map(|inner| inner.0.verify_client_cert(end_entity, intermediates, now));
+        let of_roots = self.inner.as_ref().map(|inner| {
+            let needed = needed(
+                end_entity,
+                intermediates,
+                &inner.roots,
+                self.algorithms,
+                now,
+            )?;
+            inner
+                .verifier
+                .verify_client_cert(end_entity, &needed.certificates, now)
+        });
         let shown = Shown {
             end_entity,
             intermediates,
@@ -270,16 +290,20 @@ impl ClientAuth {
 /// Returns the subject of a certificate as text for the log, and its common name.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     const LENGTH_MAX: usize = 200;
-    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+    let Some(outline) = Outline::read(certificate) else {
         return (None, None);
     };
-    let subject = parsed.subject().to_string();
+    let subject = name_as_text(outline.subject);
     let shown = dormouse_printable::line_up_to(&subject, LENGTH_MAX);
     // A backend may base decisions on the common name, so it is passed complete or not at all.
-    let name = parsed.subject().iter_common_name().next();
-    let name = name.and_then(|name| name.as_str().ok());
-    let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
-    (Some(shown.to_string()), name.map(str::to_owned))
+    let name = read_name(outline.subject, |subject| {
+        let name = subject.iter_common_name().next()?;
+        name.as_str().ok().map(str::to_owned)
+    });
+    let name = name
+        .flatten()
+        .filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
+    (Some(shown.to_string()), name)
 }
 
 impl ClientCertVerifier for ClientAuth {
@@ -290,7 +314,7 @@ impl ClientCertVerifier for ClientAuth {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner
             .as_ref()
-            .map_or(&[], |inner| inner.0.root_hint_subjects())
+            .map_or(&[], |inner| inner.verifier.root_hint_subjects())
     }
 
     fn verify_client_cert(

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `identity`, `identity_error` | a chain with its key, and the errors for both |
 //! | `pem`, `der` | files and encodings |
+//! | `outline` | a certificate without its extensions |
 //! | `trust` | roots, and the verification of a server's certificate |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
+//! | `path` | which of a peer's certificates a verification needs |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
 pub(crate) mod client_auth;
@@ -16,6 +18,8 @@ pub(crate) mod identity_error;
 pub(crate) mod judgement;
 pub(crate) mod key_kind;
 pub(crate) mod ocsp;
+pub(crate) mod outline;
+pub(crate) mod path;
 pub(crate) mod pem;
 pub(crate) mod trust;
 pub(crate) mod words;

@@ -1,0 +1,73 @@
+//! The parts that every certificate has, without its extensions: a hostile peer sends thousands of those, and reading
+//! them takes a hundred times as long.
+
+use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::X509Name;
+
+use crate::x509::der::{Der, Tag, sequence};
+
+/// Maximum length of a name that is read. Names that people give are not a tenth as long.
+const NAME_LEN_MAX: usize = 4_096;
+
+/// The parts of a certificate (RFC 5280 §4.1). All but the first two are the contents of their elements.
+pub(crate) struct Outline<'a> {
+    pub(crate) der: &'a [u8],
+    /// The part that is signed.
+    pub(crate) signed: &'a [u8],
+    /// The algorithm of the signature.
+    pub(crate) algorithm: &'a [u8],
+    pub(crate) signature: &'a [u8],
+    pub(crate) issuer: &'a [u8],
+    pub(crate) subject: &'a [u8],
+    /// The subject's public key with its algorithm.
+    pub(crate) key: &'a [u8],
+    pub(crate) validity: &'a [u8],
+}
+
+impl<'a> Outline<'a> {
+    pub(crate) fn read(der: &'a [u8]) -> Option<Outline<'a>> {
+        let mut certificate = Der::whole(der)?.enter(Tag::SEQUENCE)?;
+        let signed = certificate.element(Tag::SEQUENCE)?;
+        let algorithm = certificate.expect(Tag::SEQUENCE)?;
+        let signature = certificate.expect(Tag::BITS)?.strip_prefix(&[0])?;
+        let mut contents = Der::whole(signed)?.enter(Tag::SEQUENCE)?;
+        contents.skip(Tag::CONTEXT_0_CONSTRUCTED); // its version
+        contents.expect(Tag::INTEGER)?;
+        contents.expect(Tag::SEQUENCE)?; // the algorithm again
+        let issuer = contents.expect(Tag::SEQUENCE)?;
+        let validity = contents.expect(Tag::SEQUENCE)?;
+        let subject = contents.expect(Tag::SEQUENCE)?;
+        let key = contents.expect(Tag::SEQUENCE)?;
+        Some(Outline {
+            der,
+            signed,
+            algorithm,
+            signature,
+            issuer,
+            subject,
+            key,
+            validity,
+        })
+    }
+
+    /// Whether it names its subject as its issuer.
+    pub(crate) fn is_self_issued(&self) -> bool {
+        self.issuer == self.subject
+    }
+}
+
+/// Reads a name of an outline. Returns `None` if it is invalid or too long.
+pub(crate) fn read_name<T>(name: &[u8], read: impl FnOnce(&X509Name<'_>) -> T) -> Option<T> {
+    if name.len() > NAME_LEN_MAX {
+        return None;
+    }
+    let element = sequence(&[name]);
+    let (_, name) = X509Name::from_der(&element).ok()?;
+    Some(read(&name))
+}
+
+/// Returns a name of an outline as text for messages. The peer chose its characters.
+pub(crate) fn name_as_text(name: &[u8]) -> String {
+    let text = read_name(name, |name| name.to_string());
+    text.unwrap_or_else(|| format!("a name of {} bytes", name.len()))
+}
