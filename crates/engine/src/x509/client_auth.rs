@@ -35,7 +35,7 @@ use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::der::{Der, Tag};
 use crate::x509::judgement::Shown;
-use crate::x509::outline::{Outline, name_as_text, read_name};
+use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::trust::roots_from_pem;
 
@@ -287,7 +287,7 @@ impl ClientAuth {
     }
 }
 
-/// Returns the subject of a certificate as text for the log, and its common name.
+/// Returns the subject of a certificate as text for the log, and the common name for the backend.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     const LENGTH_MAX: usize = 200;
     let Some(outline) = Outline::read(certificate) else {
@@ -295,15 +295,10 @@ pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option
     };
     let subject = name_as_text(outline.subject);
     let shown = dormouse_printable::line_up_to(&subject, LENGTH_MAX);
-    // A backend may base decisions on the common name, so it is passed complete or not at all.
-    let name = read_name(outline.subject, |subject| {
-        let name = subject.iter_common_name().next()?;
-        name.as_str().ok().map(str::to_owned)
-    });
-    let name = name
-        .flatten()
-        .filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
-    (Some(shown.to_string()), name)
+    (
+        Some(shown.to_string()),
+        client_rules::common_name(certificate),
+    )
 }
 
 impl ClientCertVerifier for ClientAuth {
