@@ -46,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     target("resp", targets::messages::resp),
     target("ocsp", targets::x509::ocsp),
     target("certificate", targets::x509::certificate),
+    target("peer_certificates", targets::peer_certificates::run),
     target("pem", targets::x509::pem),
     target("config", targets::configuration::ours),
     target("nginx", targets::configuration::nginx),

@@ -15,6 +15,7 @@
 
 pub mod admin;
 pub mod backend;
+pub mod bomb;
 pub mod certificates;
 pub mod cgroup;
 pub mod checks;

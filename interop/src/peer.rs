@@ -10,9 +10,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustls::client::{Resumption, Tls12Resumption};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream, SupportedProtocolVersion,
+};
 
-use crate::certificates::{Files, authority};
+use crate::certificates::{Files, Kind, authority};
 use crate::content::random;
 
 /// Longer than any operation here takes.
@@ -64,13 +66,32 @@ pub fn config_showing(files: &Files) -> ClientConfig {
         .expect("a certificate with its key")
 }
 
+/// The configuration of a TLS server with the tests' certificate.
+///
+/// # Panics
+/// When the files are not a certificate and its key.
+pub fn server() -> ServerConfig {
+    let files = authority().certificate(Kind::EcdsaP256);
+    let chain = CertificateDer::pem_file_iter(&files.cert).expect("a readable PEM file");
+    let chain = chain.map(|cert| cert.expect("valid PEM")).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a readable PEM file");
+    ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("a certificate with its key")
+}
+
 fn with_versions(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
     ClientConfig::builder_with_protocol_versions(versions)
         .with_root_certificates(roots())
         .with_no_client_auth()
 }
 
-fn roots() -> RootCertStore {
+/// The tests' CA.
+///
+/// # Panics
+/// When its file is not a certificate.
+pub fn roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for cert in CertificateDer::pem_file_iter(authority().trust()).expect("a readable PEM file") {
         roots

@@ -1,11 +1,23 @@
 //! Parsers of untrusted bytes, exported for `fuzz/` only; not a public interface.
 
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::server::danger::ClientCertVerifier as _;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
 use crate::ClientRule;
+use crate::context::settings::{Group, provider};
 use crate::handshake::record_assembly::RecordAssembler;
 use crate::handshake::record_rules::{HeaderRules, Reading};
 use crate::sessions::server_session::Session;
-use crate::x509::{client_auth, client_rules};
-use rustls_pki_types::CertificateDer;
+use crate::settings_error::SettingsError;
+use crate::x509::client_auth::{self, ClientAuth, ClientCertificates};
+use crate::x509::client_rules;
+use crate::x509::path::needed;
+use crate::x509::trust::{self, Roots};
 
 /// Splits the pieces of a peer's stream into records, in the situation that `how` chooses: the protection of the
 /// records, our role, and whether early data is skipped. Returns the records, the number of bytes taken including a
@@ -56,4 +68,67 @@ pub fn names(certificate: &[u8]) -> (Option<String>, Option<String>) {
 /// No rule matches.
 pub fn allow(rules: &[ClientRule], certificate: &[u8]) -> Result<(), String> {
     client_rules::allow(rules, certificate)
+}
+
+/// Both verifiers, with the same roots.
+pub struct Verifiers {
+    roots: RootCertStore,
+    server: Arc<dyn ServerCertVerifier>,
+    client: ClientAuth,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// The verification of a peer's certificates.
+pub struct Verification {
+    /// The number of certificates that the library searches, of steps that its search can take, and of signatures that
+    /// were verified before it. `None` if the search would take too many steps.
+    pub work: Option<(usize, usize, usize)>,
+    /// Whether they are accepted as those of the server `localhost`, and as those of a client.
+    pub accepted: [bool; 2],
+}
+
+impl Verifiers {
+    /// Returns verifiers that trust the authorities in a PEM bundle.
+    ///
+    /// # Errors
+    /// The bundle contains something else.
+    pub fn new(bundle: &str) -> Result<Verifiers, SettingsError> {
+        let provider = provider(&Group::ALL)?;
+        let bundle = bundle.as_bytes().to_vec();
+        let roots = trust::roots(&bundle, "");
+        let (roots, _) =
+            roots.map_err(|refused| SettingsError::Roots(trust::in_bundle(&refused)))?;
+        let settings = ClientCertificates {
+            required: true,
+            roots: bundle.clone(),
+            ..ClientCertificates::default()
+        };
+        Ok(Verifiers {
+            roots,
+            client: ClientAuth::new(&settings, None, &provider, None)?,
+            server: Roots::Pem(bundle).verifier(&provider, None)?,
+            algorithms: provider.signature_verification_algorithms,
+        })
+    }
+
+    /// Verifies a peer's own certificate together with the others that it sent.
+    pub fn verify(&self, own: &[u8], others: &[&[u8]], now: UnixTime) -> Verification {
+        let own = CertificateDer::from(own);
+        let others: Vec<_> = others
+            .iter()
+            .map(|&der| CertificateDer::from(der))
+            .collect();
+        let needed = needed(&own, &others, &self.roots, self.algorithms, now).ok();
+        let name = ServerName::try_from("localhost").ok();
+        let server = name.map(|name| {
+            self.server
+                .verify_server_cert(&own, &others, &name, &[], now)
+                .is_ok()
+        });
+        let client = self.client.verify_client_cert(&own, &others, now).is_ok();
+        Verification {
+            work: needed.map(|needed| (needed.certificates.len(), needed.steps, needed.signatures)),
+            accepted: [server == Some(true), client],
+        }
+    }
 }

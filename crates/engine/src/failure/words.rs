@@ -2,6 +2,8 @@
 
 use rustls::CertificateError;
 
+use crate::x509::path::TooManySteps;
+
 /// Describes why a certificate cannot be used, without the library's type names.
 pub(crate) fn in_words(error: &rustls::Error) -> String {
     match error {
@@ -42,6 +44,7 @@ pub(crate) fn of_certificate(error: &CertificateError) -> String {
             "it is for another purpose"
         }
         CertificateError::InvalidOcspResponse => "its OCSP response is invalid",
+        CertificateError::Other(other) if other.0.is::<TooManySteps>() => return other.to_string(),
         CertificateError::Other(other) => return of_webpki(&other.to_string()),
         other => return other.to_string(),
     };

@@ -8,10 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer as _, X509Name};
 
 use crate::failure::utc;
-use crate::x509::outline::Outline;
+use crate::x509::outline::{Outline, name_as_text};
 
 const DAY_S: u64 = 86_400;
 /// Remaining validity below which a warning is due.
@@ -83,7 +82,7 @@ pub(crate) fn problems(
     chain: &[CertificateDer<'_>],
     now_s: u64,
 ) -> Vec<(usize, String, IssuerProblem)> {
-    let outlines = chain.iter().map(|one| Outline::of(one));
+    let outlines = chain.iter().map(|one| Outline::read(one));
     let outlines = outlines.collect::<Option<Vec<_>>>().unwrap_or_default();
     let issuers = issuers_of_first(&outlines);
     let mut places: HashMap<&[u8], usize> = HashMap::new();
@@ -126,14 +125,13 @@ fn issuers_of_first<'a>(chain: &[Outline<'a>]) -> HashSet<&'a [u8]> {
 /// A subject as one line of text.
 fn subject(outline: &Outline<'_>) -> String {
     const LENGTH_MAX: usize = 200;
-    let name = X509Name::from_der(outline.subject).map(|(_, name)| name.to_string());
-    let name = name.unwrap_or_default();
+    let name = name_as_text(outline.subject);
     dormouse_printable::line_up_to(&name, LENGTH_MAX).to_string()
 }
 
 /// Returns the last second in which all certificates of a chain are valid, in Unix time.
 pub(crate) fn not_after_s(chain: &[CertificateDer<'_>]) -> u64 {
-    let outlines = chain.iter().filter_map(|one| Outline::of(one));
+    let outlines = chain.iter().filter_map(|one| Outline::read(one));
     outlines
         .map(|one| one.not_after_s)
         .min()

@@ -16,9 +16,11 @@ use rustls::crypto::{
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::call_scope::in_scope;
 use crate::failure::CertificateProblem;
@@ -27,6 +29,8 @@ use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
+use crate::x509::outline::{Outline, name_as_text};
+use crate::x509::path::needed;
 use crate::x509::pem::contents;
 use crate::x509::revocation_list::{self, made_at_s};
 use crate::x509::trust;
@@ -106,7 +110,10 @@ type FoundList = (String, CertificateRevocationListDer<'static>);
 
 /// Parsed authorities and revocation lists. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct ClientVerifier(Arc<dyn ClientCertVerifier>);
+pub struct ClientVerifier {
+    roots: Arc<RootCertStore>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
 
 impl ClientVerifier {
     fn new(
@@ -124,13 +131,14 @@ impl ClientVerifier {
                 .enforce_revocation_expiration()
                 .build()
         };
-        build(&lists).map(ClientVerifier).map_err(|error| {
+        let verifier = build(&lists).map_err(|error| {
             // The error does not say which list it is about.
             let mut alone = lists.chunks(1).filter(|list| build(list).is_err());
             let place = alone.next().and_then(|list| list.first());
             let place = place.map_or("", |(place, _)| place);
             SettingsError::ClientCrl(format!("{place}: {error}"))
-        })
+        })?;
+        Ok(ClientVerifier { roots, verifier })
     }
 }
 
@@ -186,9 +194,18 @@ impl ClientAuth {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let inner = self.inner.as_ref();
-        let of_roots =
-            inner.map(|inner| inner.0.verify_client_cert(end_entity, intermediates, now));
+        let of_roots = self.inner.as_ref().map(|inner| {
+            let needed = needed(
+                end_entity,
+                intermediates,
+                &inner.roots,
+                self.algorithms,
+                now,
+            )?;
+            inner
+                .verifier
+                .verify_client_cert(end_entity, &needed.certificates, now)
+        });
         let shown = Shown {
             end_entity,
             intermediates,
@@ -216,19 +233,18 @@ impl ClientAuth {
     }
 }
 
-/// Returns the subject of a certificate as text for the log, and its common name.
+/// Returns the subject of a certificate as text for the log, and the common name for the backend.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     const LENGTH_MAX: usize = 200;
-    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+    let Some(outline) = Outline::read(certificate) else {
         return (None, None);
     };
-    let subject = parsed.subject().to_string();
+    let subject = name_as_text(outline.subject);
     let shown = dormouse_printable::line_up_to(&subject, LENGTH_MAX);
-    // A backend may base decisions on the common name, so it is passed complete or not at all.
-    let name = parsed.subject().iter_common_name().next();
-    let name = name.and_then(|name| name.as_str().ok());
-    let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
-    (Some(shown.to_string()), name.map(str::to_owned))
+    (
+        Some(shown.to_string()),
+        client_rules::common_name(certificate),
+    )
 }
 
 impl ClientCertVerifier for ClientAuth {
@@ -239,7 +255,7 @@ impl ClientCertVerifier for ClientAuth {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner
             .as_ref()
-            .map_or(&[], |inner| inner.0.root_hint_subjects())
+            .map_or(&[], |inner| inner.verifier.root_hint_subjects())
     }
 
     fn verify_client_cert(

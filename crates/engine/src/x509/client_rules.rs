@@ -5,10 +5,12 @@ use std::fmt;
 use aws_lc_rs::digest;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use crate::x509::outline::{Outline, read_name};
+
 /// A condition on a client certificate. A client must match one of the configured rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientRule {
-    /// The subject's common name equals this.
+    /// The subject's common name equals this, and is the only one.
     CommonName(String),
     /// One of the subject's organisational units equals this.
     OrganisationalUnit(String),
@@ -18,6 +20,22 @@ pub enum ClientRule {
     Uri(String),
     /// The certificate has this SHA-256 digest.
     Fingerprint([u8; 32]),
+}
+
+/// Maximum length of a common name that counts. RFC 5280 allows 64 characters.
+const COMMON_NAME_LEN_MAX: usize = 200;
+
+/// Returns the common name of a certificate, which the rules compare and the backend learns. Of several, none counts:
+/// another program could take another one. Nor does one that is long, has control characters or another encoding than
+/// UTF-8 or ASCII, because the backend must learn the whole of it.
+pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
+    let outline = Outline::read(certificate)?;
+    let name = read_name(outline.subject, |subject| {
+        let mut names = subject.iter_common_name();
+        let only = names.next().filter(|_| names.next().is_none())?;
+        only.as_str().ok().map(str::to_owned)
+    });
+    name?.filter(|name| name.len() <= COMMON_NAME_LEN_MAX && !name.contains(char::is_control))
 }
 
 /// Checks a certificate against the rules. The error lists the certificate's names, for the log.
@@ -36,6 +54,8 @@ pub(crate) fn allow(rules: &[ClientRule], certificate: &[u8]) -> Result<(), Stri
 /// The names in a certificate.
 #[derive(Default)]
 struct Claims {
+    /// The one that counts.
+    common_name: Option<String>,
     common_names: Vec<String>,
     units: Vec<String>,
     dns: Vec<String>,
@@ -58,6 +78,7 @@ impl Claims {
             value.as_str().ok().map(str::to_owned)
         };
         let subject = parsed.subject();
+        claims.common_name = common_name(certificate);
         claims.common_names = subject.iter_common_name().filter_map(text).collect();
         claims.units = subject
             .iter_organizational_unit()
@@ -77,7 +98,7 @@ impl Claims {
 
     fn fit(&self, rule: &ClientRule) -> bool {
         match rule {
-            ClientRule::CommonName(name) => self.common_names.contains(name),
+            ClientRule::CommonName(name) => self.common_name.as_ref() == Some(name),
             ClientRule::OrganisationalUnit(unit) => self.units.contains(unit),
             ClientRule::Dns(rule) => self.dns.iter().any(|name| dns_fits(rule, name)),
             ClientRule::Uri(rule) => self.uris.iter().any(|uri| uri_fits(rule, uri)),
@@ -123,6 +144,9 @@ impl fmt::Display for Claims {
                 let shown = dormouse_printable::line_up_to(value, SHOWN_LEN_MAX);
                 write!(f, "{kind}={shown}, ")?;
             }
+        }
+        if self.common_names.len() > 1 {
+            f.write_str("of several cn none counts, ")?;
         }
         f.write_str("sha256=")?;
         self.fingerprint
@@ -182,6 +206,41 @@ mod tests {
             allow(&[], &certificate).is_ok(),
             "without rules all are allowed"
         );
+    }
+
+    /// Otherwise a rule would admit one person, and the backend serve another one.
+    #[test]
+    fn of_several_common_names_none_counts() {
+        let named = |names: &[&str]| {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            for (at, name) in names.iter().enumerate() {
+                // rcgen has each kind of attribute once; these differ until they are encoded.
+                let kind = match at {
+                    0 => rcgen::DnType::CommonName,
+                    _ => rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]),
+                };
+                params.distinguished_name.push(kind, *name);
+            }
+            let key = rcgen::KeyPair::generate().unwrap();
+            params.self_signed(&key).unwrap().der().to_vec()
+        };
+        let rule = |name: &str| [ClientRule::CommonName(name.to_owned())];
+        for names in [["alice", "bob"], ["alice", "alice"]] {
+            let certificate = named(&names);
+            for name in names {
+                let why = allow(&rule(name), &certificate).unwrap_err();
+                assert!(why.contains("cn=alice, cn="), "{why}");
+                assert!(why.contains("of several cn none counts"), "{why}");
+            }
+            assert_eq!(common_name(&certificate), None);
+        }
+        for name in ["a\u{1b}[2J", &"long".repeat(51)] {
+            let certificate = named(&[name]);
+            assert!(allow(&rule(name), &certificate).is_err());
+            assert_eq!(common_name(&certificate), None);
+        }
+        assert_eq!(common_name(&named(&["alice"])).as_deref(), Some("alice"));
     }
 
     /// A certificate for a whole domain is not a certificate of each host in it.

@@ -1,4 +1,4 @@
-//! The part of DER (X.690) that OCSP and revocation lists need beyond certificates: reads elements one after the
+//! The part of DER (X.690) that OCSP, revocation lists and the search for a chain need: reads elements one after the
 //! other, and writes them.
 
 use x509_parser::prelude::FromDer as _;
@@ -21,6 +21,8 @@ impl Tag {
     pub(crate) const CONTEXT_0: Tag = Tag(0x80);
     pub(crate) const CONTEXT_0_CONSTRUCTED: Tag = Tag(0xa0);
     pub(crate) const CONTEXT_1_CONSTRUCTED: Tag = Tag(0xa1);
+    #[cfg(test)]
+    pub(crate) const CONTEXT_3_CONSTRUCTED: Tag = Tag(0xa3);
 }
 
 /// A sequence of unread elements. Methods return `None` for unexpected input and then consume nothing.
@@ -39,6 +41,11 @@ impl<'a> Der<'a> {
     pub(crate) fn first(bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         let (_, _, rest) = Der(bytes).split()?;
         bytes.split_at_checked(bytes.len() - rest.len())
+    }
+
+    /// Returns a reader for the elements within another one.
+    pub(crate) fn contents(bytes: &'a [u8]) -> Der<'a> {
+        Der(bytes)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -221,7 +221,7 @@ impl Identity {
         let leaf = chain
             .first()
             .ok_or_else(|| about_certificate(IdentityProblem::NoCertificate))?;
-        let bad = chain.iter().position(|one| Outline::of(one).is_none());
+        let bad = chain.iter().position(|one| Outline::read(one).is_none());
         if let Some(at) = bad.filter(|&at| at > 0) {
             let words = format!("certificate {} of its chain is invalid DER", at + 1);
             return Err(about_certificate(IdentityProblem::BadCertificate(words)));
@@ -372,7 +372,7 @@ impl IdentityWarning {
     /// Returns the warnings about dates at `now` for a chain in PEM. Its key is not needed.
     pub fn of_dates(chain: &[u8], now: UnixTime) -> Vec<IdentityWarning> {
         let chain = contents::chain(chain, "").unwrap_or_default();
-        let own = chain.first().and_then(|own| Outline::of(own));
+        let own = chain.first().and_then(|own| Outline::read(own));
         let own =
             own.and_then(|own| DateProblem::of(own.not_before_s, own.not_after_s, now.as_secs()));
         let is_date = |warning: &IdentityWarning| {

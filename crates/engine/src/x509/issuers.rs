@@ -27,12 +27,12 @@ impl Issuers {
 
     /// Returns the issuer of a certificate, all of them DER. A certificate that has issued itself has no other.
     pub fn issuer_of(&self, certificate: &[u8]) -> Option<&[u8]> {
-        let outline = Outline::of(certificate)?;
-        if outline.issuer == outline.subject {
+        let outline = Outline::read(certificate)?;
+        if outline.is_self_issued() {
             return None;
         }
         let is_named = |one: &&CertificateDer<'_>| {
-            Outline::of(one).is_some_and(|one| one.subject == outline.issuer)
+            Outline::read(one).is_some_and(|one| one.subject == outline.issuer)
         };
         let named = || self.0.iter().filter(is_named);
         let has_signed = |one: &&CertificateDer<'_>| {
@@ -59,7 +59,7 @@ impl Issuers {
                 break;
             };
             let is_known = |one: &CertificateDer<'_>| one.as_ref() == issuer;
-            let is_authority = Outline::of(issuer).is_none_or(|one| one.issuer == one.subject);
+            let is_authority = Outline::read(issuer).is_none_or(|one| one.is_self_issued());
             if is_authority || chain.iter().chain(&missing).any(is_known) {
                 break;
             }

@@ -2,10 +2,10 @@
 
 use rustls::{CertificateError, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::failure::CertificateProblem;
 use crate::x509::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+use crate::x509::outline::{Outline, name_as_text};
 
 /// The data that a peer presented.
 pub(crate) struct Shown<'a> {
@@ -77,19 +77,16 @@ impl Shown<'_> {
             return CertificateProblem::from(error);
         }
         let last = self.intermediates.last().unwrap_or(self.end_entity);
-        let (Ok((_, leaf)), Ok((_, last))) = (
-            X509Certificate::from_der(self.end_entity),
-            X509Certificate::from_der(last),
-        ) else {
+        let (Some(own), Some(last)) = (Outline::read(self.end_entity), Outline::read(last)) else {
             return CertificateProblem::from(error);
         };
-        if leaf.issuer().as_raw() == leaf.subject().as_raw() {
+        if own.is_self_issued() {
             CertificateProblem::SelfSigned {
-                subject: leaf.subject().to_string(),
+                subject: name_as_text(own.subject),
             }
         } else {
             CertificateProblem::UnknownIssuer {
-                issuer: last.issuer().to_string(),
+                issuer: name_as_text(last.issuer),
             }
         }
     }
@@ -104,11 +101,11 @@ fn authority_as_server(
     end_entity: &CertificateDer<'_>,
     error: &CertificateError,
 ) -> CertificateProblem {
-    match X509Certificate::from_der(end_entity) {
-        Ok((_, leaf)) => CertificateProblem::AuthorityAsServer {
-            subject: leaf.subject().to_string(),
-            self_signed: leaf.issuer().as_raw() == leaf.subject().as_raw(),
+    match Outline::read(end_entity) {
+        Some(own) => CertificateProblem::AuthorityAsServer {
+            subject: name_as_text(own.subject),
+            self_signed: own.is_self_issued(),
         },
-        Err(_) => CertificateProblem::from(error),
+        None => CertificateProblem::from(error),
     }
 }

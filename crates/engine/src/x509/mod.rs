@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `identity`, `identity_error` | a chain with its key, and the errors for both |
 //! | `pem`, `der` | files and encodings |
-//! | `outline`, `chain` | what decides a certificate's place in a chain, and what is wrong with one |
+//! | `outline`, `chain` | a certificate without its extensions, and what is wrong with a chain |
 //! | `trust` | roots, and the verification of a server's certificate |
 //! | `revocation_list` | revocation lists: the newest, and the expired |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
 //! | `issuers` | the issuers that a chain lacks |
+//! | `path` | which of a peer's certificates a verification needs |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
 pub(crate) mod chain;
@@ -24,6 +25,7 @@ pub(crate) mod judgement;
 pub(crate) mod key_kind;
 pub(crate) mod ocsp;
 pub(crate) mod outline;
+pub(crate) mod path;
 pub(crate) mod pem;
 pub(crate) mod revocation_list;
 pub(crate) mod sign;

@@ -1,47 +1,81 @@
-//! The part of a certificate that decides its place in a chain: whose it is, who issued it, and until when.
-//!
-//! Every certificate of a chain must have it. Only the server's own certificate is parsed in full: clients look at the
-//! others, and many a root that is in use today breaks rules that a full parser knows.
+//! The parts that every certificate has, without its extensions: a hostile peer sends thousands of those, and reading
+//! them takes a hundred times as long.
 
-use crate::x509::der::{Der, Tag};
+use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::X509Name;
 
-/// Names and dates of a certificate.
+use crate::x509::der::{Der, Tag, sequence};
+
+/// Maximum length of a name that is read. Names that people give are not a tenth as long.
+const NAME_LEN_MAX: usize = 4_096;
+
+/// The parts of a certificate (RFC 5280 §4.1). Names, keys and algorithms are the contents of their elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outline<'a> {
-    /// The issuer's name, DER.
+    pub(crate) der: &'a [u8],
+    /// The part that is signed.
+    pub(crate) signed: &'a [u8],
+    /// The algorithm of the signature.
+    pub(crate) algorithm: &'a [u8],
+    pub(crate) signature: &'a [u8],
     pub(crate) issuer: &'a [u8],
-    /// Its own name, DER.
     pub(crate) subject: &'a [u8],
+    /// The subject's public key with its algorithm.
+    pub(crate) key: &'a [u8],
     /// Its first second, in Unix time.
     pub(crate) not_before_s: u64,
     /// Its last second.
     pub(crate) not_after_s: u64,
 }
 
-impl Outline<'_> {
+impl<'a> Outline<'a> {
     /// Reads a certificate, DER. `None`: it is none.
-    pub(crate) fn of(certificate: &[u8]) -> Option<Outline<'_>> {
-        let mut outer = Der::whole(certificate)?.enter(Tag::SEQUENCE)?;
-        let mut inner = outer.enter(Tag::SEQUENCE)?;
-        // The signature's algorithm, and the signature.
-        outer.expect(Tag::SEQUENCE)?;
-        outer.expect(Tag::BITS)?;
-        // Version 1 is left out.
-        inner.skip(Tag::CONTEXT_0_CONSTRUCTED);
-        inner.expect(Tag::INTEGER)?;
-        inner.expect(Tag::SEQUENCE)?;
-        let issuer = inner.element(Tag::SEQUENCE)?;
-        let mut validity = inner.enter(Tag::SEQUENCE)?;
+    pub(crate) fn read(der: &'a [u8]) -> Option<Outline<'a>> {
+        let mut certificate = Der::whole(der)?.enter(Tag::SEQUENCE)?;
+        let signed = certificate.element(Tag::SEQUENCE)?;
+        let algorithm = certificate.expect(Tag::SEQUENCE)?;
+        let signature = certificate.expect(Tag::BITS)?.strip_prefix(&[0])?;
+        let mut contents = Der::whole(signed)?.enter(Tag::SEQUENCE)?;
+        contents.skip(Tag::CONTEXT_0_CONSTRUCTED); // its version
+        contents.expect(Tag::INTEGER)?;
+        contents.expect(Tag::SEQUENCE)?; // the algorithm again
+        let issuer = contents.expect(Tag::SEQUENCE)?;
+        let mut validity = contents.enter(Tag::SEQUENCE)?;
         let positive = |s: i64| u64::try_from(s).unwrap_or(0);
         let (not_before_s, not_after_s) = (validity.time()?, validity.time()?);
-        let subject = inner.element(Tag::SEQUENCE)?;
-        // The key.
-        inner.expect(Tag::SEQUENCE)?;
+        let subject = contents.expect(Tag::SEQUENCE)?;
+        let key = contents.expect(Tag::SEQUENCE)?;
         Some(Outline {
+            der,
+            signed,
+            algorithm,
+            signature,
             issuer,
             subject,
+            key,
             not_before_s: positive(not_before_s),
             not_after_s: positive(not_after_s),
         })
     }
+
+    /// Whether it names its subject as its issuer.
+    pub(crate) fn is_self_issued(&self) -> bool {
+        self.issuer == self.subject
+    }
+}
+
+/// Reads a name of an outline. Returns `None` if it is invalid or too long.
+pub(crate) fn read_name<T>(name: &[u8], read: impl FnOnce(&X509Name<'_>) -> T) -> Option<T> {
+    if name.len() > NAME_LEN_MAX {
+        return None;
+    }
+    let element = sequence(&[name]);
+    let (_, name) = X509Name::from_der(&element).ok()?;
+    Some(read(&name))
+}
+
+/// Returns a name of an outline as text for messages. The peer chose its characters.
+pub(crate) fn name_as_text(name: &[u8]) -> String {
+    let text = read_name(name, |name| name.to_string());
+    text.unwrap_or_else(|| format!("a name of {} bytes", name.len()))
 }

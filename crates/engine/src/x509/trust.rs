@@ -18,6 +18,7 @@ use crate::x509::facts::CertificateFacts;
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
+use crate::x509::path::needed;
 use crate::x509::pem::contents;
 
 /// The roots that a client trusts.
@@ -80,13 +81,15 @@ impl Roots {
             Roots::Store(store) => Some(Arc::clone(&store.0)),
             Roots::Insecure => None,
         };
-        let chain = store.map(|store| {
-            let builder = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider));
-            let built = builder.build();
-            built.map_err(|e| SettingsError::Roots(e.to_string()))
+        let trusted = store.map(|roots| {
+            let provider = Arc::clone(provider);
+            let built =
+                WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider).build();
+            let verifier = built.map_err(|e| SettingsError::Roots(e.to_string()))?;
+            Ok::<_, SettingsError>(Trusted { roots, verifier })
         });
         Ok(Arc::new(ServerVerifier {
-            chain: chain.transpose()?,
+            trusted: trusted.transpose()?,
             judge,
             algorithms: provider.signature_verification_algorithms,
         }))
@@ -148,9 +151,14 @@ pub(crate) fn in_bundle(refused: &IdentityError) -> String {
 
 /// Verifies servers: their handshake signature always, their chain if there are roots or a judge.
 struct ServerVerifier {
-    chain: Option<Arc<WebPkiServerVerifier>>,
+    trusted: Option<Trusted>,
     judge: Option<Arc<dyn JudgeCertificate>>,
     algorithms: WebPkiSupportedAlgorithms,
+}
+
+struct Trusted {
+    roots: Arc<RootCertStore>,
+    verifier: Arc<WebPkiServerVerifier>,
 }
 
 impl ServerCertVerifier for ServerVerifier {
@@ -167,8 +175,21 @@ impl ServerCertVerifier for ServerVerifier {
         if is_loopback() {
             return Ok(ServerCertVerified::assertion());
         }
-        let of_roots = self.chain.as_ref().map(|chain| {
-            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let of_roots = self.trusted.as_ref().map(|trusted| {
+            let needed = needed(
+                end_entity,
+                intermediates,
+                &trusted.roots,
+                self.algorithms,
+                now,
+            )?;
+            trusted.verifier.verify_server_cert(
+                end_entity,
+                &needed.certificates,
+                server_name,
+                ocsp_response,
+                now,
+            )
         });
         let shown = Shown {
             end_entity,

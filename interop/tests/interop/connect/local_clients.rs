@@ -261,7 +261,7 @@ fn a_warm_connection_that_ends_at_its_use_is_replaced() {
         let address = listener.local_addr().expect("bound");
         let (come, came) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let config = std::sync::Arc::new(tls_server());
+            let config = std::sync::Arc::new(dormouse_interop::peer::server());
             for tcp in listener.incoming().flatten() {
                 let tls = rustls::ServerConnection::new(config.clone()).expect("a server");
                 let mut stream = rustls::StreamOwned::new(tls, tcp);
@@ -316,20 +316,6 @@ fn a_warm_connection_that_ends_at_its_use_is_replaced() {
         client.tcp.read_exact(&mut back).expect("an answer");
         assert_eq!(&back, b"world", "{how:?}");
     }
-}
-
-/// The test's own TLS server.
-fn tls_server() -> rustls::ServerConfig {
-    use rustls_pki_types::pem::PemObject as _;
-    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-    let files = authority_files();
-    let chain = CertificateDer::pem_file_iter(&files.cert).expect("a file");
-    let chain = chain.map(|one| one.expect("a certificate")).collect();
-    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a key");
-    rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("a key of the certificate")
 }
 
 fn again(address: SocketAddr, plain: TcpListener) -> Scene {

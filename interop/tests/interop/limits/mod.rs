@@ -1,6 +1,7 @@
 //! Limits of the machine and of each client, and rate limits.
 
 mod capacity;
+mod certificates;
 mod mapped_addresses;
 mod per_client;
 mod rates;

@@ -90,7 +90,7 @@ fn certificate(mut section: Section) -> Option<CertificateDer<'static>> {
         let (certificate, _) = Der::first(&der)?;
         der.truncate(certificate.len());
     }
-    Outline::of(&der)?;
+    Outline::read(&der)?;
     Some(CertificateDer::from(der))
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn format(bytes: &[u8]) -> Option<&'static str> {
 
 fn of_der(bytes: &[u8]) -> Option<&'static str> {
     let mut outer = Der::whole(bytes)?.enter(Tag::SEQUENCE)?;
-    if Outline::of(bytes).is_some() {
+    if Outline::read(bytes).is_some() {
         return Some(
             "a certificate in DER; convert it: openssl x509 -inform DER -in FILE -out FILE.pem",
         );
