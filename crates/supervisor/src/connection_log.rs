@@ -5,12 +5,12 @@
 //! previous one has written its last lines, so no line is split between two files.
 
 use crate::error::{ServeError, system};
-use crate::helper_process::{HelperProcess, start_due};
+use crate::helper_process::{Helper, HelperProcess};
 use crate::syslog::SyslogSocket;
 use crate::tokens;
 use dormouse_config::{Config, LogDestination, LogTarget};
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
-use dormouse_helpers::helper::{Privileges, RestartTimer};
+use dormouse_helpers::helper::Privileges;
 use dormouse_reactor::Fd;
 use dormouse_reactor::file::{behind_links, open_to_append};
 use dormouse_reactor::poller::Poller;
@@ -101,10 +101,8 @@ pub(crate) fn is_named_pipe(path: &Path) -> bool {
 }
 
 /// The process, and the file that it writes.
-#[derive(Default)]
 pub(crate) struct LogWriter {
-    process: Option<HelperProcess>,
-    restart: RestartTimer,
+    helper: Helper,
     file: Option<LogFile>,
     /// A process that writes its last lines, and when to kill it.
     former: Option<(Pid, u64)>,
@@ -116,13 +114,14 @@ impl LogWriter {
     /// `former` is the process that the previous binary has started.
     pub(crate) fn new(file: Option<LogFile>, former: Option<Pid>) -> LogWriter {
         let until_ms = process::boottime_ms() + LAST_LINES_MS;
-        let mut restart = RestartTimer::default();
-        restart.set_due();
+        let mut helper = Helper::new("log-writer");
+        helper.set_due();
         LogWriter {
+            helper,
             file,
-            restart,
             former: former.map(|pid| (pid, until_ms)),
-            ..LogWriter::default()
+            dropped: 0,
+            logged_ms: None,
         }
     }
 
@@ -136,7 +135,7 @@ impl LogWriter {
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let own = match self.former {
             Some((_, until_ms)) => Some(until_ms),
-            None => self.restart.due_ms(),
+            None => self.helper.next_deadline_ms(),
         };
         let syslog = self.file.as_ref().and_then(LogFile::syslog);
         let syslog = syslog.map(SyslogSocket::next_deadline_ms);
@@ -157,20 +156,18 @@ impl LogWriter {
             }
             return;
         }
-        if !self.restart.take_due() || self.process.is_some() {
-            return;
+        if self.helper.take_due()
+            && !sources.is_empty()
+            && let Some(file) = &self.file
+        {
+            let start = || start(file, sources, config, poller);
+            self.helper.start(start);
         }
-        let Some(file) = self.file.as_ref().filter(|_| !sources.is_empty()) else {
-            return;
-        };
-        let start = || start(file, sources, config, poller);
-        self.process = start_due("log-writer", &mut self.restart, start);
     }
 
     /// Processes a report of lost lines.
     pub(crate) fn receive(&mut self, counters: &Shared, poller: &Poller) {
-        let process = self.process.as_ref();
-        let Some(dropped) = process.and_then(|it| it.receive::<DroppedLines>(poller)) else {
+        let Some(dropped) = self.helper.receive::<DroppedLines>(poller) else {
             return;
         };
         Common::LogLinesLost.add(counters, dropped.lines);
@@ -192,19 +189,12 @@ impl LogWriter {
         if self.former.take_if(|(former, _)| *former == pid).is_some() {
             return true;
         }
-        let Some(process) = self.process.take_if(|process| process.pid == pid) else {
-            return false;
-        };
-        tracing::error!(process = "log-writer", cause = %ended, "helper process died; restarting");
-        process.close(poller);
-        self.restart.ended();
-        true
+        self.helper.note_death(pid, ended, poller)
     }
 
     /// Closes the channel: the process writes its last lines and exits. Another one starts after that.
     pub(crate) fn end(&mut self, poller: &Poller) {
-        self.restart.set_due();
-        if let Some(process) = self.process.take() {
+        if let Some(process) = self.helper.release() {
             let pid = process.close(poller);
             self.former = Some((pid, process::boottime_ms() + LAST_LINES_MS));
         }

@@ -1,13 +1,13 @@
 //! Main's side of the control process: starts and restarts it, and sends it the state.
 
 use crate::control_addresses::ControlAddresses;
-use crate::helper_process::{HelperProcess, start_due};
+use crate::helper_process::{Helper, HelperProcess};
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
 use dormouse_handover::control::{AdminResult, ControlArguments, ForwardedOrder, Report, State};
 use dormouse_handover::message;
-use dormouse_helpers::helper::{Privileges, RestartTimer};
+use dormouse_helpers::helper::Privileges;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -47,11 +47,10 @@ impl FormerControl {
 pub(crate) struct ControlProcess {
     addresses: ControlAddresses,
     privileges: Privileges,
-    process: Option<HelperProcess>,
+    helper: Helper,
     /// The process before, while it waits for a new binary to run.
     former: Option<FormerControl>,
     restarts: u32,
-    restart: RestartTimer,
     retry_at_ms: Option<u64>,
     /// The state sent last.
     sent: Option<State>,
@@ -67,23 +66,22 @@ impl ControlProcess {
         poller: &Poller,
     ) -> io::Result<ControlProcess> {
         let mut control = ControlProcess::resume(addresses, config);
-        control.process = Some(control.start_process(memory, poller)?);
-        control.restart.started();
+        let started = control.start_process(memory, poller);
+        control.helper.try_start(|| started)?;
         Ok(control)
     }
 
     /// A process that the next turn starts: after an upgrade, when there may be no room for a process before main has
     /// reaped those of the old binary.
     pub(crate) fn resume(addresses: ControlAddresses, config: &Config) -> ControlProcess {
-        let mut restart = RestartTimer::default();
-        restart.set_due();
+        let mut helper = Helper::new("control");
+        helper.set_due();
         ControlProcess {
             addresses,
             privileges: Privileges::nobody(config),
-            process: None,
+            helper,
             former: None,
             restarts: 0,
-            restart,
             retry_at_ms: None,
             sent: None,
             results: Vec::new(),
@@ -128,29 +126,24 @@ impl ControlProcess {
 
     /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        let times = [self.restart.due_ms(), self.retry_at_ms];
+        let times = [self.helper.next_deadline_ms(), self.retry_at_ms];
         times.into_iter().flatten().min()
     }
 
     /// Handles the exit of a process. Returns `false` if it was not the control process.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
-        let Some(process) = self.process.take_if(|process| process.pid == pid) else {
-            return false;
-        };
-        tracing::error!(process = "control", cause = %ended, "helper process died; restarting");
-        process.close(poller);
-        self.restarts += 1;
-        self.restart.ended();
-        true
+        let is_own = self.helper.note_death(pid, ended, poller);
+        self.restarts += u32::from(is_own);
+        is_own
     }
 
     /// Restarts the process if a start is due, and sends a changed state. Called once per turn.
     pub(crate) fn attend(&mut self, state: State, memory: &SharedMemory, poller: &Poller) {
         let now_ms = process::boottime_ms();
         self.retry_at_ms.take_if(|at_ms| *at_ms <= now_ms);
-        if self.restart.take_due() && self.process.is_none() {
+        if self.helper.take_due() {
             let started = self.start_process(memory, poller);
-            self.process = start_due("control", &mut self.restart, || started);
+            self.helper.start(|| started);
             self.sent = None;
         }
         if self.send(state) == Attempt::WouldBlock {
@@ -160,7 +153,7 @@ impl ControlProcess {
 
     /// Sends the state if it has changed, and all results. `WouldBlock`: the channel is full.
     fn send(&mut self, state: State) -> Attempt<()> {
-        let Some(process) = &self.process else {
+        let Some(process) = self.helper.process() else {
             // The clients that waited for these results lost their connections with the process.
             self.results.clear();
             return Attempt::Done(());
@@ -186,7 +179,7 @@ impl ControlProcess {
 
     /// The next order that control forwards.
     pub(crate) fn receive(&self, poller: &Poller) -> Option<ForwardedOrder> {
-        self.process.as_ref()?.receive(poller)
+        self.helper.receive(poller)
     }
 
     /// Queues the result of an order, to be sent at the end of the turn.
@@ -226,12 +219,11 @@ impl ControlProcess {
 
     /// Sends the process its last message, and leaves it.
     fn leave(&mut self, last: &Report) -> Option<HelperProcess> {
-        let process = self.process.take()?;
+        let process = self.helper.release()?;
         if !matches!(message::send(process.channel, last), Ok(Attempt::Done(()))) {
             // The closed channel alone would mean that main has died.
             let _ = process::send_signal(process.pid, Signal::Kill);
         }
-        self.restart.set_due();
         Some(process)
     }
 

@@ -3,29 +3,96 @@
 use dormouse_handover::message;
 use dormouse_helpers::helper::{self, Privileges, RestartTimer};
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::{Fd, OnExec, socket};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 
-/// Starts a helper that is due to start. `None`: it could not be started; `restart` has the time of the next attempt.
-pub(crate) fn start_due(
-    name: &str,
-    restart: &mut RestartTimer,
-    start: impl FnOnce() -> io::Result<HelperProcess>,
-) -> Option<HelperProcess> {
-    match start() {
-        Ok(process) => {
-            restart.started();
-            Some(process)
+/// A helper that main keeps running: started when it is due, and again after an exit.
+pub(crate) struct Helper {
+    name: &'static str,
+    process: Option<HelperProcess>,
+    restart: RestartTimer,
+}
+
+impl Helper {
+    /// A helper that is not due to start.
+    pub(crate) fn new(name: &'static str) -> Helper {
+        Helper {
+            name,
+            process: None,
+            restart: RestartTimer::default(),
         }
-        Err(error) => {
-            tracing::error!(process = name, %error, "helper process start failed");
-            restart.failed();
-            None
+    }
+
+    /// Time of the next start.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.restart.due_ms()
+    }
+
+    /// Schedules a start at once.
+    pub(crate) fn set_due(&mut self) {
+        self.restart.set_due();
+    }
+
+    /// Returns `true` once for each scheduled start whose time has come, if the process does not run.
+    pub(crate) fn take_due(&mut self) -> bool {
+        self.restart.take_due() && self.process.is_none()
+    }
+
+    /// Starts the process. If that fails, another attempt is scheduled.
+    pub(crate) fn start(&mut self, start: impl FnOnce() -> io::Result<HelperProcess>) {
+        if let Err(error) = self.try_start(start) {
+            tracing::error!(process = self.name, %error, "helper process start failed");
+            self.restart.failed();
         }
+    }
+
+    /// As [`Helper::start`], for the start of the program, which fails without the process.
+    pub(crate) fn try_start(
+        &mut self,
+        start: impl FnOnce() -> io::Result<HelperProcess>,
+    ) -> io::Result<()> {
+        self.process = Some(start()?);
+        self.restart.started();
+        Ok(())
+    }
+
+    /// The process, while it runs.
+    pub(crate) fn process(&self) -> Option<&HelperProcess> {
+        self.process.as_ref()
+    }
+
+    /// The next message of the process.
+    pub(crate) fn receive<T: DeserializeOwned>(&self, poller: &Poller) -> Option<T> {
+        self.process.as_ref()?.receive(poller)
+    }
+
+    /// Handles the exit of a process, and schedules the next start. Returns `false` if it was another process.
+    pub(crate) fn note_end(&mut self, pid: Pid, poller: &Poller) -> bool {
+        let Some(process) = self.process.take_if(|process| process.pid == pid) else {
+            return false;
+        };
+        process.close(poller);
+        self.restart.ended();
+        true
+    }
+
+    /// As [`Helper::note_end`], with a log line.
+    pub(crate) fn note_death(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
+        let is_own = self.note_end(pid, poller);
+        if is_own {
+            tracing::error!(process = self.name, cause = %ended, "helper process died; restarting");
+        }
+        is_own
+    }
+
+    /// Lets go of the process, for the caller to end. The next turn starts another one.
+    pub(crate) fn release(&mut self) -> Option<HelperProcess> {
+        self.restart.set_due();
+        self.process.take()
     }
 }
 

@@ -28,15 +28,14 @@ struct Pair {
     keeper: Pid,
     /// The old binary's keeper, until it exits.
     former: Option<Pid>,
-    /// The worker that became ready last, or reported that it cannot.
-    worker: Option<Pid>,
-    /// Whether that worker waits for certificates that it can use.
-    is_unusable: bool,
     born_ms: u64,
     /// How the keeper ended.
     ended: Option<Ended>,
     /// The worker that was killed last for an invalid message.
     distrusted: Option<Pid>,
+    /// The current worker, as far as it has reported.
+    worker: Reported,
+    life: Life,
     /// Main's end of the channel to the worker.
     orders: Fd,
     /// Main's end of the connection log's socket pair. [`Fd::NONE`]: the pair was started by an older binary
@@ -44,27 +43,83 @@ struct Pair {
     log_source: Fd,
     /// Board with the keeper's commands.
     board: Board,
-    ready: bool,
-    /// The edition that the worker follows.
-    edition: u64,
-    /// The sandbox limits of a worker that starts with that edition.
-    bounds_of_edition: Bounds,
-    /// Editions sent to the worker that it has not answered.
-    given: Vec<Given>,
-    /// The number of the last order with an edition.
-    last_given: u64,
     /// The pair's descriptor numbers, as at its start.
     descriptors: Descriptors,
+    share: Share,
+    editions: Editions,
     /// The challenge that the worker answers, or answered last.
     challenge: u64,
-    /// Whether the worker is gone for good.
-    is_over: bool,
-    /// Whether the pair's connections have been forgotten, after both processes were gone.
-    is_forgotten: bool,
     /// Limits of the worker's sandbox.
     bounds: Bounds,
     renewal: Renewal,
-    share: Share,
+}
+
+/// The last report of a pair's workers about themselves. A successor reports in its predecessor's place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reported {
+    /// This main has none yet.
+    Nothing,
+    /// This worker has become ready.
+    Ready(Pid),
+    /// This worker waits for certificates that it can use.
+    Unusable(Pid),
+}
+
+impl Reported {
+    fn by(self) -> Option<Pid> {
+        match self {
+            Reported::Nothing => None,
+            Reported::Ready(worker) | Reported::Unusable(worker) => Some(worker),
+        }
+    }
+}
+
+/// The life of a pair's workers, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// None has become ready yet.
+    Starts,
+    /// One has become ready.
+    Serves,
+    /// The last one is gone for good.
+    Over { had_served: bool },
+    /// The keeper is gone, too, and the pair's connections have been forgotten.
+    Forgotten { had_served: bool },
+}
+
+impl Life {
+    fn has_served(self) -> bool {
+        match self {
+            Life::Starts => false,
+            Life::Serves => true,
+            Life::Over { had_served } | Life::Forgotten { had_served } => had_served,
+        }
+    }
+
+    /// The life after the last worker's end.
+    fn ended(self) -> Life {
+        match self {
+            Life::Starts => Life::Over { had_served: false },
+            Life::Serves => Life::Over { had_served: true },
+            over => over,
+        }
+    }
+
+    fn is_over(self) -> bool {
+        matches!(self, Life::Over { .. } | Life::Forgotten { .. })
+    }
+}
+
+/// The editions of a worker.
+struct Editions {
+    /// The one that the worker follows.
+    current: u64,
+    /// The sandbox limits of a worker that starts with that edition.
+    bounds: Bounds,
+    /// Those sent to the worker that it has not answered.
+    given: Vec<Given>,
+    /// The number of the last order with an edition.
+    last_given: u64,
 }
 
 /// An edition sent to a worker.
@@ -164,7 +219,7 @@ impl Pairs {
             share,
             log_source: log_source.0,
         };
-        self.all.push(Pair::of(state, board, false));
+        self.all.push(Pair::of(state, board, Life::Starts));
         Ok(())
     }
 
@@ -177,7 +232,7 @@ impl Pairs {
             poller.add(orders, token(worker), Interest::READ)?;
             Fd(state.log_source).set_on_exec(OnExec::Close)?;
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
-            all.push(Pair::of(state.clone(), board, true));
+            all.push(Pair::of(state.clone(), board, Life::Serves));
         }
         Ok(Pairs { all })
     }
@@ -190,10 +245,10 @@ impl Pairs {
             born_ms: pair.born_ms,
             orders: pair.orders.0,
             board: pair.board.fd().0,
-            edition: pair.edition,
+            edition: pair.editions.current,
             descriptors: pair.descriptors.clone(),
             // The next binary starts the next worker.
-            bounds: pair.bounds_of_edition,
+            bounds: pair.editions.bounds,
             share: pair.share.clone(),
             log_source: pair.log_source.0,
         };
@@ -257,7 +312,7 @@ impl Pairs {
         let Some(pair) = self.all.get_mut(worker) else {
             return Ok(());
         };
-        if pair.given.len() >= GIVEN_MAX {
+        if pair.editions.given.len() >= GIVEN_MAX {
             return Ok(());
         }
         // Descriptor numbers of this process are meaningless to the worker, except the count of listeners.
@@ -275,7 +330,7 @@ impl Pairs {
         // Before the worker has the file, because its keeper may find it there at any time after.
         let vouched = pair.board.vouch_for(file);
         let identity = vouched.inspect_err(|_| file.close())?;
-        let number = pair.last_given + 1;
+        let number = pair.editions.last_given + 1;
         let reload = Order::Reload {
             handover: file,
             number,
@@ -288,8 +343,8 @@ impl Pairs {
         file.close();
         // The list is short, and must keep the file that the worker follows.
         sent.inspect_err(|_| pair.board.withdraw(identity))?;
-        pair.last_given = number;
-        pair.given.push(Given {
+        pair.editions.last_given = number;
+        pair.editions.given.push(Given {
             number,
             edition: handover.edition,
             bounds: Bounds::of(&handover.config),
@@ -310,7 +365,7 @@ impl Pairs {
         let pair = self.all.get_mut(worker)?;
         let received = orders::receive_report(pair.orders).unwrap_or_else(|_| {
             let _ = poller.remove(pair.orders);
-            pair.is_over = true;
+            pair.life = pair.life.ended();
             None
         });
         let Received { report, sender } = received?;
@@ -324,35 +379,35 @@ impl Pairs {
     /// Whether a worker must be sent the current edition: it has answered all earlier ones.
     pub(crate) fn lacks_edition(&self, worker: usize, edition: u64) -> bool {
         let pair = self.all.get(worker);
-        pair.is_some_and(|pair| pair.edition != edition && pair.given.is_empty())
+        pair.is_some_and(|pair| pair.editions.current != edition && pair.editions.given.is_empty())
     }
 
     /// Whether all workers have become ready.
     pub(crate) fn are_ready(&self) -> bool {
-        self.all.iter().all(|pair| pair.ready)
+        self.all.iter().all(|pair| pair.life.has_served())
     }
 
     /// Whether all workers have become ready, and all keepers run.
     pub(crate) fn are_whole(&self) -> bool {
-        let is_whole = |pair: &Pair| pair.ready && pair.ended.is_none();
+        let is_whole = |pair: &Pair| pair.life.has_served() && pair.ended.is_none();
         self.all.iter().all(is_whole)
     }
 
     /// Whether a worker follows this edition.
     pub(crate) fn has_edition(&self, worker: usize, edition: u64) -> bool {
         let pair = self.all.get(worker);
-        pair.is_some_and(|pair| pair.edition == edition)
+        pair.is_some_and(|pair| pair.editions.current == edition)
     }
 
     /// Whether all remaining workers follow this edition.
     pub(crate) fn have_edition(&self, edition: u64) -> bool {
-        let has_it = |pair: &Pair| pair.edition == edition || pair.is_over;
+        let has_it = |pair: &Pair| pair.editions.current == edition || pair.life.is_over();
         self.all.iter().all(has_it)
     }
 
     /// Whether all remaining workers answer this challenge.
     pub(crate) fn all_answer_challenge(&self, number: u64) -> bool {
-        let shows_it = |pair: &Pair| pair.challenge == number || pair.is_over;
+        let shows_it = |pair: &Pair| pair.challenge == number || pair.life.is_over();
         self.all.iter().all(shows_it)
     }
 
@@ -430,35 +485,40 @@ impl Pairs {
         let is_it = |pair: &&mut Pair| pair.keeper == pid && pair.ended.is_none();
         let pair = self.all.iter_mut().find(is_it)?;
         pair.ended = Some(ended);
-        Some(pair.ready)
+        Some(pair.life.has_served())
     }
 
     /// Whether all keepers and workers are gone. A worker without its keeper still serves.
     pub(crate) fn are_over(&self) -> bool {
         self.all
             .iter()
-            .all(|pair| pair.ended.is_some() && pair.is_over)
+            .all(|pair| pair.ended.is_some() && pair.life.is_over())
     }
 
     /// The next worker that is gone for good, with its keeper. Each is returned once.
     pub(crate) fn next_lost(&mut self) -> Option<usize> {
-        let is_lost = |pair: &Pair| pair.ended.is_some() && pair.is_over && !pair.is_forgotten;
-        let lost = self.all.iter().position(is_lost)?;
-        self.all.get_mut(lost)?.is_forgotten = true;
-        Some(lost)
+        let mut pairs = self.all.iter_mut().enumerate();
+        pairs.find_map(|(worker, pair)| match (pair.ended, pair.life) {
+            (Some(_), Life::Over { had_served }) => {
+                pair.life = Life::Forgotten { had_served };
+                Some(worker)
+            }
+            _ => None,
+        })
     }
 
     /// The workers that are not gone for good.
     pub(crate) fn remaining(&self) -> Vec<usize> {
         let all = self.all.iter().enumerate();
-        let remaining = all.filter(|(_, pair)| !pair.is_over);
+        let remaining = all.filter(|(_, pair)| !pair.life.is_over());
         remaining.map(|(worker, _)| worker).collect()
     }
 
     /// Kills the workers that have lost their keeper, which would have killed them if they hung.
     pub(crate) fn kill_without_keeper(&self) {
-        let is_left = |pair: &&Pair| pair.ended.is_some() && !pair.is_over;
-        for worker in self.all.iter().filter(is_left).filter_map(|p| p.worker) {
+        let is_left = |pair: &&Pair| pair.ended.is_some() && !pair.life.is_over();
+        let left = self.all.iter().filter(is_left);
+        for worker in left.filter_map(|pair| pair.worker.by()) {
             tracing::error!(
                 pid = worker.0,
                 "worker without a keeper did not stop; killing it"
@@ -535,37 +595,36 @@ impl Pairs {
             share: handover.share.clone(),
             log_source: Fd::NONE.0,
         };
-        let all = vec![Pair::of(state, board, true)];
+        let all = vec![Pair::of(state, board, Life::Serves)];
         (Pairs { all }, ours, theirs)
     }
 }
 
 impl Pair {
-    /// A pair in this state. `ready`: its worker has become ready before.
-    fn of(state: PairState, board: Board, ready: bool) -> Pair {
+    /// A pair in this state.
+    fn of(state: PairState, board: Board, life: Life) -> Pair {
         Pair {
             keeper: Pid(state.keeper),
             former: state.former.map(Pid),
-            worker: None,
             distrusted: None,
-            is_unusable: false,
             born_ms: state.born_ms,
             ended: None,
+            worker: Reported::Nothing,
+            life,
             orders: Fd(state.orders),
-            board,
-            ready,
             log_source: Fd(state.log_source),
-            edition: state.edition,
-            bounds_of_edition: state.bounds,
-            given: Vec::new(),
-            last_given: 0,
+            board,
             descriptors: state.descriptors,
+            share: state.share,
+            editions: Editions {
+                current: state.edition,
+                bounds: state.bounds,
+                given: Vec::new(),
+                last_given: 0,
+            },
             challenge: 0,
-            is_over: false,
-            is_forgotten: false,
             bounds: state.bounds,
             renewal: Renewal::None,
-            share: state.share,
         }
     }
 
@@ -579,7 +638,7 @@ impl Pair {
         let parents: Vec<Pid> = parents.into_iter().flatten().collect();
         let is_killed = process::kill_child_of(&parents, sender)
             // /proc may hide it.
-            || (self.worker == Some(sender) && process::send_signal(sender, Signal::Kill).is_ok());
+            || (self.worker.by() == Some(sender) && process::send_signal(sender, Signal::Kill).is_ok());
         let pid = sender.0;
         match is_killed {
             true => tracing::error!(worker, pid, "invalid message from a worker; killed it"),
@@ -591,24 +650,12 @@ impl Pair {
     /// invalid at this time or from this sender.
     fn note_report(&mut self, report: WorkerReport, sender: Pid) -> Option<WorkerReport> {
         let is_valid = match report {
-            // Each worker reports one of them once, and an unusable one becomes ready once.
-            WorkerReport::Ready | WorkerReport::Unusable => {
-                let is_ready = report == WorkerReport::Ready;
-                let is_new = self.worker != Some(sender);
-                let is_valid = is_new || (is_ready && self.is_unusable);
-                if is_new {
-                    self.note_start(sender);
-                }
-                if is_valid {
-                    self.is_unusable = !is_ready;
-                    self.ready |= is_ready;
-                }
-                is_valid
-            }
+            WorkerReport::Ready => self.note_begun(Reported::Ready(sender)),
+            WorkerReport::Unusable => self.note_begun(Reported::Unusable(sender)),
             WorkerReport::Reloaded(number) => {
                 let given = self.take_given(number)?;
-                self.edition = given.edition;
-                self.bounds_of_edition = given.bounds;
+                self.editions.current = given.edition;
+                self.editions.bounds = given.bounds;
                 self.board.set_orphaned_max(given.orphaned_ms_max);
                 return Some(WorkerReport::Reloaded(given.edition));
             }
@@ -617,7 +664,7 @@ impl Pair {
                 self.board.withdraw(given.file);
                 // A worker that has not reported yet may have obeyed half of an order to its predecessor. It gets the edition
                 // again when it is ready, or cannot become ready.
-                let has_reported = self.worker == Some(sender);
+                let has_reported = self.worker.by() == Some(sender);
                 return has_reported.then_some(WorkerReport::NotReloaded(given.edition, why));
             }
             WorkerReport::ChallengeShown(number) => {
@@ -635,20 +682,41 @@ impl Pair {
         is_valid.then_some(report)
     }
 
-    /// Records a new worker, which may have started with an edition that its predecessor did not confirm any more.
-    fn note_start(&mut self, worker: Pid) {
-        self.worker = Some(worker);
-        let given = self.given.drain(..).map(|given| given.bounds);
-        let all = given.chain([self.bounds_of_edition]);
+    /// Records a worker that has begun. Returns `false` if it has said so before: each worker reports once that it is ready
+    /// or unusable, and an unusable one becomes ready once.
+    fn note_begun(&mut self, reported: Reported) -> bool {
+        let is_new = self.worker.by() != reported.by();
+        let becomes_ready = match (self.worker, reported) {
+            (Reported::Unusable(former), Reported::Ready(worker)) => former == worker,
+            _ => false,
+        };
+        if is_new {
+            self.note_start();
+        }
+        let is_valid = is_new || becomes_ready;
+        if is_valid {
+            self.worker = reported;
+            if let (Reported::Ready(_), Life::Starts) = (reported, self.life) {
+                self.life = Life::Serves;
+            }
+        }
+        is_valid
+    }
+
+    /// Follows a new worker, which may have started with an edition that its predecessor did not confirm any more.
+    fn note_start(&mut self) {
+        let given = self.editions.given.drain(..).map(|given| given.bounds);
+        let all = given.chain([self.editions.bounds]);
         let narrowest = all.min_by_key(|bounds| bounds.unix);
-        self.bounds = narrowest.unwrap_or(self.bounds_of_edition);
+        self.bounds = narrowest.unwrap_or(self.editions.bounds);
         self.renewal = Renewal::None;
     }
 
     /// Removes an edition from those that were sent. `None`: no order with this number waits for an answer.
     fn take_given(&mut self, number: u64) -> Option<Given> {
-        let place = self.given.iter().position(|given| given.number == number)?;
-        Some(self.given.remove(place))
+        let given = &mut self.editions.given;
+        let place = given.iter().position(|given| given.number == number)?;
+        Some(given.remove(place))
     }
 
     fn order(&self, order: &Order) {

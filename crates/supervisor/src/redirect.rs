@@ -3,12 +3,12 @@
 //!
 //! A changed configuration starts another process. The previous one serves its remaining clients.
 
-use crate::helper_process::{HelperProcess, start_due};
+use crate::helper_process::{Helper, HelperProcess};
 use crate::serving::Serving;
 use crate::tokens;
 use dormouse_config::Config;
 use dormouse_handover::message;
-use dormouse_helpers::helper::{Privileges, RestartTimer};
+use dormouse_helpers::helper::Privileges;
 use dormouse_helpers::redirect::{
     ChallengeOrder, ChallengeShown, HttpChallenge, RedirectArguments, Site,
 };
@@ -18,10 +18,8 @@ use dormouse_reactor::{Fd, socket};
 use std::io;
 
 /// The process, and its task.
-#[derive(Default)]
 pub(crate) struct RedirectProcess {
-    process: Option<HelperProcess>,
-    restart: RestartTimer,
+    helper: Helper,
     /// The task of the process, started or due to start.
     task: Option<Task>,
     /// Number of the challenge sent last.
@@ -49,9 +47,19 @@ impl Task {
 }
 
 impl RedirectProcess {
+    /// A process without a task.
+    pub(crate) fn new() -> RedirectProcess {
+        RedirectProcess {
+            helper: Helper::new("redirect"),
+            task: None,
+            sent: 0,
+            shows: 0,
+        }
+    }
+
     /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.restart.due_ms()
+        self.helper.next_deadline_ms()
     }
 
     /// Starts the process if a start is due, and ends it when the task has changed or clients are no longer
@@ -68,12 +76,11 @@ impl RedirectProcess {
             self.task = task;
             return self.end(poller);
         }
-        if self.restart.take_due()
-            && self.process.is_none()
+        if self.helper.take_due()
             && let Some(task) = &self.task
         {
             let start = || start(task, &serving.edition.config, poller);
-            self.process = start_due("redirect", &mut self.restart, start);
+            self.helper.start(start);
             self.sent = 0;
         }
         None
@@ -81,7 +88,7 @@ impl RedirectProcess {
 
     /// Sends the process the challenge with this number. Called once per turn.
     pub(crate) fn send_challenge(&mut self, number: u64, challenge: Option<&HttpChallenge>) {
-        if let Some(process) = &self.process
+        if let Some(process) = self.helper.process()
             && self.sent != number
         {
             let order = ChallengeOrder {
@@ -97,8 +104,7 @@ impl RedirectProcess {
 
     /// Receives which challenge the process answers.
     pub(crate) fn receive(&mut self, poller: &Poller) {
-        let process = self.process.as_ref();
-        if let Some(ChallengeShown(number)) = process.and_then(|it| it.receive(poller)) {
+        if let Some(ChallengeShown(number)) = self.helper.receive(poller) {
             self.shows = number;
         }
     }
@@ -110,20 +116,17 @@ impl RedirectProcess {
 
     /// Handles the exit of a process. Returns `false` if it was not the redirect process.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
-        if self.process.as_ref().is_none_or(|ours| ours.pid != pid) {
-            return false;
+        let is_own = self.helper.note_death(pid, ended, poller);
+        if is_own {
+            self.shows = 0;
         }
-        tracing::error!(process = "redirect", cause = %ended, "helper process died; restarting");
-        self.end(poller);
-        self.restart.ended();
-        true
+        is_own
     }
 
     /// Closes the channel, so that the process exits after its clients. Returns its id for later. The next turn
     /// starts another one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
-        self.restart.set_due();
-        let process = self.process.take()?;
+        let process = self.helper.release()?;
         self.shows = 0;
         Some(process.close(poller))
     }

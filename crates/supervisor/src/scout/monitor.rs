@@ -7,11 +7,10 @@
 use super::process::start;
 use super::task::task;
 use crate::edition::{Edition, addresses};
-use crate::helper_process::{HelperProcess, start_due};
+use crate::helper_process::Helper;
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config as config;
-use dormouse_helpers::helper::RestartTimer;
 use dormouse_helpers::scout::{self, Check, ScoutReport, Task};
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
@@ -27,11 +26,9 @@ use std::net::SocketAddr;
 const SWEEP_MS: u64 = 10_000;
 
 /// The scout, its task, and its results.
-#[derive(Default)]
 pub(crate) struct BackendMonitor {
-    scout: Option<HelperProcess>,
+    scout: Helper,
     task: Task,
-    restart: RestartTimer,
     /// Names whose lookup fails, so that each failure is logged once.
     failing: BTreeSet<String>,
     places: RetiredPlaces,
@@ -45,9 +42,20 @@ pub(crate) struct FoundAddresses {
 }
 
 impl BackendMonitor {
+    /// A monitor without a task.
+    pub(crate) fn new() -> BackendMonitor {
+        BackendMonitor {
+            scout: Helper::new("scout"),
+            task: Task::default(),
+            failing: BTreeSet::new(),
+            places: RetiredPlaces::default(),
+            sweep_at_ms: None,
+        }
+    }
+
     /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        let times = [self.restart.due_ms(), self.sweep_at_ms];
+        let times = [self.scout.next_deadline_ms(), self.sweep_at_ms];
         times.into_iter().flatten().min()
     }
 
@@ -64,11 +72,10 @@ impl BackendMonitor {
         if self.sweep_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             self.sweep(edition, memory, is_settled, now_ms);
         }
-        if !self.restart.take_due() || self.scout.is_some() || self.task.is_empty() {
-            return;
+        if self.scout.take_due() && !self.task.is_empty() {
+            let start = || start(&self.task, &edition.config, poller, tokens::MONITOR);
+            self.scout.start(start);
         }
-        let start = || start(&self.task, &edition.config, poller, tokens::MONITOR);
-        self.scout = start_due("scout", &mut self.restart, start);
     }
 
     /// Takes over another edition, or changed addresses. Returns the previous scout if it was ended.
@@ -93,7 +100,7 @@ impl BackendMonitor {
 
     /// Sends the new checks to the scout. Returns `false` if its new task needs more than that.
     fn can_continue_from(&self, former: &Task) -> bool {
-        let Some(scout) = &self.scout else {
+        let Some(scout) = self.scout.process() else {
             return false;
         };
         let send = || scout::send_checks(scout.channel, &self.task.checks);
@@ -138,8 +145,7 @@ impl BackendMonitor {
         backends: &Backends,
         poller: &Poller,
     ) -> Option<FoundAddresses> {
-        let scout = self.scout.as_ref()?;
-        match scout.receive(poller)? {
+        match self.scout.receive(poller)? {
             // A compromised scout must not fill main's memory with other names.
             ScoutReport::Name { name, found } if self.task.names.contains(&name) => {
                 self.note_lookup(name, found)
@@ -205,18 +211,12 @@ impl BackendMonitor {
 
     /// Handles the scout's exit. Returns `false` if it was another process.
     pub(crate) fn note_end(&mut self, pid: Pid, poller: &Poller) -> bool {
-        let Some(scout) = self.scout.take_if(|scout| scout.pid == pid) else {
-            return false;
-        };
-        scout.close(poller);
-        self.restart.ended();
-        true
+        self.scout.note_end(pid, poller)
     }
 
     /// Ends the scout. Returns its process id; the exit is still to be reported. The next turn starts another
     /// one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
-        self.restart.set_due();
-        self.scout.take().map(|scout| scout.kill(poller))
+        self.scout.release().map(|scout| scout.kill(poller))
     }
 }
