@@ -264,8 +264,11 @@ impl Intruder {
         let message = self.message(bytes, descriptors);
         let commands = self.commands.as_mut().expect("open until the end");
         let call = libc::SYS_sendmsg;
-        writeln!(commands, "call {call} {socket} {message} {SEND_FLAGS} 0 0 0")
-            .expect("the tracer listens");
+        writeln!(
+            commands,
+            "call {call} {socket} {message} {SEND_FLAGS} 0 0 0"
+        )
+        .expect("the tracer listens");
     }
 
     /// Writes a message with descriptors to the process's memory, and returns its address.

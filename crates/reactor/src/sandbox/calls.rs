@@ -78,6 +78,51 @@ const NEVER_BY_OTHER_NAMES: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const NEVER_BY_OTHER_NAMES: &[c_long] = &[];
 
+/// Refused in the trial of a new binary, besides the above: what has an effect outside, and is no access to a file that Landlock
+/// knows.
+const EFFECTS: &[c_long] = &[
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_setpriority,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+];
+
+#[cfg(target_arch = "x86_64")]
+const EFFECTS_BY_OTHER_NAMES: &[c_long] = &[
+    libc::SYS_accept,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const EFFECTS_BY_OTHER_NAMES: &[c_long] = &[libc::SYS_accept];
+
+/// Mode of memory files, the only one that the trial of a new binary sets.
+const PRIVATE: u64 = 0o600;
+
 /// Flags of `clone` that do what `unshare` does.
 const NEW_NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWNS,
@@ -276,6 +321,27 @@ fn keeper_program() -> io::Result<BpfProgram> {
     let rest = program(rules, SeccompAction::Allow, REFUSED)?;
     let often = program(always(&[OFTEN]), REFUSED, SeccompAction::Allow)?;
     Ok([other_abi(), before(often, before(without_clone3()?, rest))].concat())
+}
+
+/// Installs the filter of a process that is about to execute another binary for a trial.
+pub(super) fn refuse_effects() -> io::Result<()> {
+    apply_filter(&trial_program()?).map_err(io::Error::other)
+}
+
+fn trial_program() -> io::Result<BpfProgram> {
+    let lists = [NEVER, NEVER_BY_OTHER_NAMES, EFFECTS, EFFECTS_BY_OTHER_NAMES];
+    let mut rules = always(&lists);
+    let other_pid = argument(0, Len::Dword, Is::Ne, process::pid().0 as u64)?;
+    rules.insert(libc::SYS_tgkill, vec![rule(vec![other_pid])?]);
+    let other_mode = argument(1, Len::Dword, Is::Ne, PRIVATE)?;
+    rules.insert(libc::SYS_fchmod, vec![rule(vec![other_mode])?]);
+    // Typing into main's terminal.
+    let types = |request: u64| rule(vec![argument(1, Len::Dword, Is::Eq, request)?]);
+    let requests = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+    let requests = requests.into_iter().map(types).collect::<io::Result<_>>()?;
+    rules.insert(libc::SYS_ioctl, requests);
+    let rest = program(rules, SeccompAction::Allow, REFUSED)?;
+    Ok([other_abi(), rest].concat())
 }
 
 /// Refuses the calls of another ABI, whose numbers are in no list.

@@ -5,6 +5,7 @@
 //! | worker | the needs of its loop: existing sockets, new TCP connections, unix connections if a route has such a backend, its memory | a list of allowed calls; Landlock: no files, no chosen port, no signals, no abstract sockets |
 //! | redirect, log-writer | the worker's calls, but no new socket | as for a worker |
 //! | control, scout | the same, reading files under a few paths, resolving names, starting threads | a longer list; Landlock: these paths, read-only |
+//! | upgrade-trial | reading all files, and what another program needs to start | a list of refused calls; Landlock: read-only |
 //! | keeper | all calls except those that no build of this program will ever make | a list of refused calls |
 //!
 //! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself after a crash
@@ -63,6 +64,8 @@ pub enum Role {
     Redirect,
     /// Writes to a file that is already open.
     LogWriter,
+    /// Executes another binary, which tells whether it can take over.
+    UpgradeTrial,
 }
 
 impl fmt::Display for Role {
@@ -75,6 +78,7 @@ impl fmt::Display for Role {
             Role::Scout => "Scout",
             Role::Redirect => "Redirect",
             Role::LogWriter => "LogWriter",
+            Role::UpgradeTrial => "UpgradeTrial",
         })
     }
 }
@@ -94,6 +98,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         }
         Role::Redirect | Role::LogWriter => files::confine(&[], false),
         Role::Control => files::confine(&["/proc"], false),
+        Role::UpgradeTrial => files::confine(&["/"], false),
         Role::Scout => files::confine(files::FOR_NAMES, true),
     };
     match role {
@@ -103,6 +108,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::WorkersFirstThread { .. } => {}
         Role::Redirect | Role::LogWriter => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
+        Role::UpgradeTrial => calls::refuse_effects()?,
     }
     files
 }

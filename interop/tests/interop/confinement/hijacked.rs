@@ -273,6 +273,40 @@ fn an_invalid_message_costs_only_the_control_process_that_sends_it() {
     probe.echo(100).expect("an echo after an upgrade");
 }
 
+/// Control names another program of root's as the new binary, which would find a script in main's working directory. Main
+/// executes none of it.
+#[test]
+fn control_cannot_have_another_program_executed() {
+    requires!(can_run());
+    let (scene, mut probe, intruder) = hijack(Admin::in_folder);
+    drop(intruder);
+    let executed = scene.folder.path().join("executed");
+    let directory = fs::read_link(format!("/proc/{}/cwd", scene.terminator.pid()));
+    let script = format!("touch {}\nexit 75\n", executed.display());
+    fs::write(directory.expect("a directory").join("serve"), script).expect("a script");
+    let control = scene
+        .terminator
+        .named("control")
+        .expect("a control process");
+    let mut intruder = Intruder::enter(control);
+    let channel = intruder.channel();
+    for (number, program) in ["/bin/bash", "/bin/sh", "/usr/bin/env", "/usr/bin/python3"]
+        .iter()
+        .enumerate()
+    {
+        let order = format!(r#"{{"id":{number},"order":{{"Upgrade":{{"binary":"{program}"}}}}}}"#);
+        let sent = intruder.send(channel, order.as_bytes(), &[]);
+        assert_eq!(sent.expect("a message to main"), order.len() as i64);
+        wait::until_true("the upgrade to fail", || {
+            scene.terminator.lines_with("is not a Dormouse").len() == number + 1
+        });
+    }
+    drop(intruder);
+    assert!(!executed.exists(), "main has executed a script");
+    probe.echo(100).expect("an echo");
+    assert_eq!(Admin::of(&scene).status()["phase"], "ready");
+}
+
 /// Other unix sockets of this machine: a bus, a container runtime; by path and abstract.
 #[test]
 fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {

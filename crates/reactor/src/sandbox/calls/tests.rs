@@ -172,3 +172,26 @@ fn a_socket_has_the_protocol_of_its_family() {
         }
     }
 }
+
+/// Whatever binary is tried, it affects nothing outside.
+#[test]
+fn a_trial_is_refused_what_has_an_effect() {
+    let trial = trial_program().unwrap();
+    let own = u64::from(std::process::id());
+    for (call, is_allowed) in [
+        ((libc::SYS_execveat, [0; 3]), true),
+        ((libc::SYS_openat, [0; 3]), true),
+        ((libc::SYS_memfd_create, [0; 3]), true),
+        ((libc::SYS_fchmod, [5, 0o600, 0]), true),
+        ((libc::SYS_fchmod, [5, 0o4755, 0]), false),
+        ((libc::SYS_tgkill, [own, own, 6]), true),
+        ((libc::SYS_tgkill, [1, 1, 9]), false),
+        ((libc::SYS_kill, [1, 9, 0]), false),
+        ((libc::SYS_socket, [libc::AF_UNIX as u64, 1, 0]), false),
+        ((libc::SYS_ptrace, [0; 3]), false),
+        ((libc::SYS_ioctl, [0, libc::TIOCSTI as u64, 0]), false),
+        ((libc::SYS_ioctl, [0, libc::TCGETS as u64, 0]), true),
+    ] {
+        assert_eq!(answer(&trial, call) == ALLOW, is_allowed, "{call:?}");
+    }
+}
