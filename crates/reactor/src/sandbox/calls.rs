@@ -238,7 +238,6 @@ const LOOKING: &[c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
-    libc::SYS_socketpair,
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
     libc::SYS_sysinfo,
@@ -411,6 +410,31 @@ pub(super) fn allow_answering() -> io::Result<()> {
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
+/// Installs the filter of a process that appends to a file, which must not change what is there already.
+pub(super) fn allow_appending() -> io::Result<()> {
+    let program = program(appending_rules()?, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+fn appending_rules() -> io::Result<Rules> {
+    let mut rules = answering_rules()?;
+    for call in [
+        libc::SYS_ftruncate,
+        libc::SYS_fallocate,
+        libc::SYS_pwrite64,
+        libc::SYS_fchmod,
+    ] {
+        rules.remove(&call);
+    }
+    // Without the flag O_APPEND, a write goes to any place.
+    let command =
+        |command: &libc::c_int| rule(vec![argument(1, Len::Dword, Is::Eq, *command as u64)?]);
+    let harmless = FCNTL.iter().filter(|command| **command != libc::F_SETFL);
+    let harmless = harmless.map(command).collect::<io::Result<_>>()?;
+    rules.insert(libc::SYS_fcntl, harmless);
+    Ok(rules)
+}
+
 fn answering_rules() -> io::Result<Rules> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
@@ -418,31 +442,19 @@ fn answering_rules() -> io::Result<Rules> {
     Ok(rules)
 }
 
-/// Installs the filter of control and scout in all their threads.
-pub(super) fn allow_looking() -> io::Result<()> {
-    let program = program(looking_rules()?, REFUSED, SeccompAction::Allow)?;
+/// Installs the filter of control and scout in all their threads. Control makes no sockets.
+pub(super) fn allow_looking(makes_sockets: bool) -> io::Result<()> {
+    let program = program(looking_rules(makes_sockets)?, REFUSED, SeccompAction::Allow)?;
     apply_filter_all_threads(&without_clone3()?).map_err(io::Error::other)?;
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-fn looking_rules() -> io::Result<Rules> {
+fn looking_rules(makes_sockets: bool) -> io::Result<Rules> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
-    let mut sockets = Vec::new();
-    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
-        sockets.push(socket(family, libc::SOCK_STREAM, 0)?);
-        sockets.push(socket(family, libc::SOCK_DGRAM, 0)?);
+    if makes_sockets {
+        rules.extend(new_sockets()?);
     }
-    // musl's resolver states the protocol.
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        sockets.push(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?);
-    }
-    // The resolver asks for the machine's addresses.
-    sockets.push(rule(vec![
-        argument(0, Len::Dword, Is::Eq, libc::AF_NETLINK as u64)?,
-        argument(2, Len::Dword, Is::Eq, libc::NETLINK_ROUTE as u64)?,
-    ])?);
-    rules.insert(libc::SYS_socket, sockets);
     let to_write = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
     let to_read = |flags| {
         rule(vec![argument(
@@ -459,6 +471,28 @@ fn looking_rules() -> io::Result<Rules> {
     let threads = rule(vec![argument(0, Len::Qword, Is::MaskedEq(thread), thread)?])?;
     rules.insert(libc::SYS_clone, vec![threads]);
     Ok(rules)
+}
+
+/// Rules for the sockets of a process that resolves names and connects to servers.
+fn new_sockets() -> io::Result<Rules> {
+    let mut sockets = Vec::new();
+    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+        sockets.push(socket(family, libc::SOCK_STREAM, 0)?);
+        sockets.push(socket(family, libc::SOCK_DGRAM, 0)?);
+    }
+    // musl's resolver states the protocol.
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        sockets.push(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?);
+    }
+    // The resolver asks for the machine's addresses.
+    sockets.push(rule(vec![
+        argument(0, Len::Dword, Is::Eq, libc::AF_NETLINK as u64)?,
+        argument(2, Len::Dword, Is::Eq, libc::NETLINK_ROUTE as u64)?,
+    ])?);
+    Ok(Rules::from([
+        (libc::SYS_socket, sockets),
+        (libc::SYS_socketpair, Vec::new()),
+    ]))
 }
 
 /// Rules for calls whose arguments are checked, in every list: no executable memory, and no effect on other
