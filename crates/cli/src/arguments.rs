@@ -238,6 +238,9 @@ pub(crate) enum Command {
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Scout(ProcessArgs),
+    /// Process that only `serve` starts
+    #[command(hide = true, disable_help_flag = true)]
+    UpgradeTrial(ProcessArgs),
 }
 
 impl Arguments {

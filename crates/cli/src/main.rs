@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use admin::Exit;
 use arguments::{Arguments, Command};
 use dormouse_dataplane::keeper;
-use dormouse_helpers::{connection_log, control, errand, fleet, redirect, scout};
+use dormouse_helpers::{connection_log, control, errand, fleet, redirect, scout, upgrade_trial};
 
 fn main() -> ExitCode {
     let (Ok(code) | Err(code)) = run(Arguments::read().command);
@@ -77,5 +77,6 @@ fn run(command: Command) -> Exit {
         Command::Redirect(args) => args.run(redirect::process_entry),
         Command::Scout(args) => args.run(scout::process_entry),
         Command::TicketStore(args) => args.run(fleet::process_entry),
+        Command::UpgradeTrial(args) => args.run(upgrade_trial::process_entry),
     })
 }

@@ -318,6 +318,7 @@ fn hidden_commands_and_flags_are_not_suggested() {
         "reference",
         "scout",
         "ticket-store",
+        "upgrade-trial",
         "--resume",
         "--try-resume",
         "--parent",

@@ -1,21 +1,38 @@
 //! Makes a binary crash or hang at a chosen point, for tests: `DORMOUSE_TRIAL=crash:PHASE[:WORKER]`, in
-//! debug builds only.
+//! debug builds only. In an upgrade, the new binary finds its trials in a file beside its own, one a line, because the
+//! environment is that of the old one.
 
-/// Crashes or hangs if the test has chosen this phase, and this worker or any.
+/// The trials that the test has chosen.
+#[cfg(debug_assertions)]
+fn chosen() -> Vec<String> {
+    let of_file = || {
+        let own = std::env::current_exe().ok()?;
+        // Another binary may have its place by now.
+        let own = own.to_string_lossy();
+        let own = own.strip_suffix(" (deleted)").unwrap_or(&own);
+        std::fs::read_to_string(format!("{own}.trial")).ok()
+    };
+    let of_environment = std::env::var("DORMOUSE_TRIAL").ok();
+    let all = of_environment.into_iter().chain(of_file());
+    all.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Crashes, hangs or waits a second if the test has chosen this phase, and this worker or any.
 #[cfg(debug_assertions)]
 pub fn crash_at(phase: &str, worker: u32) {
-    let Ok(trial) = std::env::var("DORMOUSE_TRIAL") else {
-        return;
-    };
-    let mut words = trial.split(':');
-    let (how, at, whose) = (words.next(), words.next(), words.next());
-    if at != Some(phase) || whose.is_some_and(|whose| whose != worker.to_string()) {
-        return;
-    }
-    match how {
-        Some("crash") => std::process::abort(),
-        Some("hang") => std::thread::sleep(std::time::Duration::from_secs(600)),
-        _ => {}
+    for trial in chosen() {
+        let mut words = trial.split(':');
+        let (how, at, whose) = (words.next(), words.next(), words.next());
+        if at != Some(phase) || whose.is_some_and(|whose| whose != worker.to_string()) {
+            continue;
+        }
+        match how {
+            Some("crash") => std::process::abort(),
+            Some("hang") => std::thread::sleep(std::time::Duration::from_secs(600)),
+            Some("wait") => std::thread::sleep(std::time::Duration::from_secs(1)),
+            _ => {}
+        }
     }
 }
 
@@ -57,9 +74,9 @@ pub(crate) fn hold_descriptor(_role: dormouse_reactor::sandbox::Role) {}
 /// That of the trial.
 #[cfg(debug_assertions)]
 pub fn fail_execution() -> std::io::Result<()> {
-    match std::env::var("DORMOUSE_TRIAL") {
-        Ok(trial) if trial == "fail:execution" => Err(std::io::Error::other("a trial")),
-        _ => Ok(()),
+    match chosen().iter().any(|trial| trial == "fail:execution") {
+        true => Err(std::io::Error::other("a trial")),
+        false => Ok(()),
     }
 }
 

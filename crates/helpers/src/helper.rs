@@ -27,10 +27,18 @@ const RETRY: Duration = Duration::from_millis(20);
 pub struct Privileges {
     /// User and group to switch to. `None`: keep those of main.
     user: Option<(u32, u32)>,
-    /// Whether a helper that stays root may look at other users' sockets and files.
-    files_of_others: bool,
+    kept: Kept,
     sandbox: Sandbox,
     log: Log,
+}
+
+/// What a helper keeps of main's capabilities.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Kept {
+    Nothing,
+    /// If it stays root, to look at other users' sockets and files.
+    FilesOfOthers,
+    ReadingFiles,
 }
 
 impl Privileges {
@@ -40,7 +48,7 @@ impl Privileges {
         let (uid, gid) = NOBODY;
         let becomes = process::user_id() == 0 && process::can_become(User { uid, gid });
         Privileges {
-            files_of_others: false,
+            kept: Kept::Nothing,
             ..Privileges::of(becomes.then_some(NOBODY), config)
         }
     }
@@ -50,23 +58,32 @@ impl Privileges {
     pub fn of(user: Option<(u32, u32)>, config: &Config) -> Privileges {
         Privileges {
             user,
-            files_of_others: user.is_none(),
+            kept: match user {
+                Some(_) => Kept::Nothing,
+                None => Kept::FilesOfOthers,
+            },
             sandbox: config.process.sandbox,
             log: config.log.clone(),
         }
     }
 
-    fn kept(&self) -> KeptPrivileges {
-        match self.files_of_others {
-            true => KeptPrivileges::FilesOfOthers,
-            false => KeptPrivileges::Nothing,
+    /// Main's own user, who can read what main can read, and nothing else.
+    pub fn reader(config: &Config) -> Privileges {
+        Privileges {
+            kept: Kept::ReadingFiles,
+            ..Privileges::of(None, config)
         }
     }
 
     /// Gives up main's privileges for good, before the process reads anything that does not come from main.
     pub(crate) fn assume(&self) -> io::Result<()> {
         let user = self.user.map(|(uid, gid)| User { uid, gid });
-        process::drop_privileges(user, self.kept())?;
+        let kept = match self.kept {
+            Kept::Nothing => KeptPrivileges::Nothing,
+            Kept::FilesOfOthers => KeptPrivileges::FilesOfOthers,
+            Kept::ReadingFiles => KeptPrivileges::ReadingFiles,
+        };
+        process::drop_privileges(user, kept)?;
         process::forbid_core_dumps()
     }
 

@@ -9,6 +9,7 @@
 //! | [`fleet`] | shares ticket keys through a store |
 //! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
+//! | [`upgrade_trial`] | executes a new binary, which tells whether it can take over |
 //!
 //! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers;
 //! `exchange` receives a request and sends its response; [`syslog`] forms messages, [`private_file`]
@@ -28,3 +29,4 @@ pub mod redirect;
 pub mod scout;
 pub mod syslog;
 mod transport;
+pub mod upgrade_trial;

@@ -43,6 +43,9 @@ pub(crate) struct MainState {
     pub(crate) former: Vec<i32>,
     /// The old binary's process that writes the last lines of the connection log.
     pub(crate) log_writer: Option<i32>,
+    /// Main's working directory, for the trial of the new binary.
+    #[serde(default)]
+    pub(crate) directory: Option<i32>,
 }
 
 impl MainState {

@@ -23,9 +23,20 @@ pub(crate) struct NewBinary {
 }
 
 impl NewBinary {
-    /// Opens and checks the file at `path`. Main would run it with all its privileges, so only main's own
-    /// user and root may be able to change or replace it.
+    /// Opens and checks the file at `path`. Main would run it with all its privileges, so it must be a Dormouse, and only
+    /// main's own user and root may be able to change or replace it: the request may come from a compromised process.
     pub(crate) fn open(path: &Path) -> Result<NewBinary, String> {
+        let binary = NewBinary::open_safe(path)?;
+        let shown = binary.path.display();
+        match process::is_marked(binary.file) {
+            Ok(true) => Ok(binary),
+            Ok(false) => Err(format!("{shown} is not a Dormouse; it was not executed")),
+            Err(error) => Err(format!("cannot read {shown}: {error}")),
+        }
+    }
+
+    /// Opens a file that nobody else can change.
+    fn open_safe(path: &Path) -> Result<NewBinary, String> {
         let path = path.canonicalize().map_err(|error| {
             let shown = path.display();
             format!("cannot find {shown}: {error}; install the new binary there, or name it with --binary")
@@ -39,6 +50,11 @@ impl NewBinary {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file, open for executing it.
+    pub(crate) fn file(&self) -> Fd {
+        self.file
     }
 
     /// The program to execute.
@@ -127,26 +143,31 @@ mod tests {
             fs::set_permissions(path, Permissions::from_mode(mode)).expect("a file of the test");
         };
         mode(&path, 0o755);
-        let binary = NewBinary::open(&path).expect("only its owner can change it");
+        let binary = NewBinary::open_safe(&path).expect("only its owner can change it");
+        let refused = NewBinary::open(&path).expect_err("a script");
+        assert!(refused.contains("is not a Dormouse"), "{refused}");
         let description = binary.description().expect("open");
         assert!(description.ends_with(&format!(" {}", path.display())));
         for (changed, bad) in [(&path, 0o757), (&inner, 0o777), (&inner, 0o703)] {
             mode(changed, bad);
-            let refused = NewBinary::open(&path).expect_err("writable by others");
+            let refused = NewBinary::open_safe(&path).expect_err("writable by others");
             assert!(refused.contains("is not safe to run"), "{refused}");
             mode(changed, 0o755);
         }
         // As in /tmp: other users can create files beside it, but cannot replace it.
         mode(&inner, 0o1777);
-        assert!(NewBinary::open(&path).is_ok());
-        assert!(NewBinary::open(&inner).is_err(), "the path is a folder");
+        assert!(NewBinary::open_safe(&path).is_ok());
         assert!(
-            NewBinary::open(&inner.join("none")).is_err(),
+            NewBinary::open_safe(&inner).is_err(),
+            "the path is a folder"
+        );
+        assert!(
+            NewBinary::open_safe(&inner.join("none")).is_err(),
             "the path does not exist"
         );
         if process::user_id() == 0 {
             std::os::unix::fs::chown(&path, Some(1), None).expect("a file of the test");
-            let refused = NewBinary::open(&path).expect_err("another user's file");
+            let refused = NewBinary::open_safe(&path).expect_err("another user's file");
             assert!(refused.contains("belongs to user 1"), "{refused}");
         }
     }

@@ -36,6 +36,10 @@ pub fn try_resume(state: i32) -> Result<Config, ServeError> {
     trial::crash_at("check", 0);
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     let state = MainState::read(Fd(state)).map_err(system("read the running binary's state"))?;
+    if let Some(directory) = state.directory {
+        let changed = process::change_to_directory(Fd(directory));
+        changed.map_err(system("enter the running binary's working directory"))?;
+    }
     check_material(&state.handover)?;
     Ok(state.handover.config.clone())
 }

@@ -16,11 +16,14 @@ use dormouse_handover::control::AdminResult;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
+use dormouse_helpers::helper::{self, Privileges};
+use dormouse_helpers::upgrade_trial::{self, TrialArguments};
 use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::{Fd, OnExec};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 /// Exit status of a binary that can take over. Not 0, because any program may exit with that.
@@ -115,7 +118,7 @@ impl Upgrade {
     pub(crate) fn begin(
         binary: Option<&Path>,
         request: Option<u64>,
-        state: &MainState,
+        state: MainState,
     ) -> Result<Upgrade, String> {
         let binary = match binary {
             Some(path) => path.to_owned(),
@@ -334,10 +337,23 @@ fn commit_if_prepared(takeovers: &[Takeover], pairs: &Pairs) -> Step {
     }
 }
 
-fn start_check(binary: &NewBinary, state: &MainState) -> io::Result<Pid> {
-    let state = state.write()?;
-    let child = successor(binary, TRY, state, vec![state]).start();
-    state.close();
+/// Starts the new binary without main's privileges, in another directory, where no file can be taken for its arguments. It
+/// returns to this one to read the configuration file.
+fn start_check(binary: &NewBinary, mut state: MainState) -> io::Result<Pid> {
+    let directory = process::open_directory()?;
+    state.directory = Some(directory.0);
+    let file = state.write().inspect_err(|_| directory.close())?;
+    let Program { arguments, .. } = successor(binary, TRY, file, Vec::new());
+    let trial = TrialArguments {
+        binary: binary.file().0,
+        arguments: arguments.into_iter().map(OsString::into_vec).collect(),
+        inherited: vec![file.0, directory.0],
+    };
+    let privileges = Privileges::reader(&state.handover.config);
+    let inherited = vec![binary.file(), file, directory];
+    let child = helper::start(upgrade_trial::NAME, &privileges, &trial, inherited);
+    file.close();
+    directory.close();
     child
 }
 
@@ -393,7 +409,8 @@ mod tests {
     /// A worker that dies again and again must not keep all others from accepting.
     #[test]
     fn only_the_first_replacement_of_a_worker_gets_more_time() {
-        let binary = NewBinary::open(Path::new("/bin/sh")).expect("a program of root's");
+        let own = std::env::current_exe().expect("a path");
+        let binary = NewBinary::open(&own).expect("this program");
         let mut upgrade = Upgrade {
             binary,
             request: None,

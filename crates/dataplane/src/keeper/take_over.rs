@@ -45,6 +45,7 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
         }
     };
     start_logs(&former.log);
+    trial::crash_at("take-over", former.worker);
     Some(match take_over(args, former, &board) {
         Ok(Some((part, args))) => keep(args, &board, &part, start_logs),
         Ok(None) => ExitCode::SUCCESS,

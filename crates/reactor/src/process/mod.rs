@@ -1,11 +1,12 @@
 //! Processes: three ways to start them, supervision, and calls about this process.
 //!
 //! - [`share_table`] starts a worker that shares its keeper's file table.
-//! - [`Program`] starts another program, or replaces this one.
+//! - [`Program`] starts another program, or replaces this one. [`is_marked`] tells a program of this project.
 //! - [`wait`] reports how a child ended; [`Life`] tells whether any process has ended.
 
 mod board;
 mod cpu_sampler;
+mod mark;
 mod oom;
 mod privileges;
 mod program;
@@ -17,6 +18,7 @@ mod title;
 
 pub use board::{Board, BoardReader, FILES_MAX, Post, TEXT_MAX};
 pub use cpu_sampler::{CpuSample, CpuSampler};
+pub use mark::is_marked;
 pub use oom::OomScore;
 pub use privileges::{KeptPrivileges, User, can_become, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile, open_program};
@@ -24,9 +26,10 @@ pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
 pub use share::{FirstThread, share_table};
 pub use status::{Ended, Life, Wait, has_children, kill_child_of, peek, runs, send_signal, wait};
 pub use this::{
-    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, group_id,
-    host_name, may_write, monotonic_ms, monotonic_us, parent, pid, return_heap, set_subreaper,
-    signal_with_parent, thread_cpu_ns, user_id,
+    boottime_ms, change_directory, change_to_directory, cpu_ns, die_with_parent, forbid_core_dumps,
+    futex_wait, futex_wake, group_id, host_name, may_write, monotonic_ms, monotonic_us,
+    open_directory, parent, pid, return_heap, set_subreaper, signal_with_parent, thread_cpu_ns,
+    user_id,
 };
 pub use title::{set_name, set_title};
 

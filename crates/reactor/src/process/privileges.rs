@@ -75,6 +75,8 @@ pub enum KeptPrivileges {
     /// If it is root and stays root: bypassing file permissions, because sockets of backends belong to other
     /// users.
     FilesOfOthers,
+    /// Reading all files that it could read before; the programs that it executes as well.
+    ReadingFiles,
     /// If it is root and stays root: all current privileges.
     Everything,
 }
@@ -91,11 +93,15 @@ pub fn drop_privileges(user: Option<User>, kept: KeptPrivileges) -> io::Result<(
         become_user(user)?;
     }
     let is_root = rustix::process::geteuid().is_root();
+    let permitted = rustix::thread::capabilities(None)?.permitted;
     let left = match kept {
         KeptPrivileges::Everything if is_root => return Ok(()),
-        KeptPrivileges::FilesOfOthers if is_root => {
-            rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_OVERRIDE
+        KeptPrivileges::FilesOfOthers if is_root => permitted & CapabilitySet::DAC_OVERRIDE,
+        KeptPrivileges::ReadingFiles if permitted.contains(CapabilitySet::DAC_READ_SEARCH) => {
+            CapabilitySet::DAC_READ_SEARCH
         }
+        // A container may lack the other one.
+        KeptPrivileges::ReadingFiles => permitted & CapabilitySet::DAC_OVERRIDE,
         KeptPrivileges::Everything | KeptPrivileges::FilesOfOthers | KeptPrivileges::Nothing => {
             CapabilitySet::empty()
         }
@@ -104,9 +110,16 @@ pub fn drop_privileges(user: Option<User>, kept: KeptPrivileges) -> io::Result<(
     let sets = CapabilitySets {
         effective: left,
         permitted: left,
-        inheritable: CapabilitySet::empty(),
+        inheritable: match kept {
+            KeptPrivileges::ReadingFiles => left,
+            _ => CapabilitySet::empty(),
+        },
     };
-    Ok(set_capabilities(None, sets)?)
+    set_capabilities(None, sets)?;
+    if kept == KeptPrivileges::ReadingFiles && !is_root && !left.is_empty() {
+        rustix::thread::configure_capability_in_ambient_set(left, true)?;
+    }
+    Ok(())
 }
 
 /// Whether this process can become `user`. A container may run as root without that privilege, or without other

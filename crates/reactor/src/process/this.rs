@@ -11,6 +11,7 @@ use rustix::thread::futex;
 use rustix::time::ClockId;
 
 use super::Pid;
+use crate::Fd;
 use crate::outcome::os_result;
 use crate::signal::Signal;
 
@@ -49,6 +50,32 @@ pub fn may_write(directory: &std::path::Path) -> io::Result<()> {
         access,
         flags,
     )?)
+}
+
+/// Changes the working directory.
+///
+/// # Errors
+/// The operating system's error.
+pub fn change_directory(path: impl AsRef<std::path::Path>) -> io::Result<()> {
+    Ok(rustix::process::chdir(path.as_ref())?)
+}
+
+/// Changes the working directory to that of another process, which has opened it.
+///
+/// # Errors
+/// The operating system's error.
+pub fn change_to_directory(directory: Fd) -> io::Result<()> {
+    Ok(rustix::process::fchdir(directory.borrow()?)?)
+}
+
+/// Opens the working directory, for [`change_to_directory`].
+///
+/// # Errors
+/// The operating system's error.
+pub fn open_directory() -> io::Result<Fd> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
+    let flags = flags | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open(".", flags, rustix::fs::Mode::empty())?.into())
 }
 
 /// Returns the milliseconds since boot, including time asleep (CLOCK_BOOTTIME). The same for all processes;

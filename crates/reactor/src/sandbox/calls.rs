@@ -78,6 +78,51 @@ const NEVER_BY_OTHER_NAMES: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const NEVER_BY_OTHER_NAMES: &[c_long] = &[];
 
+/// Refused in the trial of a new binary, besides the above: what has an effect outside, and is no access to a file that Landlock
+/// knows.
+const EFFECTS: &[c_long] = &[
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_setpriority,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+];
+
+#[cfg(target_arch = "x86_64")]
+const EFFECTS_BY_OTHER_NAMES: &[c_long] = &[
+    libc::SYS_accept,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const EFFECTS_BY_OTHER_NAMES: &[c_long] = &[libc::SYS_accept];
+
+/// Mode of memory files, the only one that the trial of a new binary sets.
+const PRIVATE: u64 = 0o600;
+
 /// Flags of `clone` that do what `unshare` does.
 const NEW_NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWNS,
@@ -193,7 +238,6 @@ const LOOKING: &[c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
-    libc::SYS_socketpair,
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
     libc::SYS_sysinfo,
@@ -278,6 +322,27 @@ fn keeper_program() -> io::Result<BpfProgram> {
     Ok([other_abi(), before(often, before(without_clone3()?, rest))].concat())
 }
 
+/// Installs the filter of a process that is about to execute another binary for a trial.
+pub(super) fn refuse_effects() -> io::Result<()> {
+    apply_filter(&trial_program()?).map_err(io::Error::other)
+}
+
+fn trial_program() -> io::Result<BpfProgram> {
+    let lists = [NEVER, NEVER_BY_OTHER_NAMES, EFFECTS, EFFECTS_BY_OTHER_NAMES];
+    let mut rules = always(&lists);
+    let other_pid = argument(0, Len::Dword, Is::Ne, process::pid().0 as u64)?;
+    rules.insert(libc::SYS_tgkill, vec![rule(vec![other_pid])?]);
+    let other_mode = argument(1, Len::Dword, Is::Ne, PRIVATE)?;
+    rules.insert(libc::SYS_fchmod, vec![rule(vec![other_mode])?]);
+    // Typing into main's terminal.
+    let types = |request: u64| rule(vec![argument(1, Len::Dword, Is::Eq, request)?]);
+    let requests = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+    let requests = requests.into_iter().map(types).collect::<io::Result<_>>()?;
+    rules.insert(libc::SYS_ioctl, requests);
+    let rest = program(rules, SeccompAction::Allow, REFUSED)?;
+    Ok([other_abi(), rest].concat())
+}
+
 /// Refuses the calls of another ABI, whose numbers are in no list.
 fn other_abi() -> BpfProgram {
     #[cfg(not(target_arch = "x86_64"))]
@@ -345,6 +410,31 @@ pub(super) fn allow_answering() -> io::Result<()> {
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
+/// Installs the filter of a process that appends to a file, which must not change what is there already.
+pub(super) fn allow_appending() -> io::Result<()> {
+    let program = program(appending_rules()?, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+fn appending_rules() -> io::Result<Rules> {
+    let mut rules = answering_rules()?;
+    for call in [
+        libc::SYS_ftruncate,
+        libc::SYS_fallocate,
+        libc::SYS_pwrite64,
+        libc::SYS_fchmod,
+    ] {
+        rules.remove(&call);
+    }
+    // Without the flag O_APPEND, a write goes to any place.
+    let command =
+        |command: &libc::c_int| rule(vec![argument(1, Len::Dword, Is::Eq, *command as u64)?]);
+    let harmless = FCNTL.iter().filter(|command| **command != libc::F_SETFL);
+    let harmless = harmless.map(command).collect::<io::Result<_>>()?;
+    rules.insert(libc::SYS_fcntl, harmless);
+    Ok(rules)
+}
+
 fn answering_rules() -> io::Result<Rules> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
@@ -352,31 +442,19 @@ fn answering_rules() -> io::Result<Rules> {
     Ok(rules)
 }
 
-/// Installs the filter of control and scout in all their threads.
-pub(super) fn allow_looking() -> io::Result<()> {
-    let program = program(looking_rules()?, REFUSED, SeccompAction::Allow)?;
+/// Installs the filter of control and scout in all their threads. Control makes no sockets.
+pub(super) fn allow_looking(makes_sockets: bool) -> io::Result<()> {
+    let program = program(looking_rules(makes_sockets)?, REFUSED, SeccompAction::Allow)?;
     apply_filter_all_threads(&without_clone3()?).map_err(io::Error::other)?;
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-fn looking_rules() -> io::Result<Rules> {
+fn looking_rules(makes_sockets: bool) -> io::Result<Rules> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
-    let mut sockets = Vec::new();
-    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
-        sockets.push(socket(family, libc::SOCK_STREAM, 0)?);
-        sockets.push(socket(family, libc::SOCK_DGRAM, 0)?);
+    if makes_sockets {
+        rules.extend(new_sockets()?);
     }
-    // musl's resolver states the protocol.
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        sockets.push(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?);
-    }
-    // The resolver asks for the machine's addresses.
-    sockets.push(rule(vec![
-        argument(0, Len::Dword, Is::Eq, libc::AF_NETLINK as u64)?,
-        argument(2, Len::Dword, Is::Eq, libc::NETLINK_ROUTE as u64)?,
-    ])?);
-    rules.insert(libc::SYS_socket, sockets);
     let to_write = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
     let to_read = |flags| {
         rule(vec![argument(
@@ -393,6 +471,28 @@ fn looking_rules() -> io::Result<Rules> {
     let threads = rule(vec![argument(0, Len::Qword, Is::MaskedEq(thread), thread)?])?;
     rules.insert(libc::SYS_clone, vec![threads]);
     Ok(rules)
+}
+
+/// Rules for the sockets of a process that resolves names and connects to servers.
+fn new_sockets() -> io::Result<Rules> {
+    let mut sockets = Vec::new();
+    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+        sockets.push(socket(family, libc::SOCK_STREAM, 0)?);
+        sockets.push(socket(family, libc::SOCK_DGRAM, 0)?);
+    }
+    // musl's resolver states the protocol.
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        sockets.push(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?);
+    }
+    // The resolver asks for the machine's addresses.
+    sockets.push(rule(vec![
+        argument(0, Len::Dword, Is::Eq, libc::AF_NETLINK as u64)?,
+        argument(2, Len::Dword, Is::Eq, libc::NETLINK_ROUTE as u64)?,
+    ])?);
+    Ok(Rules::from([
+        (libc::SYS_socket, sockets),
+        (libc::SYS_socketpair, Vec::new()),
+    ]))
 }
 
 /// Rules for calls whose arguments are checked, in every list: no executable memory, and no effect on other

@@ -3,8 +3,10 @@
 //! | process | allowed | enforced by |
 //! |---|---|---|
 //! | worker | the needs of its loop: existing sockets, new TCP connections, unix connections if a route has such a backend, its memory | a list of allowed calls; Landlock: no files, no chosen port, no signals, no abstract sockets |
-//! | redirect, log-writer | the worker's calls, but no new socket | as for a worker |
-//! | control, scout | the same, reading files under a few paths, resolving names, starting threads | a longer list; Landlock: these paths, read-only |
+//! | redirect, log-writer | the worker's calls, but no new socket; the log-writer appends to its file, and no more | as for a worker |
+//! | control | the same, reading files under /proc, starting threads | a longer list; Landlock: this path, read-only |
+//! | scout | the same, with sockets, under the paths of name resolution | a longer list; Landlock: these paths, read-only |
+//! | upgrade-trial | reading all files, and what another program needs to start | a list of refused calls; Landlock: read-only |
 //! | keeper | all calls except those that no build of this program will ever make | a list of refused calls |
 //!
 //! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself after a crash
@@ -63,6 +65,8 @@ pub enum Role {
     Redirect,
     /// Writes to a file that is already open.
     LogWriter,
+    /// Executes another binary, which tells whether it can take over.
+    UpgradeTrial,
 }
 
 impl fmt::Display for Role {
@@ -75,6 +79,7 @@ impl fmt::Display for Role {
             Role::Scout => "Scout",
             Role::Redirect => "Redirect",
             Role::LogWriter => "LogWriter",
+            Role::UpgradeTrial => "UpgradeTrial",
         })
     }
 }
@@ -94,6 +99,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         }
         Role::Redirect | Role::LogWriter => files::confine(&[], false),
         Role::Control => files::confine(&["/proc"], false),
+        Role::UpgradeTrial => files::confine(&["/"], false),
         Role::Scout => files::confine(files::FOR_NAMES, true),
     };
     match role {
@@ -101,8 +107,11 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::Worker { unix } => calls::allow_worker(unix != UnixSockets::No)?,
         // The working thread installs the filter for both.
         Role::WorkersFirstThread { .. } => {}
-        Role::Redirect | Role::LogWriter => calls::allow_answering()?,
-        Role::Control | Role::Scout => calls::allow_looking()?,
+        Role::Redirect => calls::allow_answering()?,
+        Role::LogWriter => calls::allow_appending()?,
+        Role::Control => calls::allow_looking(false)?,
+        Role::Scout => calls::allow_looking(true)?,
+        Role::UpgradeTrial => calls::refuse_effects()?,
     }
     files
 }

@@ -20,7 +20,7 @@ impl Supervisor {
     pub(super) fn begin_upgrade(&mut self, binary: Option<&Path>, request: Option<u64>) {
         let begun = match self.refusal_of_upgrade() {
             Some(why) => Err(why.to_owned()),
-            None => Upgrade::begin(binary, request, &self.main_state()),
+            None => Upgrade::begin(binary, request, self.main_state()),
         };
         match begun {
             Ok(upgrade) => {
@@ -126,6 +126,7 @@ impl Supervisor {
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
             log_writer: self.log_writer.former().map(|pid| pid.0),
+            directory: None,
         }
     }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -437,16 +436,10 @@ fn a_failed_upgrade_misses_no_new_address() {
     let Some(scene) = Scene::with(&[], to, "1s", &more) else {
         return;
     };
-    let (binary, end) = (
-        scene.folder.path().join("binary"),
-        scene.folder.path().join("end"),
-    );
-    let text = format!(
-        "#!/bin/sh\nwhile [ ! -e {} ]; do sleep 0.1; done\nexit 1\n",
-        end.display()
-    );
-    fs::write(&binary, text).expect("a script");
-    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("a program");
+    // Its check does not end, and main gives it up.
+    let binary = scene.folder.path().join("binary");
+    fs::copy(tools::dormouse(), &binary).expect("copied");
+    fs::write(scene.folder.path().join("binary.trial"), "hang:check").expect("a file");
     let (admin, order) = (
         scene.admin.clone(),
         format!("/upgrade?binary={}", binary.display()),
@@ -463,7 +456,6 @@ fn a_failed_upgrade_misses_no_new_address() {
     });
     // The scout's report arrives.
     std::thread::sleep(Duration::from_millis(300));
-    fs::write(&end, "").expect("a file");
     let why = upgrade.join().expect("no panic").expect_err("it failed");
     assert!(why.contains("the old binary continues"), "{why}");
     let new = format!("{}:{PLAIN_PORT}", hosts[0]);

@@ -273,6 +273,111 @@ fn an_invalid_message_costs_only_the_control_process_that_sends_it() {
     probe.echo(100).expect("an echo after an upgrade");
 }
 
+/// Control names another program of root's as the new binary, which would find a script in main's working directory. Main
+/// executes none of it.
+#[test]
+fn control_cannot_have_another_program_executed() {
+    requires!(can_run());
+    let (scene, mut probe, intruder) = hijack(Admin::in_folder);
+    drop(intruder);
+    let executed = scene.folder.path().join("executed");
+    let directory = fs::read_link(format!("/proc/{}/cwd", scene.terminator.pid()));
+    let script = format!("touch {}\nexit 75\n", executed.display());
+    fs::write(directory.expect("a directory").join("serve"), script).expect("a script");
+    let control = scene
+        .terminator
+        .named("control")
+        .expect("a control process");
+    let mut intruder = Intruder::enter(control);
+    let channel = intruder.channel();
+    for (number, program) in ["/bin/bash", "/bin/sh", "/usr/bin/env", "/usr/bin/python3"]
+        .iter()
+        .enumerate()
+    {
+        let order = format!(r#"{{"id":{number},"order":{{"Upgrade":{{"binary":"{program}"}}}}}}"#);
+        let sent = intruder.send(channel, order.as_bytes(), &[]);
+        assert_eq!(sent.expect("a message to main"), order.len() as i64);
+        wait::until_true("the upgrade to fail", || {
+            scene.terminator.lines_with("is not a Dormouse").len() == number + 1
+        });
+    }
+    drop(intruder);
+    assert!(!executed.exists(), "main has executed a script");
+    probe.echo(100).expect("an echo");
+    assert_eq!(Admin::of(&scene).status()["phase"], "ready");
+}
+
+/// Control answers on sockets that main has opened, and makes none: neither for other machines nor for this one's.
+#[test]
+fn control_opens_no_socket() {
+    requires!(can_run());
+    let (scene, _probe, intruder) = hijack(Admin::in_folder);
+    drop(intruder);
+    let control = scene
+        .terminator
+        .named("control")
+        .expect("a control process");
+    let mut intruder = Intruder::enter(control);
+    for (family, kind) in [
+        (libc::AF_UNIX, libc::SOCK_STREAM),
+        (libc::AF_UNIX, libc::SOCK_DGRAM),
+        (libc::AF_INET, libc::SOCK_STREAM),
+        (libc::AF_INET6, libc::SOCK_DGRAM),
+        (libc::AF_NETLINK, libc::SOCK_RAW),
+    ] {
+        let arguments = [i64::from(family), i64::from(kind), 0];
+        let opened = intruder.call(libc::SYS_socket, &arguments);
+        assert!(is_refused(&opened), "{family} {kind}: {opened:?}");
+        let pair = intruder.put(&[0; 8]);
+        let [family, kind, _] = arguments;
+        let opened = intruder.call(libc::SYS_socketpair, &[family, kind, 0, pair]);
+        assert!(is_refused(&opened), "a pair {family} {kind}: {opened:?}");
+    }
+    drop(intruder);
+    assert_eq!(Admin::of(&scene).status()["phase"], "ready");
+}
+
+/// Lines that are in the connection log stay there, whoever writes it.
+#[test]
+fn the_log_writer_takes_no_line_back() {
+    requires!(can_run());
+    let (scene, mut probe, intruder) = hijack(|settings| {
+        settings.option("connection_log", "connections.log");
+    });
+    drop(intruder);
+    probe.echo(100).expect("an echo");
+    probe.finish().expect("a clean end");
+    let log = scene.folder.path().join("connections.log");
+    let text = wait::until("a line", PATIENCE, || {
+        fs::read_to_string(&log)
+            .ok()
+            .filter(|text| text.ends_with('\n'))
+    });
+    let writer = scene.terminator.named("log-writer").expect("a log writer");
+    let mut intruder = Intruder::enter(writer);
+    let file = intruder.descriptors(&log.to_string_lossy())[0];
+    let junk = intruder.put(b"junk");
+    let flags = i64::from(libc::O_WRONLY);
+    let punch = i64::from(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE);
+    for (call, arguments) in [
+        (libc::SYS_ftruncate, [file, 0, 0, 0]),
+        (libc::SYS_fallocate, [file, punch, 0, 10]),
+        (libc::SYS_pwrite64, [file, junk, 4, 0]),
+        (libc::SYS_fcntl, [file, i64::from(libc::F_SETFL), flags, 0]),
+        (libc::SYS_fchmod, [file, 0o666, 0, 0]),
+    ] {
+        let called = intruder.call(call, &arguments);
+        assert!(is_refused(&called), "{call}: {called:?}");
+    }
+    let _ = intruder.call(libc::SYS_lseek, &[file, 0, 0]);
+    intruder
+        .call(libc::SYS_write, &[file, junk, 4])
+        .expect("appended");
+    drop(intruder);
+    let after = fs::read_to_string(&log).expect("the log");
+    assert_eq!(after, text + "junk");
+}
+
 /// Other unix sockets of this machine: a bus, a container runtime; by path and abstract.
 #[test]
 fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {

@@ -3,18 +3,20 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::{name, status};
+use dormouse_interop::process::{name, signal, status};
 use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
 use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
 
 const NOBODY: &str = "65534";
 /// No capability.
@@ -184,6 +186,39 @@ fn where_root_cannot_change_its_user_no_process_keeps_a_capability() {
     assert_eq!(status(control, "CapPrm:"), NONE, "control");
     let failed = scene.terminator.lines_with("helper process failed");
     assert_eq!(failed.len(), 0, "{failed:?}");
+}
+
+/// The trial of a new binary can read what main can read. It has no other privilege, and no file of main's directory is an
+/// argument to it.
+#[test]
+fn a_new_binary_is_tried_without_privileges() {
+    requires!(Can::BeDormouse, Root);
+    /// CAP_DAC_READ_SEARCH, or CAP_DAC_OVERRIDE in a container without it.
+    const READING: [&str; 2] = ["0000000000000004", "0000000000000002"];
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.trial("hang:check");
+    });
+    let main = scene.terminator.pid();
+    let before = scene.terminator.tree();
+    signal(main, Signal::USR2);
+    let is_tried = |pid: &u32| {
+        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.contains("--try-resume")
+    };
+    let trial = wait::until("the trial", PATIENCE, || {
+        let tree = scene.terminator.tree();
+        tree.into_iter()
+            .find(|pid| !before.contains(pid) && is_tried(pid))
+    });
+    for set in ["CapEff:", "CapPrm:"] {
+        let left = status(trial, set);
+        assert!(READING.contains(&left.as_str()), "{set} {left}");
+    }
+    assert_eq!(status(trial, "NoNewPrivs:"), "1");
+    assert_eq!(status(trial, "Seccomp:"), "2");
+    let directory = fs::read_link(format!("/proc/{trial}/cwd"));
+    assert_eq!(directory.expect("a directory"), Path::new("/"));
 }
 
 /// Secrets are wiped when their connection ends, and all of them at the end of the program: memory that

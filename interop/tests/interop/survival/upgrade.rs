@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -55,46 +54,16 @@ impl Installed {
 
     /// Replaces the binary by renaming, as a package manager does.
     fn put(&self, binary: &Path) {
+        let _ = fs::remove_file(self.folder.path().join("dormouse.trial"));
         let new = self.folder.path().join("new");
         install(binary, &new);
         fs::rename(&new, self.path()).expect("the old binary replaced");
     }
 
-    /// Replaces the binary by a script that starts it with `DORMOUSE_TRIAL`.
-    fn put_failing(&self, trial: &str) {
-        let script = self.folder.path().join("script");
-        let real = tools::dormouse().display();
-        let text = format!("#!/bin/sh\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n");
-        fs::write(&script, text).expect("a script");
-        self.put(&script);
-    }
-
-    /// Replaces the binary by a script that a new keeper can execute, and then nobody else: it removes its interpreter,
-    /// which is in a folder that every user can change.
-    fn put_once_executable(&self) {
-        let script = self.folder.path().join("script");
-        let open = self.folder.path().join("open");
-        fs::create_dir_all(&open).expect("a folder");
-        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("permissions");
-        let shell = open.join("sh");
-        symlink("/bin/sh", &shell).expect("an interpreter");
-        let (real, shell) = (tools::dormouse().display(), shell.display());
-        let text = format!(
-            "#!{shell}\ncase \"$*\" in *take-over*) rm {shell};; esac\nexec {real} \"$@\"\n"
-        );
-        fs::write(&script, text).expect("a script");
-        self.put(&script);
-    }
-
-    /// Replaces the binary by a script that starts it with this trial, as a new keeper only after a second.
-    pub(super) fn put_slow(&self, trial: &str) {
-        let script = self.folder.path().join("script");
-        let real = tools::dormouse().display();
-        let text = format!(
-            "#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n"
-        );
-        fs::write(&script, text).expect("a script");
-        self.put(&script);
+    /// Replaces the binary by one that tries these faults, one a line.
+    pub(super) fn put_failing(&self, trials: &str) {
+        self.put(tools::dormouse());
+        fs::write(self.folder.path().join("dormouse.trial"), trials).expect("a file");
     }
 
     /// Starts the terminator from this path instead of the build folder.
@@ -292,7 +261,7 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
         });
     };
     for round in 0..2 {
-        installed.put_once_executable();
+        installed.put_failing("fail:execution");
         signal(scene.terminator.pid(), Signal::USR2);
         wait::until_true("main to fail", || {
             let lines = lines(&scene.terminator, "main could not execute the new binary");
@@ -564,7 +533,7 @@ fn ten_upgrades_between_two_layouts_under_load() {
     println!("longest echo over ten upgrades: {:?}", seen.longest);
 }
 
-/// A program that exits with status 0 for any arguments is rejected before anything is stopped.
+/// Another program is not executed, not even for a trial: not a shell, for which `serve` would be a script, and no script.
 #[test]
 fn another_program_is_refused() {
     requires!(Can::BeDormouse);
@@ -572,8 +541,25 @@ fn another_program_is_refused() {
     let scene = echo_scene(&installed, 1);
     let mut probes = probes(&scene, 4);
     let workers = scene.terminator.leaves();
-    installed.put(Path::new("/bin/true"));
-    scene.terminator.upgrade_until("upgrade failed");
+    let script = installed.folder.path().join("script");
+    let executed = installed.folder.path().join("executed");
+    let text = format!("#!/bin/sh\ntouch {}\nexit 75\n", executed.display());
+    fs::write(&script, &text).expect("a script");
+    // Main's working directory.
+    let cwd = fs::read_link(format!("/proc/{}/cwd", scene.terminator.pid()));
+    fs::write(cwd.expect("a directory").join("serve"), text).expect("a script");
+    for (number, program) in [Path::new("/bin/true"), Path::new("/bin/bash"), &script]
+        .iter()
+        .enumerate()
+    {
+        installed.put(program);
+        signal(scene.terminator.pid(), Signal::USR2);
+        wait::until_true("the upgrade to fail", || {
+            lines(&scene.terminator, "upgrade failed") == number + 1
+        });
+        assert_eq!(lines(&scene.terminator, "is not a Dormouse"), number + 1);
+    }
+    assert!(!executed.exists());
     assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
     assert_echoes(&mut probes);
 }
@@ -581,7 +567,7 @@ fn another_program_is_refused() {
 /// Requests an upgrade to a binary with this trial whose keeper begins slowly, and waits until this keeper has executed it.
 /// Returns both keepers, the old one first.
 pub(super) fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
-    installed.put_slow(trial);
+    installed.put_failing(&format!("wait:take-over\n{trial}"));
     let children_of = |parent: u32| {
         let mut tree = scene.terminator.tree();
         tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));

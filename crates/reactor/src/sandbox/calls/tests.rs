@@ -118,7 +118,11 @@ fn a_keeper_is_refused_exactly_what_the_list_names() {
 /// New sockets are TCP: other protocols of the same type, such as MPTCP and SCTP, escape Landlock's rule for ports.
 #[test]
 fn a_socket_has_the_protocol_of_its_family() {
-    let looking = program(looking_rules().unwrap(), REFUSED, SeccompAction::Allow).unwrap();
+    let looking = |makes_sockets| {
+        let rules = looking_rules(makes_sockets).unwrap();
+        program(rules, REFUSED, SeccompAction::Allow).unwrap()
+    };
+    let (control, looking) = (looking(false), looking(true));
     let (worker, with_unix) = (
         worker_program(false).unwrap(),
         worker_program(true).unwrap(),
@@ -162,6 +166,7 @@ fn a_socket_has_the_protocol_of_its_family() {
         (libc::AF_INET, libc::SOCK_RAW, 0, [false; 3]),
     ] {
         let call = [family, kind, protocol].map(|argument| argument as u64);
+        assert_ne!(answer(&control, (libc::SYS_socket, call)), ALLOW, "control");
         for (program, is_allowed) in [
             (&worker, by_worker),
             (&with_unix, with_unix_backend),
@@ -170,5 +175,45 @@ fn a_socket_has_the_protocol_of_its_family() {
             let allowed = answer(program, (libc::SYS_socket, call)) == ALLOW;
             assert_eq!(allowed, is_allowed, "{family} {kind} {protocol}");
         }
+    }
+}
+
+/// Whatever binary is tried, it affects nothing outside.
+#[test]
+fn a_trial_is_refused_what_has_an_effect() {
+    let trial = trial_program().unwrap();
+    let own = u64::from(std::process::id());
+    for (call, is_allowed) in [
+        ((libc::SYS_execveat, [0; 3]), true),
+        ((libc::SYS_openat, [0; 3]), true),
+        ((libc::SYS_memfd_create, [0; 3]), true),
+        ((libc::SYS_fchmod, [5, 0o600, 0]), true),
+        ((libc::SYS_fchmod, [5, 0o4755, 0]), false),
+        ((libc::SYS_tgkill, [own, own, 6]), true),
+        ((libc::SYS_tgkill, [1, 1, 9]), false),
+        ((libc::SYS_kill, [1, 9, 0]), false),
+        ((libc::SYS_socket, [libc::AF_UNIX as u64, 1, 0]), false),
+        ((libc::SYS_ptrace, [0; 3]), false),
+        ((libc::SYS_ioctl, [0, libc::TIOCSTI as u64, 0]), false),
+        ((libc::SYS_ioctl, [0, libc::TCGETS as u64, 0]), true),
+    ] {
+        assert_eq!(answer(&trial, call) == ALLOW, is_allowed, "{call:?}");
+    }
+}
+
+/// What is in the log cannot be changed: neither with a call, nor after the file's flag is gone.
+#[test]
+fn a_log_writer_only_appends() {
+    let writer = program(appending_rules().unwrap(), REFUSED, SeccompAction::Allow).unwrap();
+    for (call, is_allowed) in [
+        ((libc::SYS_write, [0; 3]), true),
+        ((libc::SYS_writev, [0; 3]), true),
+        ((libc::SYS_ftruncate, [0; 3]), false),
+        ((libc::SYS_fallocate, [0; 3]), false),
+        ((libc::SYS_pwrite64, [0; 3]), false),
+        ((libc::SYS_fcntl, [3, libc::F_GETFL as u64, 0]), true),
+        ((libc::SYS_fcntl, [3, libc::F_SETFL as u64, 0]), false),
+    ] {
+        assert_eq!(answer(&writer, call) == ALLOW, is_allowed, "{call:?}");
     }
 }
