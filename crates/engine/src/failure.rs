@@ -34,7 +34,7 @@ pub enum Blame {
     Peer,
     /// Our configuration, or its combination with the peer's.
     Configuration,
-    /// One of our limits.
+    /// One of our limits, or what we do not support.
     Limit,
     /// The caller, which called this crate's functions in the wrong order.
     Misuse,
@@ -141,6 +141,8 @@ pub enum CertificateProblem {
     WrongPurpose,
     /// Its signature, or a signature made with its key, does not verify.
     BadSignature,
+    /// It, or an authority of its chain, demands something of a verifier that is not supported here.
+    Unsupported(String),
     /// Another problem, in rustls' words.
     Other(String),
 }
@@ -265,7 +267,11 @@ impl HandshakeFailure {
             }
             Error::InvalidCertificate(certificate) => {
                 let problem = problem.unwrap_or_else(|| CertificateProblem::from(certificate));
-                (Blame::Peer, FailureKind::Certificate(problem))
+                let blame = match problem {
+                    CertificateProblem::Unsupported(_) => Blame::Limit,
+                    _ => Blame::Peer,
+                };
+                (blame, FailureKind::Certificate(problem))
             }
             Error::NoCertificatesPresented => (
                 Blame::Peer,
@@ -526,7 +532,7 @@ impl CertificateProblem {
             }
             Self::WrongPurpose => "is not valid for a server".to_owned(),
             Self::BadSignature => "or a signature made with its key does not verify".to_owned(),
-            Self::Other(words) => format!("was refused: {words}"),
+            Self::Unsupported(words) | Self::Other(words) => format!("was refused: {words}"),
         }
     }
 }

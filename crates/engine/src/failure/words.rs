@@ -73,6 +73,10 @@ fn of_webpki(name: &str) -> String {
         "InvalidSerialNumber" => "its serial number is invalid",
         "InvalidCertValidity" => "it ends before it begins",
         "SignatureAlgorithmMismatch" => "it names two different signature algorithms",
+        "CertDistrusted" => "an authority of its chain is known to have been compromised",
+        _ if name.starts_with("Unsupported") => {
+            return format!("it has something that is not supported here ({name})");
+        }
         _ => return format!("it breaks a rule of RFC 5280 ({name})"),
     };
     words.to_owned()

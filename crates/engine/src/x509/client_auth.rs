@@ -194,7 +194,8 @@ impl ClientAuth {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let of_roots = self.inner.as_ref().map(|inner| {
+        let inner = self.inner.as_ref();
+        let of_roots = inner.map(|inner| {
             let needed = needed(
                 end_entity,
                 intermediates,
@@ -212,6 +213,7 @@ impl ClientAuth {
             server_name: None,
             ocsp_response: &[],
             now,
+            roots: inner.map_or(&[], |inner| &inner.roots.roots),
         };
         let judge = self.judge.as_deref();
         let (mut judgement, mut found) =

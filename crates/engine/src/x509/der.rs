@@ -9,6 +9,7 @@ use x509_parser::time::ASN1Time;
 pub(crate) struct Tag(u8);
 
 impl Tag {
+    pub(crate) const BOOLEAN: Tag = Tag(0x01);
     pub(crate) const INTEGER: Tag = Tag(0x02);
     pub(crate) const BITS: Tag = Tag(0x03);
     pub(crate) const OCTETS: Tag = Tag(0x04);
@@ -21,12 +22,16 @@ impl Tag {
     pub(crate) const CONTEXT_0: Tag = Tag(0x80);
     pub(crate) const CONTEXT_0_CONSTRUCTED: Tag = Tag(0xa0);
     pub(crate) const CONTEXT_1_CONSTRUCTED: Tag = Tag(0xa1);
-    #[cfg(test)]
     pub(crate) const CONTEXT_3_CONSTRUCTED: Tag = Tag(0xa3);
+
+    /// Returns the tag's number, without its class.
+    pub(crate) fn number(self) -> u8 {
+        self.0 & 0x1f
+    }
 }
 
 /// A sequence of unread elements. Methods return `None` for unexpected input and then consume nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {

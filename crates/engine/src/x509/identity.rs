@@ -22,6 +22,7 @@ use crate::x509::outline::Outline;
 use crate::x509::pem::contents;
 use crate::x509::pem::file::PemFile;
 use crate::x509::sign::{ForeignKey, Sign};
+use crate::x509::unsupported::critical_extension;
 
 /// A certificate chain with its key.
 #[derive(Clone)]
@@ -275,7 +276,9 @@ impl Identity {
                 Err(about(key_name, problem))
             }
             Err(e) => {
-                let problem = IdentityProblem::BadCertificate(in_words(&e));
+                let own = self.chain().into_iter().take(1).collect::<Vec<_>>();
+                let words = critical_extension(&own).unwrap_or_else(|| in_words(&e));
+                let problem = IdentityProblem::BadCertificate(words);
                 Err(about(certificate_name, problem))
             }
         }

@@ -1,11 +1,12 @@
 //! The check of a peer's certificate: first against the roots, then by the caller.
 
 use rustls::{CertificateError, Error};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 
 use crate::failure::CertificateProblem;
 use crate::x509::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
 use crate::x509::outline::{Outline, name_as_text};
+use crate::x509::unsupported::{critical_extension, name_constraint};
 
 /// The data that a peer presented.
 pub(crate) struct Shown<'a> {
@@ -14,6 +15,8 @@ pub(crate) struct Shown<'a> {
     pub(crate) server_name: Option<&'a str>,
     pub(crate) ocsp_response: &'a [u8],
     pub(crate) now: UnixTime,
+    /// The trusted roots, if there are any.
+    pub(crate) roots: &'a [TrustAnchor<'a>],
 }
 
 /// A result, and the problem in more detail than the error has.
@@ -56,10 +59,8 @@ impl Shown<'_> {
     }
 
     fn ask(&self, judge: &dyn JudgeCertificate, finding: Finding<'_>) -> Result<(), String> {
-        let chain = std::iter::once(self.end_entity).chain(self.intermediates);
-        let chain: Vec<&[u8]> = chain.map(AsRef::as_ref).collect();
         judge.judge(&ShownCertificates {
-            chain: &chain,
+            chain: &self.chain(),
             server_name: self.server_name,
             ocsp_response: self.ocsp_response,
             now: self.now,
@@ -67,11 +68,25 @@ impl Shown<'_> {
         })
     }
 
+    fn chain(&self) -> Vec<&[u8]> {
+        let chain = std::iter::once(self.end_entity).chain(self.intermediates);
+        chain.map(AsRef::as_ref).collect()
+    }
+
     /// Returns the problem with details from the certificates. An unknown issuer is taken from the end of the
     /// chain, where the missing certificate belongs.
     fn problem(&self, error: &CertificateError) -> CertificateProblem {
-        if is_authority_as_server(error) {
-            return authority_as_server(self.end_entity, error);
+        match of_webpki(error).as_deref() {
+            Some("CaUsedAsEndEntity") => return authority_as_server(self.end_entity, error),
+            Some("UnsupportedCriticalExtension") => {
+                let found = critical_extension(&self.chain());
+                return found.map_or_else(|| error.into(), CertificateProblem::Unsupported);
+            }
+            Some("NameConstraintViolation") => {
+                let found = name_constraint(&self.chain(), self.roots);
+                return found.map_or_else(|| error.into(), CertificateProblem::Unsupported);
+            }
+            _ => {}
         }
         if *error != CertificateError::UnknownIssuer {
             return CertificateProblem::from(error);
@@ -92,9 +107,12 @@ impl Shown<'_> {
     }
 }
 
-/// rustls has no variant for webpki's error about a leaf with CA:TRUE.
-fn is_authority_as_server(error: &CertificateError) -> bool {
-    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
+/// Returns the name of webpki's error, if rustls has no variant for it.
+fn of_webpki(error: &CertificateError) -> Option<String> {
+    match error {
+        CertificateError::Other(other) => Some(other.to_string()),
+        _ => None,
+    }
 }
 
 fn authority_as_server(

@@ -9,6 +9,7 @@
 //! | `revocation_list` | revocation lists: the newest, and the expired |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
 //! | `issuers` | the issuers that a chain lacks |
+//! | `unsupported` | what a certificate demands that is not supported |
 //! | `path` | which of a peer's certificates a verification needs |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
@@ -30,3 +31,4 @@ pub(crate) mod pem;
 pub(crate) mod revocation_list;
 pub(crate) mod sign;
 pub(crate) mod trust;
+pub(crate) mod unsupported;

@@ -1,5 +1,5 @@
-//! The parts that every certificate has, without its extensions: a hostile peer sends thousands of those, and reading
-//! them takes a hundred times as long.
+//! A certificate's parts, without a look into its extensions: a hostile peer sends thousands of those, and reading all
+//! that they contain takes a hundred times as long.
 
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::X509Name;
@@ -26,6 +26,26 @@ pub(crate) struct Outline<'a> {
     pub(crate) not_before_s: u64,
     /// Its last second.
     pub(crate) not_after_s: u64,
+    /// The elements after the key.
+    rest: Der<'a>,
+}
+
+/// An extension of a certificate (RFC 5280 §4.2).
+pub(crate) struct Extension<'a> {
+    /// Its identifier, encoded.
+    pub(crate) id: &'a [u8],
+    pub(crate) is_critical: bool,
+    pub(crate) value: &'a [u8],
+}
+
+/// The identifiers of extensions that are read here.
+pub(crate) mod id {
+    pub(crate) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+    pub(crate) const ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 17];
+    pub(crate) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+    pub(crate) const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
+    pub(crate) const REVOCATION_LISTS: &[u8] = &[0x55, 0x1d, 31];
+    pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 }
 
 impl<'a> Outline<'a> {
@@ -55,7 +75,29 @@ impl<'a> Outline<'a> {
             key,
             not_before_s: positive(not_before_s),
             not_after_s: positive(not_after_s),
+            rest: contents,
         })
+    }
+
+    /// Returns its extensions up to the first that is invalid.
+    pub(crate) fn extensions(&self) -> impl Iterator<Item = Extension<'a>> + use<'a> {
+        let mut rest = self.rest.clone();
+        let list = rest.enter(Tag::CONTEXT_3_CONSTRUCTED);
+        let mut list = list.and_then(|mut list| list.enter(Tag::SEQUENCE));
+        std::iter::from_fn(move || {
+            let mut parts = list.as_mut()?.enter(Tag::SEQUENCE)?;
+            Some(Extension {
+                id: parts.expect(Tag::OID)?,
+                is_critical: parts.expect(Tag::BOOLEAN).is_some_and(|value| value != [0]),
+                value: parts.expect(Tag::OCTETS)?,
+            })
+        })
+    }
+
+    /// Returns the value of one extension.
+    pub(crate) fn extension(&self, id: &[u8]) -> Option<&'a [u8]> {
+        let found = self.extensions().find(|extension| extension.id == id);
+        found.map(|extension| extension.value)
     }
 
     /// Whether it names its subject as its issuer.

@@ -175,7 +175,8 @@ impl ServerCertVerifier for ServerVerifier {
         if is_loopback() {
             return Ok(ServerCertVerified::assertion());
         }
-        let of_roots = self.trusted.as_ref().map(|trusted| {
+        let trusted = self.trusted.as_ref();
+        let of_roots = trusted.map(|trusted| {
             let needed = needed(
                 end_entity,
                 intermediates,
@@ -197,6 +198,7 @@ impl ServerCertVerifier for ServerVerifier {
             server_name: Some(&server_name.to_str()),
             ocsp_response,
             now,
+            roots: trusted.map_or(&[], |trusted| &trusted.roots.roots),
         };
         let judge = self.judge.as_deref();
         let (verdict, problem) = shown.judge(of_roots, judge, ServerCertVerified::assertion());

@@ -18,18 +18,24 @@ fn server(identities: Vec<Identity>, protocols: Protocols) -> ServerContext {
     ServerContext::new(settings).unwrap()
 }
 
-/// Returns the client's result for `identity`, which must be equal in both versions.
-fn verdict(identity: &Identity, roots: Roots) -> CertificateProblem {
-    let mut verdicts = [Protocols::TLS13, Protocols::TLS12].map(|protocols| {
+/// Returns the client's failure for `identity`, in each version.
+fn refusals(identity: &Identity, roots: &Roots) -> [HandshakeFailure; 2] {
+    [Protocols::TLS13, Protocols::TLS12].map(|protocols| {
         let server = server(vec![identity.clone()], protocols);
         let client = ClientContext::new(ClientSettings::new(roots.clone())).unwrap();
         let limits = HandshakeLimits::default();
         let client = Handshake::client(&client, NAME, limits).unwrap();
         let server = Handshake::server(&server, limits);
-        let failure = match drive_tampered(client, server, Cut::Whole, None) {
+        match drive_tampered(client, server, Cut::Whole, None) {
             Outcome::Failed(Side::Client, failure) => failure,
             _ => panic!("the client should have refused"),
-        };
+        }
+    })
+}
+
+/// Returns the client's result for `identity`, which must be equal in both versions.
+fn verdict(identity: &Identity, roots: Roots) -> CertificateProblem {
+    let [first, second] = refusals(identity, &roots).map(|failure| {
         assert_eq!(failure.blame, Blame::Peer);
         assert!(failure.alert_sent.is_some(), "{failure:?}");
         println!("{failure}");
@@ -38,8 +44,50 @@ fn verdict(identity: &Identity, roots: Roots) -> CertificateProblem {
             other => panic!("{other:?}"),
         }
     });
-    assert_eq!(verdicts[0], verdicts[1]);
-    std::mem::replace(&mut verdicts[0], CertificateProblem::Missing)
+    assert_eq!(first, second);
+    first
+}
+
+/// Another verifier may accept these certificates, so the peer is not to blame.
+#[test]
+fn what_is_not_supported_is_named() {
+    let authority = |constraints| {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.name_constraints = constraints;
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertifiedIssuer::self_signed(params, key).unwrap()
+    };
+    let unlimited = authority(None);
+    let of_directory = authority(Some(rcgen::NameConstraints {
+        permitted_subtrees: vec![rcgen::GeneralSubtree::DirectoryName(
+            rcgen::DistinguishedName::new(),
+        )],
+        excluded_subtrees: Vec::new(),
+    }));
+    let mut policy = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 36], vec![0x30, 0]);
+    policy.set_criticality(true);
+    for (issuer, extension, words) in [
+        (&unlimited, Some(policy), "policyConstraints (2.5.29.36)"),
+        (&of_directory, None, "directory names"),
+    ] {
+        let mut params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        params.custom_extensions.extend(extension);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let has_extension = !params.custom_extensions.is_empty();
+        let pem = params.signed_by(&key, issuer).unwrap().pem() + &key.serialize_pem();
+        let own = Identity::from_pem(pem.as_bytes(), pem.as_bytes(), "own", "own");
+        let own = own.map_err(|error| error.to_string());
+        let is_named = own.as_ref().is_err_and(|error| error.contains(words));
+        assert_eq!(is_named, has_extension, "{own:?}");
+        // Read without a check of the key, for which the library would have to understand the certificate.
+        let identity = Identity::from_acme_challenge_pem(&pem, "own").unwrap();
+        for failure in refusals(&identity, &Roots::Pem(issuer.pem().into_bytes())) {
+            assert_eq!(failure.blame, Blame::Limit);
+            assert!(failure.reason.contains(words), "{failure}");
+            assert!(failure.reason.contains("not supported here"), "{failure}");
+        }
+    }
 }
 
 #[test]
