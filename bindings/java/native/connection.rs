@@ -192,7 +192,7 @@ fn tell_ended(env: &mut Env<'_>, engine: &JObject<'_>, end: &End) -> Result<(), 
         End::Closed => (0, 0),
         End::Truncated => (1, 0),
         End::Alert(alert) => (2, *alert),
-        End::Refused(_) => (3, 0),
+        End::Refused(refusal) => (3, refusal.answer().description.code()),
         End::Handshake(failure) => match failure.kind {
             FailureKind::PeerAlert(alert) => (2, alert),
             _ => (4, 0),

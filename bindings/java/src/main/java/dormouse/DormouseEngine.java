@@ -100,10 +100,8 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
     private SSLEngineResult open(
             ByteBuffer source, int record, int type, ByteBuffer[] targets, int offset, int length)
             throws SSLException {
-        int content = 0;
-        if (type == Records.APPLICATION_DATA && phase == Phase.ESTABLISHED) {
-            content = Math.max(record - session.suite.overhead(), 0);
-        }
+        // Also for records without data, as in the JDK.
+        int content = phase == Phase.ESTABLISHED ? Math.max(record - session.suite.overhead(), 0) : 0;
         if (content > Buffers.remaining(targets, offset, length)) {
             return new SSLEngineResult(Status.BUFFER_OVERFLOW, getHandshakeStatus(), 0, 0);
         }
@@ -317,6 +315,8 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
                 return new SSLEngineResult(Status.OK, HandshakeStatus.FINISHED, 0, 0);
             }
             if (phase != Phase.ESTABLISHED) {
+                fail(null);
+                handshake = null;
                 return new SSLEngineResult(Status.CLOSED, getHandshakeStatus(), 0, 0);
             }
             int count = Math.min(Buffers.remaining(sources, offset, length), Records.CONTENT_MAX);
@@ -492,12 +492,17 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         if (inboundClosed || outboundClosed) {
             throw new SSLException("the engine is closed");
         }
+        if (finishedWaits) {
+            // The handshake that has just ended is the one.
+            return;
+        }
         if (phase == Phase.ESTABLISHED && handshake == null) {
             if (session.protocol == Protocol.TLS12) {
                 throw new SSLException("renegotiation is not supported (RFC 9325 section 3.5); open a new connection");
             }
             Native.updateKeys(connection.handle());
             outputWaits = true;
+            finishedWaits = true;
             return;
         }
         start();
@@ -516,18 +521,17 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         }
         // Wrap also reports the failure of a task, which may have nothing to send.
         boolean failureWaits = handshake != null && handshake.taskFailure != null;
-        if (outputWaits || finishedWaits || failureWaits) {
+        if (outputWaits || failureWaits) {
             return HandshakeStatus.NEED_WRAP;
         }
-        if (inboundClosed && outboundClosed || phase == Phase.NEW && !inboundClosed && !outboundClosed) {
+        if (inboundClosed && outboundClosed) {
             return HandshakeStatus.NOT_HANDSHAKING;
         }
-        if (inboundClosed) {
-            return HandshakeStatus.NEED_WRAP;
+        if (phase == Phase.HANDSHAKING) {
+            // Without the peer's answers the handshake can't end. The next wrap says so.
+            return inboundClosed ? HandshakeStatus.NEED_WRAP : HandshakeStatus.NEED_UNWRAP;
         }
-        return phase == Phase.HANDSHAKING || outboundClosed
-                ? HandshakeStatus.NEED_UNWRAP
-                : HandshakeStatus.NOT_HANDSHAKING;
+        return finishedWaits ? HandshakeStatus.NEED_WRAP : HandshakeStatus.NOT_HANDSHAKING;
     }
 
     /** Closes both directions. An alert may remain to be sent. */
@@ -592,12 +596,9 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         if (inboundClosed) {
             return;
         }
-        boolean isCutOff = phase != Phase.NEW;
-        if (handshake == null || handshake.task != Handshake.Task.RUNNING) {
-            inboundClosed = true;
-            releaseIfDone();
-        }
-        if (isCutOff) {
+        inboundClosed = true;
+        releaseIfDone();
+        if (phase != Phase.NEW) {
             throw new SSLException("closing inbound before receiving peer's close_notify");
         }
     }

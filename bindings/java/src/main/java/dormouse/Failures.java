@@ -21,29 +21,40 @@ final class Failures {
     static final int UNRECOGNIZED_NAME = 112;
     static final int NO_APPLICATION_PROTOCOL = 120;
     private static final int CLOSE_NOTIFY = 0;
-    private static final int ILLEGAL_PARAMETER = 47;
+    private static final int BAD_RECORD_MAC = 20;
+    private static final int RECORD_OVERFLOW = 22;
+    private static final int INAPPROPRIATE_FALLBACK = 86;
+    private static final int USER_CANCELED = 90;
+    private static final int NO_RENEGOTIATION = 100;
+    private static final int CERTIFICATE_REQUIRED = 116;
 
     private Failures() {}
 
+    /** {@code alert}: the one that the peer sent, or that tells the peer why its record was refused. */
     static SSLException of(PeerEnd end, int alert, String reason) {
         return switch (end) {
-            case ALERT -> ofAlert(alert, reason);
+            case ALERT -> alert == CLOSE_NOTIFY
+                    ? new SSLHandshakeException("Received close_notify during handshake")
+                    : ofAlert(alert, "Received fatal alert: " + reason);
+            case REFUSED -> ofAlert(alert, reason);
             case HANDSHAKE -> new SSLHandshakeException(reason);
             default -> new SSLProtocolException(reason);
         };
     }
 
-    private static SSLException ofAlert(int alert, String name) {
-        String text = "Received fatal alert: " + name;
-        if (alert == CLOSE_NOTIFY) {
-            return new SSLHandshakeException("Received close_notify during handshake");
-        }
-        if (alert == UNEXPECTED_MESSAGE) {
-            return new SSLProtocolException(text);
-        }
-        boolean ofHandshake = alert >= HANDSHAKE_FAILURE && alert < INTERNAL_ERROR || alert > 100
-                || alert == ILLEGAL_PARAMETER;
-        return ofHandshake ? new SSLHandshakeException(text) : new SSLException(text);
+    private static SSLException ofAlert(int alert, String why) {
+        return switch (alert) {
+            case BAD_RECORD_MAC, RECORD_OVERFLOW, INTERNAL_ERROR, INAPPROPRIATE_FALLBACK, USER_CANCELED ->
+                new SSLException(why);
+            // An unknown alert, too.
+            default -> isOfHandshake(alert) ? new SSLHandshakeException(why) : new SSLProtocolException(why);
+        };
+    }
+
+    private static boolean isOfHandshake(int alert) {
+        return alert >= HANDSHAKE_FAILURE && alert < INTERNAL_ERROR
+                || alert >= NO_RENEGOTIATION && alert <= CERTIFICATE_REQUIRED
+                || alert == NO_APPLICATION_PROTOCOL;
     }
 
     static SSLHandshakeException handshake(String why, Throwable cause) {
