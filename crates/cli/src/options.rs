@@ -6,6 +6,8 @@ use dormouse_config::{Config, Flag, OptionDefault, OptionSpec, Section};
 
 /// Certificates are a table in the file and two flags on the command line.
 const CERTIFICATES: &str = "certificates";
+/// Steps that are still to take stand in the file; a flag would hide them.
+const STEPS: &str = "todo";
 
 /// Flags from the command line, in the order of the table: for `serve` those of a route and of
 /// the program, for `connect` those of an origination and of the program.
@@ -34,9 +36,10 @@ impl<const CONNECT: bool> clap::Args for OptionFlags<CONNECT> {
             };
         }
         for group in Config::PROCESS_OPTIONS {
+            let options = group.options.iter().filter(|spec| spec.name != STEPS);
             command = command
                 .next_help_heading(group.title)
-                .args(group.options.iter().map(arg));
+                .args(options.map(arg));
         }
         command
     }
@@ -85,7 +88,7 @@ fn ids(section: Section) -> impl Iterator<Item = (&'static str, String, bool)> {
         .flat_map(|group| group.options);
     let of_table = section.options().options.iter().chain(of_process);
     of_table
-        .filter(|spec| spec.name != CERTIFICATES)
+        .filter(|spec| ![CERTIFICATES, STEPS].contains(&spec.name))
         .map(|spec| (spec.name, spec.flag(), spec.kind.list))
         .chain(["cert", "key"].map(|name| (name, name.to_owned(), false)))
 }

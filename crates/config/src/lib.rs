@@ -75,6 +75,7 @@ pub use values::quantities::{ByteSize, Count};
 pub use values::route_name::RouteName;
 pub use values::server_name::ServerName;
 pub use values::source_address::SourceAddress;
+pub use values::step::Step;
 pub use values::syslog::SyslogAddress;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
 pub use values::upstream::{Upstream, WEIGHT_MAX};

@@ -19,6 +19,7 @@ pub(crate) fn check(
     locations: &Locations<'_>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
+    steps(config, locations, mistakes);
     admin(config, locations, mistakes);
     metrics(config, locations, mistakes);
     amounts(config, locations, mistakes);
@@ -26,6 +27,17 @@ pub(crate) fn check(
     keepalive(config, locations, mistakes);
     bounds(config, locations, mistakes);
     unused::of_program(config, locations, mistakes);
+}
+
+/// Refuses a configuration with steps that are still to take.
+fn steps(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    for (n, step) in config.process.todo.iter().enumerate() {
+        let help = "do it, or decide that it is not needed; then remove this item of `todo`";
+        mistakes.error(
+            &locations.item_of_option("todo", n),
+            Problem::new(format!("still to do: {step}")).help(help),
+        );
+    }
 }
 
 fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {

@@ -12,6 +12,7 @@ use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::pem_files::Ca;
 use crate::values::quantities::{ByteSize, Count};
+use crate::values::step::Step;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ option_groups! {
         /// of the program; each option of the program may be given only once in all files. Paths in
         /// an included file are relative to that file.
         include: Vec<PathBuf> = default "", like "\"conf.d/\"";
+
+        /// Steps that somebody has to take, or to decide on, before this configuration can run: with
+        /// any item, `check`, `serve` and a reload refuse it. `dormouse import` writes an item for
+        /// everything that the result would lack. Do what an item says, or decide that it is not
+        /// needed, and remove it. There is no flag for it.
+        todo: Vec<Step> = default "", like "\"line 12: ssl_ocsp on\"";
 
         /// Number of worker processes. Each is one thread, with a small keeper process beside it
         /// that restarts it if it dies. `auto`: one per core, or more if `max_connections` needs

@@ -101,6 +101,8 @@ const PROCESS: &[&str] = &[
     "admin = '/run/a.sock'\n[[originate]]\nlisten = 'unix:/run/a.sock'\nto = '10.0.0.1:443'",
     "[[originate]]\nlisten = ['unix:/run/b.sock', 'unix:/run/b.sock']\nto = '10.0.0.1:443'",
     "sandbox = 'yes'",
+    "todo = 'line 12: ssl_ocsp on'",
+    "todo = ['line 12: ssl_ocsp on', '', 'line 14: ssl_crl a.pem']",
     "workers = 2\nworkers = 3",
     "workers = ",
     "workers = auto",

@@ -18,6 +18,7 @@ pub(crate) mod quantities;
 pub(crate) mod route_name;
 pub(crate) mod server_name;
 pub(crate) mod source_address;
+pub(crate) mod step;
 pub(crate) mod syslog;
 pub(crate) mod units;
 pub(crate) mod upstream;
