@@ -100,6 +100,59 @@ impl Drop for Cable {
     }
 }
 
+/// A namespace with only itself inside: every address of 127.0.0.0/8 is free. Dropping this removes it.
+pub struct Room {
+    name: String,
+}
+
+impl Room {
+    /// Creates the namespace. `None`: not possible here, and reported.
+    ///
+    /// # Panics
+    /// As [`tools::unavailable`].
+    pub fn make() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !tools::present(&["ip"]) {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            tools::unavailable("network namespaces need root");
+            return None;
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let room = Self {
+            name: format!("dm-{}-{number}-room", std::process::id()),
+        };
+        let name = &room.name;
+        let built = ip(&format!("netns add {name}"));
+        if let Err(error) = built.and_then(|()| ip(&format!("-n {name} link set lo up"))) {
+            tools::unavailable(&format!("network namespaces cannot be made: {error}"));
+            return None;
+        }
+        Some(room)
+    }
+
+    /// Returns a command that runs inside.
+    pub fn command(&self, words: &[String]) -> Vec<String> {
+        [entering(&self.name), words.to_vec()].concat()
+    }
+
+    /// Runs a closure inside.
+    ///
+    /// # Panics
+    /// As [`inside`].
+    pub fn run<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> T {
+        inside(&self.name, run)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // A namespace that does not exist needs no removal.
+        let _ = ip(&format!("netns del {}", self.name));
+    }
+}
+
 /// The command prefix that enters a namespace.
 pub(crate) fn entering(namespace: &str) -> Vec<String> {
     let words = [&tools::path("ip"), "netns", "exec", namespace];

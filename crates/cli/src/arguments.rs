@@ -94,9 +94,13 @@ Examples:
   dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
   dormouse check dormouse.toml
 
-The result goes to standard output; no file is changed. A comment, with line and reason,
-marks each directive that could not be converted; `TO DO` marks what you have to do before
-the result can run. A file that cannot be parsed, or that does not use TLS, is an error.";
+The result goes to standard output; no file is changed. The comment behind an option names
+the lines that it comes from. A comment, with line and reason, stands for each setting that
+could not be converted as it was. `todo` lists the steps to take before the result can run:
+`check` and `serve` refuse it until you have removed each of them.
+
+Exit status: 0 if nothing is left to do, 1 if the result has steps to do, 2 if the file cannot
+be parsed or does not use TLS.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

@@ -63,18 +63,21 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
     terminal::print(&page.text);
     if page.left_out > 0 {
         terminal::note(format_args!(
-            "{} could not be converted: each is a comment with its line and the reason",
+            "{} could not be converted as it was: each is a comment with its line and the reason",
             counted(page.left_out, "setting")
         ));
     }
     if page.to_do > 0 {
         terminal::note(format_args!(
-            "{} to do before the result can run: look for TO DO",
+            "{} to do before the result can run: they are in `todo`, at the top",
             counted(page.to_do, "step")
         ));
     }
     terminal::note("next: run `dormouse check` on the result; it reads certificates and keys too");
-    ExitCode::SUCCESS
+    match page.to_do {
+        0 => ExitCode::SUCCESS,
+        _ => ExitStatus::Lost.into(),
+    }
 }
 
 fn counted(n: usize, what: &str) -> String {

@@ -391,6 +391,46 @@ fn reference_prints_the_reference() {
     assert!(ran.out.starts_with("# Reference\n"));
 }
 
+/// Steps to do keep the result from running, and the status says that there are some.
+#[test]
+fn an_import_with_steps_to_do_has_a_status_of_its_own() {
+    let site = site("");
+    let import = |text: &str| {
+        fs::write(site.path().join("stunnel.conf"), text).expect("written");
+        let ran = dormouse(site.path(), &["import", "stunnel", "stunnel.conf"]);
+        fs::write(site.path().join("dormouse.toml"), &ran.out).expect("written");
+        ran
+    };
+    let check = || dormouse(site.path(), &["check", "dormouse.toml"]);
+    let service =
+        "[s]\naccept = 127.0.0.1:18443\nconnect = 127.0.0.1:1\ncert = site.pem\nkey = site.key\n";
+    let ran = import(service);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(check().code, Some(0), "{}", check().err);
+    let ran = import(&format!("{service}libwrap = yes\n"));
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(
+        ran.err.contains("1 step to do before the result can run"),
+        "{}",
+        ran.err
+    );
+    let ran = check();
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("error: still to do: [s]: line 6: libwrap = yes"),
+        "{}",
+        ran.err
+    );
+    // Somebody has decided.
+    let page = fs::read_to_string(site.path().join("dormouse.toml")).expect("the result");
+    let lines = page.lines().filter(|line| !line.starts_with("todo"));
+    let decided: String = lines.map(|line| format!("{line}\n")).collect();
+    fs::write(site.path().join("dormouse.toml"), decided).expect("written");
+    assert_eq!(check().code, Some(0), "{}", check().err);
+    assert_eq!(import("; nothing\n").code, Some(2));
+}
+
 /// `dormouse import … > dormouse.toml` on a full disk has not succeeded, and neither has `dormouse --help > help.txt`.
 #[test]
 fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {

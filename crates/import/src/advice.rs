@@ -146,3 +146,33 @@ pub(super) const ONE_LINE_PER_CONNECTION: &str = "converted, but with one line p
 pub(super) const STARTTLS: &str = "TLS starts after a plaintext exchange \
     (STARTTLS and the like), which is not supported here: remove this section, and keep \
     stunnel for it";
+
+/// The beginning of a remark about an address that Dormouse cannot listen on.
+pub(super) const NO_DOOR: &str = "Dormouse listens on TCP addresses, up to 200 ports in a range: \
+    set them in `listen`";
+
+pub(super) const QUIC: &str = "this is a QUIC listener, and Dormouse has no QUIC: delete it, and the \
+    alt-svc header that announces it; browsers then use TCP";
+
+pub(super) const SECOND_TLS: &str = "the client's TLS was encrypted once more on its way to the \
+    backend; here it is passed on as it is, so let the backend expect the client's TLS alone";
+
+pub(super) const COMPUTED_TARGET: &str = "this target is computed for each connection: add the \
+    backends to `to`, in a route with `server_names` for each if the name chooses";
+
+pub(super) const CLIENT_NETWORKS_OF_ORIGINATION: &str = "an [[originate]] accepts everybody who can \
+    reach its address: listen on an address that only these clients reach";
+
+pub(super) const HEADER_OF_CLIENT: &str = "here the backend gets this header as the client sends it, \
+    so it must not be trusted: set proxy_protocol = \"v2\" and let the backend take the client's \
+    address from there, or keep nginx behind Dormouse (`listen 127.0.0.1:8080 proxy_protocol`)";
+
+pub(super) const STAYS_WITH_NGINX: &str = "nginx continues to do this, behind Dormouse";
+
+pub(super) const STAYS_WITH_HAPROXY: &str = "HAProxy continues to do this, behind Dormouse";
+
+pub(super) const NO_TARGET: &str = "Dormouse does not connect there: give this server a TCP address \
+    or a unix socket";
+
+pub(super) const WITHOUT_ALPN: &str = "protocols choose among the routes of this address, so this \
+    one, for all other clients, answers no ALPN";

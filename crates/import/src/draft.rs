@@ -1,32 +1,38 @@
-//! What an import has found, and how it is written down.
+//! A configuration of Dormouse under construction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity, Source};
+use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity};
 
 use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION};
-use crate::error::Position;
-use crate::section::{Options, Remarks, Section, harmless, set};
+use crate::origin::{Ledger, Origin, Origins};
+use crate::page::ImportedConfig;
+use crate::section::{Fate, Kind, Remark, Section};
 use crate::toml::{list, quoted};
 
 /// Maximum number of checks of the result: after each one, options with mistakes are left out.
 const ROUNDS_MAX: usize = 50;
-/// Maximum number of characters in a comment.
-const COMMENT_MAX: usize = 1000;
 
-/// A configuration of Dormouse under construction.
+/// Maximum number of sections: a configuration holds 1000 routes.
+const SECTIONS_MAX: usize = 1000;
+const TOO_MANY: &str = "this would be more than 1000 routes: import a part of the file";
+
+/// What no converter has taken.
+const UNKNOWN: &str = "`import` does not know this: find out what it did for clients and backends";
+
+/// What has been read, and what has become of it so far.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
+    pub(super) ledger: Ledger,
     /// Options of the program.
-    options: Options,
-    /// Times that apply to the whole program, in milliseconds, and where they were set.
-    times: BTreeMap<&'static str, (u64, Position, String)>,
+    pub(super) program: Section,
     pub(super) sections: Vec<Section>,
+    /// Times that apply to the whole program, in milliseconds, and where they were set.
+    times: BTreeMap<&'static str, (u64, Origins)>,
     /// Addresses whose clients are redirected to https.
-    redirects: Vec<String>,
-    remarks: Remarks,
+    redirects: Vec<(String, Origins)>,
     /// What continues behind Dormouse, each at its own address.
     behind: Vec<String>,
 }
@@ -39,59 +45,51 @@ pub(super) struct Redirect {
     pub(super) port: u16,
 }
 
-/// The result.
-pub struct ImportedConfig {
-    /// The configuration, with comments.
-    pub text: String,
-    /// Number of settings that could not be converted.
-    pub left_out: usize,
-    /// Number of things to do before the result can run.
-    pub to_do: usize,
-    /// Section and option of each line, if it has any.
-    lines: Vec<(Option<usize>, Option<&'static str>)>,
-}
-
 impl Draft {
-    /// Returns whether the draft has no section.
+    /// Returns whether nothing with TLS was found.
     pub fn is_empty(&self) -> bool {
-        self.sections.is_empty()
+        self.sections.is_empty() && !self.has_steps()
     }
 
-    pub(super) fn set(&mut self, name: &'static str, value: impl Into<String>) {
-        set(&mut self.options, name, value.into());
-    }
-
-    pub(super) fn set_text(&mut self, name: &'static str, text: &str) {
-        self.set(name, quoted(text));
-    }
-
-    /// Sets a whole number; any other value is left out.
-    pub(super) fn number(
-        &mut self,
-        name: &'static str,
-        text: &str,
-        position: &Position,
-        shown: &str,
-    ) {
-        match text.parse::<u64>() {
-            Ok(n) => self.set(name, n.to_string()),
-            Err(_) => self.leave_out(position, shown, &format!("`{name}` takes a whole number")),
+    /// Adds a section.
+    pub(super) fn add(&mut self, section: Section) {
+        match self.is_full() {
+            false => self.sections.push(section),
+            true => self.program.step(section.head, TOO_MANY),
         }
     }
 
-    pub(super) fn leave_out(&mut self, position: &Position, what: &str, why: &str) {
-        self.remarks.leave_out(position, what, why);
+    pub(super) fn is_full(&self) -> bool {
+        self.sections.len() >= SECTIONS_MAX
     }
 
-    /// Adds something to do before the result can run.
-    pub(super) fn add_to_do(&mut self, position: &Position, what: &str) {
-        self.remarks.add_to_do(format!("{what} ({position})"));
+    /// Says that a part is left out because there is no room for its sections.
+    pub(super) fn too_many(&mut self, from: impl Into<Origins>) {
+        self.program.step(from, TOO_MANY);
+    }
+
+    pub(super) fn has_steps(&self) -> bool {
+        self.steps().next().is_some()
+    }
+
+    fn steps(&self) -> impl Iterator<Item = &Remark> {
+        let all = self.sections.iter().chain([&self.program]);
+        let remarks = all.flat_map(|one| &one.remarks);
+        remarks.filter(|remark| remark.fate == Fate::ToDo)
     }
 
     /// Returns whether a section has this to do.
     pub(super) fn has_step(&self, what: &str) -> bool {
-        let mut all = self.sections.iter().flat_map(|one| &one.remarks.to_do);
-        all.any(|there| there.starts_with(what))
+        self.steps().any(|one| one.why.starts_with(what))
+    }
+
+    /// Returns every setting that something in the result stands for, so far.
+    pub(super) fn carried(&self) -> HashSet<Origin> {
+        let sections = self.sections.iter().chain([&self.program]);
+        let redirects = self.redirects.iter().flat_map(|(_, from)| from.iter());
+        let times = self.times.values().flat_map(|(_, from)| from.iter());
+        let all = sections.flat_map(Section::carried).chain(redirects);
+        all.chain(times).collect()
     }
 
     /// Returns the address at which a part of the other program continues behind Dormouse. Parts
@@ -110,49 +108,53 @@ impl Draft {
         &mut self,
         addresses: &[String],
         redirect: &Redirect,
-        position: &Position,
-        shown: &str,
+        from: impl Into<Origins>,
     ) {
+        let from = from.into();
         for address in addresses {
-            if !self.redirects.contains(address) {
-                self.redirects.push(address.clone());
+            match self.redirects.iter_mut().find(|(one, _)| one == address) {
+                Some((_, before)) => before.add(&from),
+                None => self.redirects.push((address.clone(), from.clone())),
             }
         }
-        let all: Vec<String> = self.redirects.iter().map(|one| quoted(one)).collect();
-        self.set("redirect", list(&all));
         match redirect.status.as_str() {
-            "301" => self.set("redirect_status", "301"),
+            "301" => self.program.set("redirect_status", "301", &from),
             "308" => {}
-            _ => self.leave_out(position, shown, NOT_PERMANENT),
+            _ => self.program.left_out(&from, NOT_PERMANENT),
         }
         if redirect.port != 443 {
-            self.set("redirect_port", redirect.port.to_string());
+            let port = redirect.port.to_string();
+            self.program.set("redirect_port", port, from);
         }
     }
 
     /// Sets the file of the connection log.
-    pub(super) fn connection_log(&mut self, path: &str, position: &Position, shown: &str) {
-        let value = quoted(path);
-        let found = self
-            .options
-            .iter()
-            .find(|(name, _)| *name == "connection_log");
-        let why = match found {
-            Some((_, before)) if *before != value => "all routes share one `connection_log`",
-            _ => ONE_LINE_PER_CONNECTION,
+    pub(super) fn connection_log(&mut self, path: &str, from: impl Into<Origins>) {
+        let (value, from) = (quoted(path), from.into());
+        let why = match self.program.value("connection_log") {
+            Some(before) if *before != value => "all routes share one `connection_log`",
+            Some(_) => {
+                self.program.also("connection_log", &from);
+                ONE_LINE_PER_CONNECTION
+            }
+            None => {
+                self.program.set("connection_log", value, &from);
+                ONE_LINE_PER_CONNECTION
+            }
         };
-        if found.is_none() {
-            self.set("connection_log", value);
-        }
-        self.leave_out(position, shown, why);
+        self.program.left_out(from, why);
     }
 
     /// Sets a limit that the other program has per service and Dormouse for the whole program: the
     /// largest wins.
-    pub(super) fn largest(&mut self, name: &'static str, n: u64) {
-        let found = self.options.iter().find(|(option, _)| *option == name);
-        let before: Option<u64> = found.and_then(|(_, value)| value.parse().ok());
-        self.set(name, before.unwrap_or(0).max(n).to_string());
+    pub(super) fn largest(&mut self, name: &'static str, n: u64, from: impl Into<Origins>) {
+        let before = self.program.value(name).and_then(|n| n.parse::<u64>().ok());
+        if before.is_some_and(|before| before >= n) {
+            return self.program.also(name, from);
+        }
+        let mut from = from.into();
+        from.add(self.program.remove(name));
+        self.program.set(name, n.to_string(), from);
     }
 
     /// Sets a time that the other program has per service and Dormouse for the whole program: the
@@ -160,80 +162,140 @@ impl Draft {
     pub(super) fn longest(
         &mut self,
         name: &'static str,
-        ms: u64,
-        position: &Position,
-        shown: &str,
+        ms: Option<u64>,
+        from: impl Into<Origins>,
     ) {
+        let from = from.into();
+        let Some(ms) = ms else {
+            return self.program.left_out(from, "this is not a time");
+        };
         let endless = |ms: u64| if ms == 0 { u64::MAX } else { ms };
-        let mut said = (ms, position.clone(), shown.to_owned());
+        let mut said = (ms, from);
         if let Some(old) = self.times.get_mut(name) {
             if old.0 == ms {
-                return;
+                return old.1.add(said.1);
             }
             if endless(ms) > endless(old.0) {
                 std::mem::swap(old, &mut said);
             }
-            let (_, position, shown) = said;
-            // It was a default, so there is nothing to report.
-            if shown.is_empty() {
-                return;
+            // A default is no setting, so there is nothing to report.
+            if !said.1.is_empty() {
+                let why = format!("all routes share one `{name}`: the longest is used");
+                self.program.left_out(said.1, why);
             }
-            let why = format!("all routes share one `{name}`: the longest is used");
-            self.leave_out(&position, &shown, &why);
             return;
         }
         self.times.insert(name, said);
     }
 
     /// Returns the file after the checks of `dormouse check`, except those of files and host names.
-    /// Options with mistakes are left out if the result is safe without them; all other mistakes
-    /// are left to do.
-    pub fn finish(mut self, from: &str) -> ImportedConfig {
-        for (name, (ms, ..)) in std::mem::take(&mut self.times) {
+    /// `source` names the file that was read.
+    pub fn finish(mut self, source: &str) -> ImportedConfig {
+        self.settle();
+        self.check(source);
+        self.once();
+        self.page(source, true)
+    }
+
+    /// Returns the same without the checks.
+    #[cfg(test)]
+    pub(super) fn unchecked(mut self, source: &str) -> ImportedConfig {
+        self.settle();
+        self.once();
+        self.page(source, true)
+    }
+
+    /// Sets what several parts of the source have decided together, and accounts for every setting.
+    fn settle(&mut self) {
+        for (name, (ms, from)) in std::mem::take(&mut self.times) {
             match ms {
-                0 if name == "idle_timeout" => {}
-                0 => self.set_text(name, "10m"),
-                ms => self.set_text(name, &config::show_duration(Duration::from_millis(ms))),
+                0 if name == "idle_timeout" => self.program.set_text(name, "off", from),
+                // There is no endless wait for a handshake or a backend.
+                0 => self.program.set_text(name, "10m", from),
+                ms => {
+                    let value = config::show_duration(Duration::from_millis(ms));
+                    self.program.set_text(name, &value, from);
+                }
             }
         }
+        if !self.redirects.is_empty() {
+            let redirects = std::mem::take(&mut self.redirects);
+            let (all, from): (Vec<String>, Vec<Origins>) = redirects
+                .into_iter()
+                .map(|(one, from)| (quoted(&one), from))
+                .unzip();
+            let from: Origins = from.iter().flat_map(Origins::iter).collect();
+            self.program.set("redirect", list(&all), from);
+        }
+        self.account();
         self.in_order_of_the_reference();
+    }
+
+    /// Makes each setting that nothing in the result stands for a step to do: first those that a section has to
+    /// account for, then all others.
+    fn account(&mut self) {
+        let of_program: HashSet<Origin> = self.program.carried().collect();
+        let counts: HashSet<Origin> = self.ledger.all().collect();
+        for section in &mut self.sections {
+            let carried: HashSet<Origin> = section.carried().collect();
+            let is_lost = |one: &Origin| {
+                !carried.contains(one) && !of_program.contains(one) && counts.contains(one)
+            };
+            let lost: Vec<Origin> = section.owes.iter().copied().filter(is_lost).collect();
+            if !lost.is_empty() {
+                section.step(lost, UNKNOWN);
+            }
+        }
+        let carried = self.carried();
+        let lost: Vec<Origin> = (self.ledger.all())
+            .filter(|one| !carried.contains(one))
+            .collect();
+        if !lost.is_empty() {
+            self.program.step(lost, UNKNOWN);
+        }
+    }
+
+    fn in_order_of_the_reference(&mut self) {
+        let of_program = Config::PROCESS_OPTIONS.iter();
+        let of_program: Vec<OptionSpec> = of_program
+            .flat_map(|group| group.options)
+            .copied()
+            .collect();
+        for section in self.sections.iter_mut().chain([&mut self.program]) {
+            let options = match section.kind {
+                Kind::Program => &of_program[..],
+                Kind::Route => config::Section::Route.options().options,
+                Kind::Originate => config::Section::Originate.options().options,
+            };
+            let place = |name: &str| options.iter().position(|one| one.name == name);
+            section.options.sort_by_key(|one| place(one.name));
+        }
+    }
+
+    /// Leaves out optional settings with mistakes. Every other mistake is a step to do.
+    fn check(&mut self, source: &str) {
         let machine = Machine::read();
-        for _ in 0..ROUNDS_MAX {
-            let page = self.page(from);
+        for round in 0..ROUNDS_MAX {
+            let page = self.page(source, false);
             let mistakes = config::judge(&page.text, Path::new("dormouse.toml"), &machine);
             let errors = mistakes.list.iter();
             let errors: Vec<&Mistake> = errors
                 .filter(|one| one.severity == Severity::Error)
                 .collect();
-            if !self.leave_out_mistakes(&page, &errors) {
-                errors
-                    .iter()
-                    .for_each(|mistake| self.still_to_do(&page, mistake));
-                break;
+            let is_last = round + 1 == ROUNDS_MAX;
+            if is_last || !self.leave_out_mistakes(&page, &errors) {
+                for mistake in errors {
+                    self.still_to_do(&page, mistake);
+                }
+                return;
             }
         }
-        self.page(from)
     }
 
-    fn in_order_of_the_reference(&mut self) {
-        let place =
-            |options: &[OptionSpec], name: &str| options.iter().position(|one| one.name == name);
-        let of_program: Vec<OptionSpec> = Config::PROCESS_OPTIONS
-            .iter()
-            .flat_map(|group| group.options)
-            .copied()
-            .collect();
-        self.options
-            .sort_by_key(|(name, _)| place(&of_program, name));
-        for section in &mut self.sections {
-            let kind = if section.originate {
-                config::Section::Originate
-            } else {
-                config::Section::Route
-            };
-            section
-                .options
-                .sort_by_key(|(name, _)| place(kind.options().options, name));
+    fn section_mut(&mut self, at: Option<usize>) -> &mut Section {
+        match at.filter(|at| *at < self.sections.len()) {
+            Some(at) => &mut self.sections[at],
+            None => &mut self.program,
         }
     }
 
@@ -244,20 +306,12 @@ impl Draft {
             let Some((section, Some(name))) = page.origin(mistake) else {
                 continue;
             };
-            if !is_optional(name) {
-                continue;
-            }
-            let (options, remarks) = match section.and_then(|at| self.sections.get_mut(at)) {
-                Some(section) => (&mut section.options, &mut section.remarks),
-                None => (&mut self.options, &mut self.remarks),
-            };
-            if let Some(at) = options.iter().position(|(option, _)| *option == name) {
-                let (_, value) = options.remove(at);
-                remarks.left_out.push(format!(
-                    "{name} = {} -- {}",
-                    harmless(&value),
-                    words_of(mistake)
-                ));
+            let section = self.section_mut(section);
+            let value = section.value(name).map(str::to_owned);
+            if let Some(value) = value.filter(|_| is_optional(name)) {
+                let from = section.remove(name);
+                let value = dormouse_printable::line(&value).to_string();
+                section.left_out(from, format!("{name} = {value}: {}", words_of(mistake)));
                 any = true;
             }
         }
@@ -265,77 +319,44 @@ impl Draft {
     }
 
     fn still_to_do(&mut self, page: &ImportedConfig, mistake: &Mistake) {
-        let what = words_of(mistake);
-        let section = page.origin(mistake).and_then(|(section, _)| section);
-        match section.and_then(|at| self.sections.get_mut(at)) {
-            Some(section) => section.remarks.add_to_do(what),
-            None => self.remarks.add_to_do(what),
+        let (section, name) = page.origin(mistake).unwrap_or_default();
+        let section = self.section_mut(section);
+        let option = name.and_then(|name| section.option(name));
+        let from = option.map_or(&section.head, |one| &one.from).clone();
+        let is_said =
+            |one: &Remark| one.fate == Fate::ToDo && from.iter().all(|each| one.from.has(each));
+        // With better advice.
+        if option.is_none() || !section.remarks.iter().any(is_said) {
+            section.step(from, words_of(mistake));
         }
     }
 
-    fn page(&self, from: &str) -> ImportedConfig {
-        let mut page = ImportedConfig {
-            text: String::new(),
-            left_out: 0,
-            to_do: 0,
-            lines: Vec::new(),
-        };
-        page.comment(None, &format!("From {from}, by `dormouse import`."));
-        page.remarks(None, &self.remarks);
-        page.options(None, &self.options);
-        for (at, section) in self.sections.iter().enumerate() {
-            let at = Some(at);
-            page.line(at, None, "");
-            page.comment(at, &section.title);
-            let kind = if section.originate {
-                "originate"
-            } else {
-                "route"
-            };
-            page.line(at, None, &format!("[[{kind}]]"));
-            page.options(at, &section.options);
-            page.remarks(at, &section.remarks);
+    /// Moves what several sections say of the same settings to the program.
+    fn once(&mut self) {
+        let mut seen = BTreeSet::new();
+        let mut again = BTreeSet::new();
+        for section in &self.sections {
+            let own: BTreeSet<&Remark> = section.remarks.iter().collect();
+            for remark in own {
+                if !seen.insert(remark) && !remark.from.is_empty() {
+                    again.insert(remark.clone());
+                }
+            }
         }
-        page
-    }
-}
-
-impl ImportedConfig {
-    fn line(&mut self, section: Option<usize>, option: Option<&'static str>, text: &str) {
-        self.text.push_str(text);
-        self.text.push('\n');
-        self.lines.push((section, option));
-    }
-
-    /// A comment may quote the source file: no character in it ends the line or breaks the TOML.
-    fn comment(&mut self, section: Option<usize>, text: &str) {
-        let text = dormouse_printable::line_up_to(text, COMMENT_MAX);
-        self.line(section, None, &format!("# {text}"));
-    }
-
-    fn options(&mut self, section: Option<usize>, options: &Options) {
-        for (name, value) in options {
-            self.line(section, Some(name), &format!("{name} = {value}"));
+        for section in &mut self.sections {
+            section.remarks.retain(|one| !again.contains(one));
         }
+        self.program.remarks.extend(again);
     }
 
-    fn remarks(&mut self, section: Option<usize>, remarks: &Remarks) {
-        for what in &remarks.to_do {
-            self.comment(section, &format!("TO DO: {what}"));
-        }
-        for what in &remarks.left_out {
-            self.comment(section, what);
-        }
-        self.to_do += remarks.to_do.len();
-        self.left_out += remarks.left_out.len();
-    }
-
-    /// Returns the section and the option of a mistake.
-    fn origin(&self, mistake: &Mistake) -> Option<(Option<usize>, Option<&'static str>)> {
-        let Source::Line { line, .. } = mistake.source else {
-            return None;
-        };
-        self.lines.get(line.checked_sub(1)?).copied()
+    fn page(&self, source: &str, with_steps: bool) -> ImportedConfig {
+        ImportedConfig::of(
+            &self.ledger,
+            &self.program,
+            &self.sections,
+            source,
+            with_steps,
+        )
     }
 }
 

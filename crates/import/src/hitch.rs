@@ -1,234 +1,342 @@
 //! hitch.conf: `key = value`, and blocks in braces (hitch.conf(5)).
 
-use crate::advice::{NO_WRITE_IP, OTHER_PROTOCOLS, PROXY_NETWORKS};
+mod syntax;
+
+use crate::advice::{LOG, NO_WRITE_IP, OTHER_PROTOCOLS, PROXY_NETWORKS};
+use crate::certificates::{Directory, LISTED_ONE_BY_ONE, directory};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
-use crate::section::Section;
+use crate::origin::{Origin, Origins};
+use crate::section::{Kind, Section};
 use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
 use crate::value::is_on;
+use syntax::{HitchSetting, Value};
 
 /// The backend of a configuration that names none.
 const DEFAULT_BACKEND: &str = "[127.0.0.1]:8000";
 
-/// A value: a text, or a block of more.
-#[derive(Clone, Debug)]
-enum Value {
-    Text(String),
-    Block(Vec<HitchSetting>),
-}
+/// Settings that a frontend may have, too.
+const OF_FRONTENDS: [&str; 13] = [
+    "pem-file",
+    "pem-dir",
+    "pem-dir-glob",
+    "sni-nomatch-abort",
+    "match-global-certs",
+    "tls-protos",
+    "ciphers",
+    "ciphersuites",
+    "ecdh-curve",
+    "client-verify",
+    "client-verify-ca",
+    "prefer-server-ciphers",
+    "private-key",
+];
 
-#[derive(Clone, Debug)]
-struct HitchSetting {
-    position: Position,
-    key: String,
-    value: Value,
-}
+/// Settings in the block of a `pem-file`.
+const OF_PEM: [&str; 3] = ["cert", "private-key", "ocsp-resp-file"];
 
-impl HitchSetting {
-    fn text(&self) -> &str {
-        match &self.value {
-            Value::Text(text) => text,
-            Value::Block(_) => "",
-        }
-    }
+/// Settings without effect here, and why.
+pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("daemon", PROCESS),
+    ("pidfile", PROCESS),
+    ("quiet", PROCESS),
+    ("log-level", PROCESS),
+    (
+        "prefer-server-ciphers",
+        "the client chooses among the suites, which are all AEAD",
+    ),
+    ("proxy-tlv", "version 2 of the header has these fields here"),
+    ("ring-slots", "a buffer of hitch"),
+    ("ring-data-len", "a buffer of hitch"),
+    ("recv-bufsize", "a buffer of hitch"),
+    ("send-bufsize", "a buffer of hitch"),
+    ("ocsp-connect-tmo", OCSP),
+    ("ocsp-resp-tmo", OCSP),
+    ("ocsp-refresh-interval", OCSP),
+    ("ocsp-verify-staple", OCSP),
+    ("chroot", "workers confine themselves (`sandbox`)"),
+];
 
-    fn block(&self) -> &[HitchSetting] {
-        match &self.value {
-            Value::Text(_) => &[],
-            Value::Block(entries) => entries,
-        }
-    }
-
-    fn shown(&self) -> String {
-        match &self.value {
-            Value::Text(text) => format!("{} = {text}", self.key),
-            Value::Block(_) => format!("{} = {{ … }}", self.key),
-        }
-    }
-
-    fn of_block(&self, key: &str) -> Option<&str> {
-        find(self.block(), key).map(HitchSetting::text)
-    }
-}
-
-/// Returns the last entry with this key: it wins.
-fn find<'a>(entries: &'a [HitchSetting], key: &str) -> Option<&'a HitchSetting> {
-    entries.iter().rev().find(|entry| entry.key == key)
-}
+const PROCESS: &str = "how the process runs";
+const OCSP: &str = "OCSP responses are fetched and verified by default";
 
 pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError> {
     let mut draft = Draft::default();
-    let entries = parse(text, position, &mut draft)?;
+    let entries = syntax::parse(text, position, &mut draft.ledger)?;
     let of_tls = ["backend", "frontend", "pem-file", "pem-dir"];
-    if !of_tls.iter().any(|key| find(&entries, key).is_some()) {
+    if !entries.iter().any(|one| of_tls.contains(&&*one.key)) {
         return Ok(draft);
     }
-    let backend = find(&entries, "backend").map_or(DEFAULT_BACKEND, HitchSetting::text);
-    let mut base = Section::new(false, "all frontends without settings of their own");
-    base.set_text("to", &backend_address(backend));
-    for entry in &entries {
-        program(entry, &mut base, &mut draft);
-    }
-    if find(&entries, "proxy-client-cert").is_some_and(|one| is_on(one.text())) {
-        base.set_text("proxy_protocol", "v2-certificate");
-    }
+    let entries = Settings { all: &entries };
+    let mut base = Section::new(Kind::Route, "all other frontends", Origins::default(), []);
+    program(&entries, &mut base, &mut draft);
     // Frontends without settings of their own become one route; every other frontend becomes its
     // own route.
-    let mut listen = Vec::new();
+    let mut listen: Vec<(String, Origins)> = Vec::new();
     let mut routes = Vec::new();
-    for entry in entries.iter().filter(|entry| entry.key == "frontend") {
-        let (address, own) = frontend(entry);
-        if own.is_empty() {
-            listen.push(quoted(&address));
+    for entry in entries.every("frontend") {
+        let frontend = Frontend::of(entry);
+        if frontend.own.is_empty() {
+            listen.push((frontend.address, frontend.from));
             continue;
         }
-        let mut route = base.clone();
-        route.title = format!("frontend {address}");
-        route.set_text("listen", &address);
-        // Its own settings take precedence.
-        tls(&[&own[..], &entries[..]], &mut route);
-        for one in own.iter().filter(|one| !is_of_frontend(&one.key)) {
-            route.leave_out(&one.position, &one.shown(), "no equivalent");
-        }
+        let mut route = Section {
+            title: format!("frontend {}", frontend.address),
+            head: entry.origin.into(),
+            owes: frontend.own.iter().map(|one| one.origin).collect(),
+            ..base.clone()
+        };
+        route.set_text("listen", &frontend.address, frontend.from);
+        let own = Settings { all: &frontend.own };
+        tls(&[&own, &entries], &mut route);
         routes.push(route);
     }
     if listen.is_empty() && routes.is_empty() {
-        listen.push(quoted("0.0.0.0:8443"));
+        listen.push(("0.0.0.0:8443".to_owned(), Origins::default()));
     }
     if !listen.is_empty() {
-        base.set("listen", list(&listen));
-        tls(&[&entries[..]], &mut base);
-        draft.sections.push(base);
+        let all: Vec<String> = listen.iter().map(|(one, _)| quoted(one)).collect();
+        let from: Origins = listen.iter().flat_map(|(_, from)| from.iter()).collect();
+        base.set("listen", list(&all), from);
+        tls(&[&entries], &mut base);
+        draft.add(base);
     }
-    draft.sections.append(&mut routes);
+    routes.into_iter().for_each(|route| draft.add(route));
+    replaced_by_frontends(&entries, &mut draft);
     Ok(draft)
 }
 
-/// Returns whether a frontend's own setting is converted, or needs no remark.
-fn is_of_frontend(key: &str) -> bool {
-    matches!(
-        key,
-        "pem-file"
-            | "pem-dir"
-            | "pem-dir-glob"
-            | "sni-nomatch-abort"
-            | "match-global-certs"
-            | "tls-protos"
-            | "ciphers"
-            | "ciphersuites"
-            | "ecdh-curve"
-            | "client-verify"
-            | "client-verify-ca"
-            | "prefer-server-ciphers"
-            | "ssl"
-            | "tls"
-    )
+/// Says which settings above the frontends no frontend uses.
+fn replaced_by_frontends(entries: &Settings<'_>, draft: &mut Draft) {
+    let carried = draft.carried();
+    let of_frontends = entries
+        .all
+        .iter()
+        .filter(|one| OF_FRONTENDS.contains(&&*one.key));
+    for one in of_frontends.flat_map(|one| one.origins(&OF_PEM)) {
+        if !carried.contains(&one) {
+            draft
+                .program
+                .without_effect(one, "each frontend has its own");
+        }
+    }
 }
 
-/// Returns a frontend's address and its own settings.
-fn frontend(entry: &HitchSetting) -> (String, Vec<HitchSetting>) {
-    match &entry.value {
-        Value::Text(text) => {
-            // `[HOST]:PORT`, with an optional `+PEM`.
-            let (address, file) = text.split_once('+').unwrap_or((text, ""));
-            let pem = HitchSetting {
-                position: entry.position.clone(),
-                key: "pem-file".to_owned(),
-                value: Value::Text(file.to_owned()),
-            };
-            let own = if file.is_empty() {
-                Vec::new()
-            } else {
-                vec![pem]
-            };
-            (listen_address(address), own)
-        }
-        Value::Block(inner) => {
-            let host = entry.of_block("host").unwrap_or("*");
-            let port = entry.of_block("port").unwrap_or("8443");
-            let own = inner
-                .iter()
-                .filter(|one| !matches!(one.key.as_str(), "host" | "port"));
-            (
-                listen_address(&format!("[{host}]:{port}")),
-                own.cloned().collect(),
-            )
+/// Settings of one level.
+struct Settings<'a> {
+    all: &'a [HitchSetting],
+}
+
+impl<'a> Settings<'a> {
+    fn every(&self, key: &'a str) -> impl DoubleEndedIterator<Item = &'a HitchSetting> {
+        self.all.iter().filter(move |one| one.key == key)
+    }
+
+    /// Returns the last setting with this key, which wins.
+    fn last(&self, key: &'a str, section: &mut Section) -> Option<&'a HitchSetting> {
+        let mut all = self.every(key).rev();
+        let last = all.next();
+        section.replaced(all.map(|one| one.origin).collect::<Origins>());
+        last
+    }
+}
+
+/// A frontend: its address, and its own settings.
+struct Frontend {
+    address: String,
+    from: Origins,
+    own: Vec<HitchSetting>,
+}
+
+impl Frontend {
+    fn of(entry: &HitchSetting) -> Frontend {
+        match &entry.value {
+            Value::Text(text) => {
+                // `[HOST]:PORT`, with an optional `+PEM`.
+                let (address, file) = text.split_once('+').unwrap_or((text, ""));
+                let pem = HitchSetting {
+                    origin: entry.origin,
+                    key: "pem-file".to_owned(),
+                    value: Value::Text(file.to_owned()),
+                };
+                Frontend {
+                    address: listen_address(address),
+                    from: entry.origin.into(),
+                    own: Vec::from_iter(Some(pem).filter(|_| !file.is_empty())),
+                }
+            }
+            Value::Block(inner) => {
+                let is_address = |one: &&HitchSetting| matches!(&*one.key, "host" | "port");
+                let (address, own): (Vec<&HitchSetting>, Vec<&HitchSetting>) =
+                    inner.iter().partition(is_address);
+                let find = |key: &str| address.iter().rev().find(|one| one.key == key);
+                let host = find("host").map_or("*", |one| one.text());
+                let port = find("port").map_or("8443", |one| one.text());
+                Frontend {
+                    address: listen_address(&format!("[{host}]:{port}")),
+                    from: address.iter().map(|one| one.origin).collect(),
+                    own: own.into_iter().cloned().collect(),
+                }
+            }
         }
     }
 }
 
 /// Converts everything about TLS. A setting of an earlier level takes precedence over a later one.
-fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
-    let found = |key: &str| levels.iter().find_map(|entries| find(entries, key));
-    let mut pems = Vec::new();
-    for entries in levels {
-        let mut of_level: Vec<Certificate> = Vec::new();
-        for entry in entries.iter() {
-            match entry.key.as_str() {
-                "pem-file" => of_level.extend(pem(entry)),
-                "pem-dir" => of_level.insert(0, Certificate::whole(entry.text())),
-                _ => {}
+fn tls(levels: &[&Settings<'_>], route: &mut Section) {
+    let mut find = |key: &'static str| {
+        let mut found = levels.iter().filter_map(|level| level.last(key, route));
+        found.next()
+    };
+    let own_certificates = levels.split_last().is_none_or(|(_, own)| {
+        let mut own = own.iter().flat_map(|level| level.all);
+        own.any(|one| matches!(&*one.key, "pem-file" | "pem-dir"))
+    });
+    let (glob, merges) = (find("pem-dir-glob"), find("match-global-certs"));
+    let (protos, curve) = (find("tls-protos"), find("ecdh-curve"));
+    let (tls12, tls13) = (find("ciphers"), find("ciphersuites"));
+    let (how, ca) = (find("client-verify"), find("client-verify-ca"));
+    let (abort, order) = (find("sni-nomatch-abort"), find("prefer-server-ciphers"));
+    show(levels, glob, merges, route);
+    if let Some(one) = order {
+        without_effect(one, route);
+    }
+    let is_of_all = |one: &HitchSetting| {
+        let all = levels.last().into_iter().flat_map(|level| level.all);
+        all.into_iter().any(|other| other.origin == one.origin)
+    };
+    match abort {
+        Some(one) if !own_certificates && !is_of_all(one) => {
+            let why = "hitch looks at it only if the frontend has certificates of its own";
+            route.without_effect(one.origin, why);
+        }
+        Some(one) if is_on(one.text()) => {
+            route.set_text("unknown_name", "refuse", one.origin);
+            route.left_out(one.origin, NAMELESS);
+        }
+        Some(one) => route.without_effect(one.origin, DEFAULT),
+        None => {}
+    }
+    if let Some(one) = protos {
+        route.versions(one.text().split_whitespace(), one.origin);
+    }
+    let pair = |one: &'_ HitchSetting| (one.text().to_owned(), Origins::from(one.origin));
+    let (tls12, tls13) = (tls12.map(pair), tls13.map(pair));
+    route.suites(
+        tls12.as_ref().map(|(text, from)| (&**text, from.clone())),
+        tls13.as_ref().map(|(text, from)| (&**text, from.clone())),
+    );
+    if let Some(one) = curve {
+        route.groups(one.text(), one.origin);
+    }
+    match how {
+        Some(one) if matches!(one.text(), "optional" | "required") => {
+            route.set_text("client_certificates", one.text(), one.origin);
+            if let Some(ca) = ca {
+                route.set_text("client_ca", ca.text(), ca.origin);
             }
         }
-        // For clients without a server name, hitch uses the last certificate, and Dormouse the
-        // first. A directory counts only if there is nothing else.
+        _ => {
+            for one in how.into_iter().chain(ca) {
+                route.without_effect(one.origin, "no client certificate is requested");
+            }
+        }
+    }
+}
+
+const DEFAULT: &str = "this is the default here, too";
+const NAMELESS: &str = "converted, but clients that send no name are refused, too; hitch served \
+    them with its last certificate";
+
+/// Sets the certificates. A frontend's own replace those of all frontends, unless it says otherwise.
+fn show(
+    levels: &[&Settings<'_>],
+    glob: Option<&HitchSetting>,
+    merges: Option<&HitchSetting>,
+    route: &mut Section,
+) {
+    let mut all: Vec<Certificate> = Vec::new();
+    let mut from = Origins::default();
+    let mut glob_is_used = false;
+    for level in levels {
+        // For clients without a server name, hitch uses the last of these, or else the first file of
+        // the directory, and Dormouse the first certificate.
+        let mut of_level: Vec<Certificate> = Vec::new();
+        for one in level.every("pem-file") {
+            match pem(one) {
+                Some(pem) => {
+                    of_level.push(pem);
+                    from.add(one.origins(&OF_PEM).collect::<Origins>());
+                }
+                None => route.step(one.origin, "this names no certificate"),
+            }
+        }
         of_level.reverse();
+        if let Some(one) = level.last("pem-dir", route) {
+            glob_is_used |= glob.is_some();
+            of_level.extend(pem_dir(one, glob, route));
+            from.add(one.origin);
+        }
         // hitch accepts a file twice; the second one adds nothing.
         for pem in of_level {
-            if !pems.iter().any(|one: &Certificate| one.cert == pem.cert) {
-                pems.push(pem);
+            if !all.iter().any(|one| one.cert == pem.cert) {
+                all.push(pem);
             }
         }
-        // A frontend's own certificates replace those of all frontends.
-        if !pems.is_empty() && !found("match-global-certs").is_some_and(|one| is_on(one.text())) {
+        if !all.is_empty() && !merges.is_some_and(|one| is_on(one.text())) {
             break;
         }
     }
-    if !pems.is_empty() {
-        route.set("certificates", certificates(&pems));
+    match glob {
+        Some(one) if glob_is_used => from.add(one.origin),
+        Some(one) => route.without_effect(one.origin, "there is no `pem-dir`"),
+        None => {}
     }
-    if let Some(one) = found("pem-dir-glob").filter(|one| !matches!(one.text(), "*.pem" | "*")) {
-        route.leave_out(
-            &one.position,
-            &one.shown(),
-            "every NAME.pem in a directory is used",
-        );
+    match merges {
+        Some(one) if levels.len() > 1 && is_on(one.text()) => from.add(one.origin),
+        Some(one) => route.without_effect(one.origin, "its certificates are the same without it"),
+        None => {}
     }
-    if found("sni-nomatch-abort").is_some_and(|one| is_on(one.text())) {
-        route.set_text("unknown_name", "refuse");
+    if !all.is_empty() {
+        route.set("certificates", certificates(&all), from);
     }
-    if let Some(one) = found("tls-protos") {
-        route.versions(&one.position, &one.shown(), one.text().split_whitespace());
-    }
-    let (tls12, tls13) = (found("ciphers"), found("ciphersuites"));
-    if let Some(one) = tls12.or(tls13) {
-        route.suites(
-            &one.position,
-            &one.shown(),
-            tls12.map(HitchSetting::text),
-            tls13.map(HitchSetting::text),
-        );
-    }
-    if let Some(one) = found("ecdh-curve") {
-        route.groups(&one.position, &one.shown(), one.text());
-    }
-    let how = found("client-verify").map_or("none", HitchSetting::text);
-    if matches!(how, "optional" | "required") {
-        route.clients(how, found("client-verify-ca").map(HitchSetting::text), &[]);
+}
+
+fn pem_dir(
+    one: &HitchSetting,
+    glob: Option<&HitchSetting>,
+    route: &mut Section,
+) -> Vec<Certificate> {
+    let pattern = glob.map_or("*", HitchSetting::text);
+    let whole = |file: &str| Certificate::whole(file);
+    let mut from = Origins::from(one.origin);
+    from.add(glob.map(|one| one.origin).into_iter().collect::<Origins>());
+    match directory(one.text(), pattern, |_| false, whole) {
+        Directory::Same => vec![Certificate::whole(one.text())],
+        Directory::Files(files) => {
+            route.left_out(from, LISTED_ONE_BY_ONE);
+            files
+        }
+        Directory::Unknown(why) => {
+            let why = format!(
+                "{why}: hitch reads every file {pattern} in it, Dormouse every NAME.pem, .crt and .cer \
+                 (with its key in it, or in NAME.key): rename the files, or list them in `certificates`"
+            );
+            route.step(from, why);
+            vec![Certificate::whole(one.text())]
+        }
     }
 }
 
 fn pem(entry: &HitchSetting) -> Option<Certificate> {
+    let find = |key: &str| entry.block().iter().rev().find(|one| one.key == key);
     match &entry.value {
         Value::Text(file) => Some(Certificate::whole(file)),
-        Value::Block(_) => {
-            let cert = entry.of_block("cert")?;
-            Some(Certificate {
-                cert: cert.to_owned(),
-                key: entry.of_block("private-key").map(str::to_owned),
-                ocsp: entry.of_block("ocsp-resp-file").map(str::to_owned),
-            })
-        }
+        Value::Block(_) => Some(Certificate {
+            cert: find("cert")?.text().to_owned(),
+            key: find("private-key").map(|one| one.text().to_owned()),
+            ocsp: find("ocsp-resp-file").map(|one| one.text().to_owned()),
+        }),
     }
 }
 
@@ -252,174 +360,100 @@ fn backend_address(text: &str) -> String {
     }
 }
 
-/// Converts options of all frontends.
-fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
-    let (text, shown, position) = (entry.text(), entry.shown(), &entry.position);
-    let on = is_on(text);
-    let seconds = format!("{text}s");
-    match entry.key.as_str() {
-        "workers" if text != "auto" => draft.number("workers", text, position, &shown),
-        "backlog" => draft.number("backlog", text, position, &shown),
-        "keepalive" => draft.set_text("keepalive_idle", &seconds),
-        "backend-connect-timeout" => draft.set_text("backend_connect_timeout", &seconds),
-        "ssl-handshake-timeout" => draft.set_text("handshake_timeout", &seconds),
-        "backend-refresh" if text != "0" => draft.set_text("resolve_every", &seconds),
+/// Converts settings of all frontends.
+fn program(entries: &Settings<'_>, base: &mut Section, draft: &mut Draft) {
+    match entries.last("backend", &mut draft.program) {
+        Some(one) => base.set_text("to", &backend_address(one.text()), one.origin),
+        None => base.set_text("to", &backend_address(DEFAULT_BACKEND), Origins::default()),
+    }
+    let mut keys: Vec<&str> = Vec::new();
+    for one in entries.all {
+        let key = &*one.key;
+        if !OF_FRONTENDS.contains(&key) && !["frontend", "backend"].contains(&key) {
+            keys.retain(|other| *other != key);
+            keys.push(key);
+        }
+    }
+    for key in keys {
+        if let Some(one) = entries.last(key, &mut draft.program) {
+            of_program(one, base, draft);
+        }
+    }
+}
+
+fn of_program(one: &HitchSetting, base: &mut Section, draft: &mut Draft) {
+    let (text, from) = (one.text(), one.origin);
+    let (on, seconds) = (is_on(text), format!("{text}s"));
+    let program = &mut draft.program;
+    let v2 = |base: &mut Section, from: Origin| {
+        if base.value("proxy_protocol") == Some("\"v2-certificate\"") {
+            return base.also("proxy_protocol", from);
+        }
+        base.set_text("proxy_protocol", "v2", from);
+    };
+    match &*one.key {
+        "workers" if text == "auto" => program.without_effect(from, DEFAULT),
+        "workers" | "backlog" => {
+            let name = if one.key == "workers" {
+                "workers"
+            } else {
+                "backlog"
+            };
+            program.number(name, text, from);
+        }
+        "keepalive" => program.set_text("keepalive_idle", &seconds, from),
+        "backend-connect-timeout" => program.set_text("backend_connect_timeout", &seconds, from),
+        "ssl-handshake-timeout" => program.set_text("handshake_timeout", &seconds, from),
+        "backend-refresh" if text == "0" => {
+            program.left_out(from, "names are looked up again when their TTL expires");
+        }
+        "backend-refresh" => program.set_text("resolve_every", &seconds, from),
         "alpn-protos" => {
             let names = text.split(',').map(str::trim);
             let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-            route.set("alpn", quoted_list(&names));
-            draft.leave_out(position, &shown, OTHER_PROTOCOLS);
+            base.set("alpn", quoted_list(&names), from);
+            program.left_out(from, OTHER_PROTOCOLS);
         }
-        "write-proxy-v1" if on => route.set_text("proxy_protocol", "v1"),
-        "write-proxy-v2" | "write-proxy" if on => route.set_text("proxy_protocol", "v2"),
+        "write-proxy-v1" if on => base.set_text("proxy_protocol", "v1", from),
+        "write-proxy-v2" | "write-proxy" if on => v2(base, from),
+        "proxy-client-cert" if on => {
+            let mut from = Origins::from(from);
+            from.add(base.remove("proxy_protocol"));
+            base.set_text("proxy_protocol", "v2-certificate", from);
+        }
         "proxy-proxy" if on => {
-            route.set_text("proxy_protocol", "v2");
-            route.add_to_do(position, PROXY_NETWORKS);
+            v2(base, from);
+            program.step(from, PROXY_NETWORKS);
         }
-        "write-ip" if on => route.add_to_do(position, NO_WRITE_IP),
-        "user" => draft.set_text("user", text),
-        "group" => draft.set_text("group", text),
-        "log-level" if text == "0" => draft.set_text("log_level", "error"),
-        _ => without_equivalent(entry, draft),
+        "write-ip" if on => program.step(from, NO_WRITE_IP),
+        "write-ip" | "proxy-proxy" | "write-proxy-v1" | "write-proxy-v2" | "write-proxy"
+        | "proxy-client-cert" | "tcp-fastopen" | "client"
+            if !on =>
+        {
+            program.without_effect(from, DEFAULT);
+        }
+        "client" => program.step(from, CLIENT),
+        "user" => program.set_text("user", text, from),
+        "group" => program.set_text("group", text, from),
+        "log-level" if text == "0" => program.set_text("log_level", "error", from),
+        "ocsp-dir" if text.is_empty() => program.set("ocsp_fetch", "false", from),
+        "ocsp-dir" => program.without_effect(from, OCSP),
+        "syslog" | "syslog-facility" | "log-filename" => program.left_out(from, LOG),
+        "tcp-fastopen" => program.left_out(from, "no equivalent"),
+        "ssl-engine" => program.step(
+            from,
+            "keys are read from files: list them in `certificates`",
+        ),
+        _ => without_effect(one, program),
     }
 }
 
-/// Handles settings that have another form in Dormouse, or none.
-fn without_equivalent(entry: &HitchSetting, draft: &mut Draft) {
-    let why = match entry.key.as_str() {
-        "tcp-fastopen" if !is_on(entry.text()) => return,
-        "ocsp-dir" if entry.text().is_empty() => {
-            draft.set("ocsp_fetch", "false");
-            return;
-        }
-        "chroot" => "workers confine themselves (`sandbox`)",
-        "syslog" | "syslog-facility" | "log-filename" if entry.text() != "off" => {
-            "the log goes to standard error, or with log_to = \"syslog\" to syslog"
-        }
-        "tcp-fastopen" | "ssl-engine" => "no equivalent",
-        // These need no remark, or have been read already.
-        key if is_of_frontend(key) => return,
-        "frontend"
-        | "backend"
-        | "workers"
-        | "daemon"
-        | "quiet"
-        | "log-level"
-        | "write-ip"
-        | "proxy-proxy"
-        | "write-proxy-v1"
-        | "write-proxy-v2"
-        | "write-proxy"
-        | "proxy-tlv"
-        | "proxy-client-cert"
-        | "ring-slots"
-        | "ring-data-len"
-        | "backend-refresh"
-        | "syslog"
-        | "syslog-facility"
-        | "log-filename"
-        | "pidfile"
-        | "ocsp-dir"
-        | "ocsp-connect-tmo"
-        | "ocsp-resp-tmo"
-        | "ocsp-refresh-interval"
-        | "ocsp-verify-staple" => return,
-        _ => "no equivalent",
-    };
-    draft.leave_out(&entry.position, &entry.shown(), why);
-}
+const CLIENT: &str = "hitch then connects with TLS, which is an [[originate]] here: \
+    docs/guide/connect.md";
 
-fn parse(
-    text: &str,
-    position: &Position,
-    draft: &mut Draft,
-) -> Result<Vec<HitchSetting>, ImportError> {
-    let mut stack: Vec<(usize, String, Vec<HitchSetting>)> = Vec::new();
-    let mut entries = Vec::new();
-    for (n, line) in text.lines().enumerate() {
-        let number = n + 1;
-        let fault = |what: &str, help: &str| ImportError::new(position, number, what, help);
-        let mut rest = without_comment(line).trim();
-        while !rest.is_empty() {
-            if let Some(after) = rest.strip_prefix('}') {
-                let Some((line, key, outer)) = stack.pop() else {
-                    return Err(fault(
-                        "this `}` has no `{`",
-                        "remove it, or add the missing `{`",
-                    ));
-                };
-                let inner = std::mem::replace(&mut entries, outer);
-                entries.push(HitchSetting {
-                    position: position.at(line),
-                    key,
-                    value: Value::Block(inner),
-                });
-                rest = after.trim_start();
-                continue;
-            }
-            let Some((key, value)) = rest.split_once('=') else {
-                draft.leave_out(&position.at(number), rest, "this is not `key = value`");
-                break;
-            };
-            let (key, value) = (key.trim().to_owned(), value.trim_start());
-            if let Some(after) = value.strip_prefix('{') {
-                if stack.len() >= 10 {
-                    return Err(fault(
-                        "blocks are nested more than 10 deep here",
-                        "hitch nests them one deep at most",
-                    ));
-                }
-                stack.push((number, key, std::mem::take(&mut entries)));
-                rest = after.trim_start();
-                continue;
-            }
-            let Some((text, after)) = word(value) else {
-                return Err(fault(
-                    "the \" in this line is not closed",
-                    "add the missing quote",
-                ));
-            };
-            entries.push(HitchSetting {
-                position: position.at(number),
-                key,
-                value: Value::Text(text.to_owned()),
-            });
-            rest = after.trim_start();
-        }
+fn without_effect(one: &HitchSetting, section: &mut Section) {
+    let found = WITHOUT_EFFECT.iter().find(|(key, _)| *key == one.key);
+    if let Some((_, why)) = found {
+        section.without_effect(one.origin, *why);
     }
-    match stack.first() {
-        Some((line, ..)) => Err(ImportError::new(
-            position,
-            *line,
-            "the `{` in this line is not closed",
-            "add the missing `}`",
-        )),
-        None => Ok(entries),
-    }
-}
-
-/// Splits off a value, in quotes or up to the end of the line or block, or to the next key in it.
-fn word(text: &str) -> Option<(&str, &str)> {
-    if let Some(inner) = text.strip_prefix('"') {
-        return inner.split_once('"');
-    }
-    let (line, behind) = text.split_at(text.find('}').unwrap_or(text.len()));
-    let key = line.split_once('=').map(|(before, _)| before.trim_end());
-    let key = key.and_then(|before| before.rfind(char::is_whitespace));
-    Some(match key {
-        Some(at) => (line[..at].trim(), &text[at..]),
-        None => (line.trim(), behind),
-    })
-}
-
-fn without_comment(line: &str) -> &str {
-    let mut quotes = false;
-    for (at, c) in line.char_indices() {
-        match c {
-            '"' => quotes = !quotes,
-            '#' if !quotes => return &line[..at],
-            _ => {}
-        }
-    }
-    line
 }

@@ -1,12 +1,19 @@
 //! Converts the TLS part of another program's configuration.
 //!
 //! Each program has a module that reads its file into a [`Draft`]; writing a draft is the same for
-//! all. What cannot be converted becomes a comment with its line and the reason. The checks of
-//! `dormouse check` find what the result still lacks, which becomes a comment too.
+//! all. What cannot be converted becomes a comment with its line and the reason, or a step to take
+//! (`todo`), with which the result does not run. The checks of `dormouse check` find what the result
+//! still lacks, which is a step, too.
+//!
+//! No line of the source is lost: a reader enters every setting into a ledger (`origin.rs`), every
+//! option, comment and step names the settings that it stands for, and the end of an import makes
+//! a step of every setting that nothing in the result stands for.
 
 #![forbid(unsafe_code)]
 
 mod advice;
+mod cases;
+mod certificates;
 mod draft;
 mod error;
 #[doc(hidden)]
@@ -15,16 +22,20 @@ mod haproxy;
 mod hitch;
 mod nginx;
 mod openssl;
+mod origin;
+mod page;
 mod section;
 mod source;
+mod stages;
 mod stunnel;
 mod toml;
 mod value;
 
 use std::path::Path;
 
-pub use draft::{Draft, ImportedConfig};
+pub use draft::Draft;
 pub use error::{ImportError, Position};
+pub use page::ImportedConfig;
 
 /// The program whose configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

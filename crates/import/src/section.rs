@@ -1,194 +1,282 @@
-//! A section of the result: its options, and its comments.
+//! A part of the result: its options, and what is said about what could not become one.
 
 use std::time::Duration;
 
 use dormouse_config as config;
 
-use crate::error::Position;
 use crate::openssl::{self, Suites};
+use crate::origin::{Origin, Origins};
 use crate::toml::{quoted, quoted_list};
 
-/// Names of options, and their values as TOML.
-pub(super) type Options = Vec<(&'static str, String)>;
-
-/// A `[[route]]` or `[[originate]]`.
+/// An option: its name, its value as TOML, and where it comes from.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
-    pub(super) originate: bool,
-    /// Its origin, for a comment.
-    pub(super) title: String,
-    pub(super) options: Options,
-    pub(super) remarks: Remarks,
+pub(super) struct OptionLine {
+    pub(super) name: &'static str,
+    pub(super) value: String,
+    pub(super) from: Origins,
 }
 
-/// Remarks, which become comments.
+/// What became of settings that are no option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fate {
+    /// Somebody has to act, or decide, before the result can run.
+    ToDo,
+    /// It has another form in Dormouse, or none, and clients or backends may notice.
+    LeftOut,
+    /// It makes no difference here.
+    WithoutEffect,
+    /// The other program continues to do it. The settings are counted, not quoted.
+    Stays,
+}
+
+/// A statement about settings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Remark {
+    pub(super) fate: Fate,
+    pub(super) from: Origins,
+    pub(super) why: String,
+}
+
+/// The program as a whole, a `[[route]]` or an `[[originate]]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Program,
+    Route,
+    Originate,
+}
+
 #[derive(Clone, Debug, Default)]
-pub(super) struct Remarks {
-    /// What could not be converted, and why.
-    pub(super) left_out: Vec<String>,
-    /// What to do before the result can run.
-    pub(super) to_do: Vec<String>,
-}
-
-impl Remarks {
-    pub(super) fn leave_out(&mut self, position: &Position, what: &str, why: &str) {
-        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
-        let remark = format!("{position}: {} -- {why}", harmless(&what));
-        if !self.left_out.contains(&remark) {
-            self.left_out.push(remark);
-        }
-    }
-
-    pub(super) fn add_to_do(&mut self, what: String) {
-        if !self.to_do.contains(&what) {
-            self.to_do.push(what);
-        }
-    }
+pub(super) struct Section {
+    pub(super) kind: Kind,
+    /// Its origin, in words.
+    pub(super) title: String,
+    /// The setting that begins it.
+    pub(super) head: Origins,
+    pub(super) options: Vec<OptionLine>,
+    pub(super) remarks: Vec<Remark>,
+    /// Settings that this section has to account for.
+    pub(super) owes: Vec<Origin>,
+    /// The addresses that it listens on and connects to, as the source names them.
+    pub(super) doors: Vec<String>,
+    pub(super) targets: Vec<String>,
 }
 
 impl Section {
-    pub(super) fn new(originate: bool, title: impl Into<String>) -> Section {
+    /// Returns a section that has to account for these settings.
+    pub(super) fn new(
+        kind: Kind,
+        title: impl Into<String>,
+        head: impl Into<Origins>,
+        owes: impl IntoIterator<Item = Origin>,
+    ) -> Section {
         Section {
-            originate,
+            kind,
             title: title.into(),
-            options: Vec::new(),
-            remarks: Remarks::default(),
+            head: head.into(),
+            owes: owes.into_iter().collect(),
+            ..Section::default()
         }
     }
 
-    /// Sets an option; the last one wins.
-    pub(super) fn set(&mut self, name: &'static str, value: impl Into<String>) {
-        set(&mut self.options, name, value.into());
-    }
-
-    /// Sets an option to a text.
-    pub(super) fn set_text(&mut self, name: &'static str, text: &str) {
-        self.set(name, quoted(text));
-    }
-
-    /// Returns the value of an option, as TOML.
-    pub(super) fn value(&self, name: &str) -> Option<&str> {
-        let found = self.options.iter().find(|(option, _)| *option == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.value(name).is_some()
-    }
-
-    pub(super) fn remove(&mut self, name: &str) {
-        self.options.retain(|(option, _)| *option != name);
-    }
-
-    /// Adds a remark about what could not be converted.
-    pub(super) fn leave_out(&mut self, position: &Position, what: &str, why: &str) {
-        self.remarks.leave_out(position, what, why);
-    }
-
-    /// Returns a copy without remarks, which the first section has already.
-    pub(super) fn without_remarks(&self) -> Section {
+    /// Returns a copy that accounts for nothing: the first section does, and has the remarks.
+    pub(super) fn twin(&self) -> Section {
         Section {
-            remarks: Remarks::default(),
+            remarks: Vec::new(),
+            owes: Vec::new(),
             ..self.clone()
         }
     }
 
-    /// Adds something to do before the result can run.
-    pub(super) fn add_to_do(&mut self, position: &Position, what: &str) {
-        self.remarks.add_to_do(format!("{what} ({position})"));
+    /// Sets an option; the last one wins.
+    pub(super) fn set(
+        &mut self,
+        name: &'static str,
+        value: impl Into<String>,
+        from: impl Into<Origins>,
+    ) {
+        let (value, from) = (value.into(), from.into());
+        match self.options.iter_mut().find(|one| one.name == name) {
+            Some(old) => (old.value, old.from) = (value, from),
+            None => self.options.push(OptionLine { name, value, from }),
+        }
     }
 
-    /// Sets a time of this section.
-    pub(super) fn time(&mut self, name: &'static str, ms: Option<u64>) {
-        if let Some(ms) = ms.filter(|ms| *ms > 0) {
-            self.set_text(name, &config::show_duration(Duration::from_millis(ms)));
+    /// Sets an option to a text.
+    pub(super) fn set_text(&mut self, name: &'static str, text: &str, from: impl Into<Origins>) {
+        self.set(name, quoted(text), from);
+    }
+
+    /// Adds origins to an option that is set.
+    pub(super) fn also(&mut self, name: &str, from: impl Into<Origins>) {
+        if let Some(one) = self.options.iter_mut().find(|one| one.name == name) {
+            one.from.add(from);
+        }
+    }
+
+    pub(super) fn option(&self, name: &str) -> Option<&OptionLine> {
+        self.options.iter().find(|one| one.name == name)
+    }
+
+    /// Returns the value of an option, as TOML.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.option(name).map(|one| one.value.as_str())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.option(name).is_some()
+    }
+
+    /// Removes an option, and returns its origins.
+    pub(super) fn remove(&mut self, name: &str) -> Origins {
+        let at = self.options.iter().position(|one| one.name == name);
+        at.map_or_else(Origins::default, |at| self.options.remove(at).from)
+    }
+
+    pub(super) fn say(&mut self, fate: Fate, from: impl Into<Origins>, why: impl Into<String>) {
+        let (from, why) = (from.into(), why.into());
+        if !from.is_empty() || matches!(fate, Fate::ToDo | Fate::LeftOut) {
+            self.remarks.push(Remark { fate, from, why });
+        }
+    }
+
+    /// Says what somebody has to do, or decide, before the result can run.
+    pub(super) fn step(&mut self, from: impl Into<Origins>, why: impl Into<String>) {
+        self.say(Fate::ToDo, from, why);
+    }
+
+    /// Says what could not be converted, and why.
+    pub(super) fn left_out(&mut self, from: impl Into<Origins>, why: impl Into<String>) {
+        self.say(Fate::LeftOut, from, why);
+    }
+
+    /// Says why settings make no difference.
+    pub(super) fn without_effect(&mut self, from: impl Into<Origins>, why: impl Into<String>) {
+        self.say(Fate::WithoutEffect, from, why);
+    }
+
+    /// Says what a list of the same settings in another order does: the last one counts.
+    pub(super) fn replaced(&mut self, from: impl Into<Origins>) {
+        self.without_effect(from, "a later line replaces it");
+    }
+
+    /// Returns every setting that an option or a remark of this section stands for.
+    pub(super) fn carried(&self) -> impl Iterator<Item = Origin> {
+        let options = self.options.iter().flat_map(|one| one.from.iter());
+        let options = options.chain(self.head.iter());
+        options.chain(self.remarks.iter().flat_map(|one| one.from.iter()))
+    }
+
+    /// Sets a time of this section, in milliseconds.
+    pub(super) fn time(&mut self, name: &'static str, ms: Option<u64>, from: impl Into<Origins>) {
+        match ms {
+            Some(0) => self.without_effect(from, "0 is no time"),
+            Some(ms) => {
+                let value = config::show_duration(Duration::from_millis(ms));
+                self.set_text(name, &value, from);
+            }
+            None => self.left_out(from, "this is not a time"),
+        }
+    }
+
+    /// Sets a whole number; any other value is left out.
+    pub(super) fn number(&mut self, name: &'static str, text: &str, from: impl Into<Origins>) {
+        match text.parse::<u64>() {
+            Ok(n) => self.set(name, n.to_string(), from),
+            Err(_) => self.left_out(from, format!("`{name}` takes a whole number")),
         }
     }
 
     /// Sets the TLS versions.
     pub(super) fn versions<'a>(
         &mut self,
-        position: &Position,
-        shown: &str,
         names: impl Iterator<Item = &'a str>,
+        from: impl Into<Origins>,
     ) {
+        let from = from.into();
         match openssl::versions(names) {
-            // These are the defaults.
-            Some(("1.2", "1.3")) => {}
+            Some(("1.2", "1.3")) => self.without_effect(from, "these versions are the default"),
             Some((min, max)) => {
-                self.set_text("min_version", min);
-                self.set_text("max_version", max);
+                self.set_text("min_version", min, &from);
+                self.set_text("max_version", max, from);
             }
-            None => self.leave_out(position, shown, "TLS 1.2 is the oldest supported version"),
+            None => self.left_out(from, OLD_VERSION),
         }
     }
 
-    /// Sets the suites from OpenSSL's lists.
+    /// Sets one end of the versions; an old minimum becomes the oldest supported version.
+    pub(super) fn version(&mut self, name: &'static str, word: &str, from: impl Into<Origins>) {
+        let from = from.into();
+        let is_end = |ours| ours == if name == "min_version" { "1.2" } else { "1.3" };
+        match openssl::version(word) {
+            Some(ours) if is_end(ours) && !self.has(name) => {
+                self.without_effect(from, "this version is the default");
+            }
+            Some(ours) => self.set_text(name, ours, from),
+            None if name == "min_version" => {
+                let mut from = from;
+                from.add(self.remove(name));
+                self.left_out(from, OLD_VERSION);
+            }
+            None => self.step(from, NO_NEW_VERSION),
+        }
+    }
+
+    /// Sets the suites from OpenSSL's lists for TLS 1.2 and for TLS 1.3, which have their own origins.
     pub(super) fn suites(
         &mut self,
-        position: &Position,
-        shown: &str,
-        tls12: Option<&str>,
-        tls13: Option<&str>,
+        tls12: Option<(&str, Origins)>,
+        tls13: Option<(&str, Origins)>,
     ) {
-        let both = openssl::suites(tls12, tls13);
+        let text = |one: &Option<(&str, Origins)>| one.as_ref().map(|(text, _)| (*text).to_owned());
+        let (old, new) = (text(&tls12), text(&tls13));
+        let mut from = Origins::default();
+        for (_, origins) in [tls12, tls13].into_iter().flatten() {
+            from.add(origins);
+        }
+        if from.is_empty() {
+            return;
+        }
+        let both = openssl::suites(old.as_deref(), new.as_deref());
         if matches!(both, Suites::Words | Suites::None) {
             // The list for the other version may still be one of names.
-            for (tls12, tls13) in [(None, tls13), (tls12, None)] {
+            for (tls12, tls13) in [(None, new.as_deref()), (old.as_deref(), None)] {
                 if let Suites::These(names) = openssl::suites(tls12, tls13) {
-                    self.set("suites", quoted_list(&names));
+                    self.set("suites", quoted_list(&names), &from);
                 }
             }
         }
         match both {
-            Suites::All => {}
-            Suites::These(names) => self.set("suites", quoted_list(&names)),
-            Suites::Words => self.leave_out(
-                position,
-                shown,
+            Suites::All => self.without_effect(from, "these are all suites of Dormouse"),
+            Suites::These(names) => self.set("suites", quoted_list(&names), from),
+            Suites::Words => self.left_out(
+                from,
                 "all suites here are AEAD with forward secrecy; to allow fewer, set `suites`",
             ),
-            Suites::None => self.leave_out(
-                position,
-                shown,
+            Suites::None => self.left_out(
+                from,
                 "none of these is supported: all suites here are AEAD with forward secrecy",
             ),
         }
     }
 
     /// Sets the groups from OpenSSL's names.
-    pub(super) fn groups(&mut self, position: &Position, shown: &str, list: &str) {
+    pub(super) fn groups(&mut self, list: &str, from: impl Into<Origins>) {
+        let from = from.into();
         let (ours, others) = openssl::groups(list);
-        if !ours.is_empty() {
-            self.set("groups", quoted_list(&ours));
-        }
         let others: Vec<&str> = others.into_iter().filter(|name| *name != "auto").collect();
         if !others.is_empty() {
             let why = format!("{} is not supported", others.join(", "));
-            self.leave_out(position, shown, &why);
+            self.left_out(&from, why);
+        } else if ours.is_empty() {
+            self.without_effect(&from, "all groups of Dormouse are the default");
         }
-    }
-
-    /// Sets the verification of client certificates (`optional` or `required`) and its authorities.
-    pub(super) fn clients(&mut self, how: &str, ca: Option<&str>, crls: &[String]) {
-        self.set_text("client_certificates", how);
-        if let Some(ca) = ca {
-            self.set_text("client_ca", ca);
-        }
-        if !crls.is_empty() {
-            self.set("client_crl", quoted_list(crls));
+        if !ours.is_empty() {
+            self.set("groups", quoted_list(&ours), from);
         }
     }
 }
 
-pub(super) fn set(options: &mut Options, name: &'static str, value: String) {
-    match options.iter_mut().find(|(option, _)| *option == name) {
-        Some((_, old)) => *old = value,
-        None => options.push((name, value)),
-    }
-}
-
-/// Returns a text that is safe in a comment.
-pub(super) fn harmless(text: &str) -> String {
-    dormouse_printable::line(text).to_string()
-}
+pub(super) const OLD_VERSION: &str = "TLS 1.2 is the oldest supported version";
+const NO_NEW_VERSION: &str =
+    "only versions older than TLS 1.2 were allowed: these clients are refused here";

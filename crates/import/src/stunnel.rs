@@ -1,22 +1,81 @@
 //! stunnel.conf: `key = value` in `[services]`, with defaults above them (stunnel(8)).
 
+mod ports;
 mod services;
+mod socket;
+mod verification;
 
 use std::path::Path;
 
-use crate::advice::{
-    CLIENT_NETWORKS, CLIENTS_UNCHECKED, EARLIER_RULE, NOT_VERIFIED, ONE_CA_FILE, ONE_LABEL,
-    PINNED_CLIENTS, REVOKED_SERVERS, SERVER_NAME_UNCHECKED, STARTTLS,
-};
+use crate::advice::{CLIENT_NETWORKS, EARLIER_RULE, LOG, ONE_LABEL, STARTTLS};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
-use crate::openssl::version;
-use crate::section::Section;
+use crate::origin::Origins;
+use crate::section::{Kind, Section};
 use crate::toml::{Backend, Certificate, backends, certificates, list, quoted, quoted_list};
 use services::{Service, ServiceReader, StunnelSetting};
 
 /// Time after which stunnel closes an idle connection by default.
 const IDLE_DEFAULT_MS: u64 = 12 * 3_600_000;
+
+const PROCESS: &str = "how the process runs";
+const OPENSSL: &str = "a setting of OpenSSL that Dormouse, which does not use it, has no need of";
+const DEFAULT: &str = "this is the default here, too";
+
+/// Settings of the program, all others are those of a service.
+const OF_PROGRAM: [&str; 20] = [
+    "setuid",
+    "setgid",
+    "pid",
+    "foreground",
+    "debug",
+    "syslog",
+    "output",
+    "fips",
+    "rndfile",
+    "rndbytes",
+    "rndoverwrite",
+    "chroot",
+    "log",
+    "egd",
+    "compression",
+    "engine",
+    "enginectrl",
+    "enginedefault",
+    "service",
+    "setenv",
+];
+
+/// Settings without effect here, and why.
+pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("pid", PROCESS),
+    ("foreground", PROCESS),
+    ("syslog", PROCESS),
+    ("service", PROCESS),
+    ("debug", PROCESS),
+    ("logid", PROCESS),
+    ("stack", PROCESS),
+    ("rndfile", OPENSSL),
+    ("rndbytes", OPENSSL),
+    ("rndoverwrite", OPENSSL),
+    ("egd", OPENSSL),
+    ("compression", "TLS is never compressed"),
+    (
+        "chroot",
+        "workers confine themselves (`sandbox`); paths are not relative to a chroot",
+    ),
+    ("renegotiation", "renegotiation is always refused"),
+    ("delay", "backend names are looked up again and again"),
+    (
+        "reset",
+        "an end without close_notify is a reset (`truncation`)",
+    ),
+    ("sessioncachesize", "tickets hold the sessions"),
+    (
+        "timeoutocsp",
+        "OCSP responses for own certificates are fetched by default",
+    ),
+];
 
 pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
     let ServiceReader {
@@ -25,13 +84,16 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         mut draft,
         ..
     } = ServiceReader::read(text, position, folder)?;
-    let (of_services, of_program): (Vec<_>, Vec<_>) = defaults
+    let (of_program, of_services): (Vec<_>, Vec<_>) = defaults
         .into_iter()
-        .partition(|one| is_of_service(&one.key));
+        .partition(|one| OF_PROGRAM.contains(&&*one.key));
     let mut all = Vec::new();
     for service in services {
         // Settings above the services apply to each service without its own.
-        let entries = [of_services.clone(), service.entries].concat();
+        let is_own = |key: &str| service.entries.iter().any(|one| one.key == key);
+        let is_kept = |one: &&StunnelSetting| is_cumulative(&one.key) || !is_own(&one.key);
+        let kept: Vec<StunnelSetting> = of_services.iter().filter(is_kept).cloned().collect();
+        let entries = [kept, service.entries].concat();
         all.push(Service { entries, ..service });
     }
     for service in &all {
@@ -40,136 +102,181 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
     if !draft.is_empty() {
         of_program.iter().for_each(|one| program(one, &mut draft));
     }
+    let carried = draft.carried();
+    for one in of_services
+        .iter()
+        .filter(|one| !carried.contains(&one.origin))
+    {
+        let has_own = |service: &Service| {
+            let mut entries = service.entries.iter();
+            entries.any(|other| other.key == one.key && other.origin != one.origin)
+        };
+        if all.iter().all(has_own) {
+            draft
+                .program
+                .without_effect(one.origin, "each service has its own");
+        }
+    }
     Ok(draft)
 }
 
-fn is_of_service(key: &str) -> bool {
-    const OF_PROGRAM: [&str; 15] = [
-        "setuid",
-        "setgid",
-        "pid",
-        "foreground",
-        "debug",
-        "syslog",
-        "output",
-        "fips",
-        "rndfile",
-        "rndbytes",
-        "chroot",
-        "log",
-        "egd",
-        "compression",
-        "engine",
-    ];
-    !OF_PROGRAM.contains(&key) && !key.starts_with("engineC") && !key.starts_with("engineD")
+/// Returns whether several lines with this key count, or each changes what the lines before it have set.
+fn is_cumulative(key: &str) -> bool {
+    matches!(
+        key,
+        "options" | "socket" | "connect" | "checkhost" | "checkip" | "checkemail" | "sni"
+    ) || verification::is_part(key)
+        || key.starts_with("sslversion")
 }
 
 fn program(one: &StunnelSetting, draft: &mut Draft) {
-    let why = match one.key.as_str() {
+    let section = &mut draft.program;
+    let why = match &*one.key {
         "debug" if one.is("debug") || one.is("7") => {
-            return draft.set_text("log_level", "debug");
+            return section.set_text("log_level", "debug", one.origin);
         }
-        "setuid" => return draft.set_text("user", &one.value),
-        "setgid" => return draft.set_text("group", &one.value),
-        "pid" | "foreground" | "debug" | "syslog" | "rndfile" | "rndbytes" => return,
-        "fips" if one.is("no") => return,
-        "output" | "log" => "the log goes to standard error",
-        "chroot" => "workers confine themselves (`sandbox`); paths are not relative to a chroot",
-        _ => "no equivalent",
+        "setuid" => return section.set_text("user", &one.value, one.origin),
+        "setgid" => return section.set_text("group", &one.value, one.origin),
+        "fips" if one.is("no") => return section.without_effect(one.origin, DEFAULT),
+        "output" | "log" => LOG,
+        "fips" => "the cryptographic module is AWS-LC; a FIPS build of it has to be made",
+        "engine" | "enginectrl" | "enginedefault" => {
+            return section.step(
+                one.origin,
+                "keys are read from files: list them in `certificates`",
+            );
+        }
+        "setenv" => "no equivalent",
+        _ => return without_effect(one, section),
     };
-    draft.leave_out(&one.position, &one.shown(), why);
+    section.left_out(one.origin, why);
+}
+
+/// Says why a setting has no effect here; one that is not in the list stays for the end of the import.
+fn without_effect(one: &StunnelSetting, section: &mut Section) {
+    if let Some((_, why)) = WITHOUT_EFFECT.iter().find(|(key, _)| *key == one.key) {
+        section.without_effect(one.origin, *why);
+    }
 }
 
 fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
     let title = format!("[{}]", service.name);
     let is_client = service.is_on("client");
-    let mut section = Section::new(is_client, title.clone());
-    let listen = match (service.value("accept"), is_client) {
-        (Some(accept), true) if accept.starts_with('/') => format!("unix:{accept}"),
-        (Some(accept), _) => accept_address(accept),
-        (None, false) if service.find("sni").is_some() => {
-            match second(service, all, &mut section) {
-                Some(listen) => listen,
-                None => {
-                    return draft.leave_out(
-                        &service.position,
-                        &title,
-                        "the service that `sni` names does not exist",
-                    );
-                }
-            }
-        }
-        (None, _) => {
-            return draft.leave_out(
-                &service.position,
-                &title,
-                "it accepts no connections itself (inetd mode)",
-            );
-        }
+    let kind = if is_client {
+        Kind::Originate
+    } else {
+        Kind::Route
     };
-    section.set_text("listen", &listen);
-    if !connect(service, &mut section) {
+    let mut section = Section::new(kind, &*title, service.origin, service.origins());
+    if service.find("exec").is_some() || service.find("connect").is_none() {
+        // With `redirect` or PSK only, too: there is nothing to connect to.
         let what = format!(
-            "{title} has no `connect` (`exec` is not supported): keep stunnel for it, or this address will not be served"
+            "{title} runs a program or has no `connect`: keep stunnel for it, or this address will not be served"
         );
-        return draft.add_to_do(&service.position, &what);
-    }
-    if let Some(cert) = service.find("cert") {
-        if cert.value.starts_with("pkcs11:") {
-            section.add_to_do(
-                &cert.position,
-                "keys are read from files: list them in `certificates`",
-            );
-        } else {
-            let one = Certificate {
-                cert: cert.value.clone(),
-                key: service.value("key").map(str::to_owned),
-                ocsp: None,
-            };
-            section.set("certificates", certificates(&[one]));
+        if service.find("accept").is_some() || service.find("sni").is_some() {
+            return draft.program.step(service.origins(), what);
         }
     }
-    match is_client {
-        true => trust(service, &mut section),
-        false => clients(service, &mut section),
+    if !listen(service, all, &mut section, draft) {
+        return;
     }
+    if let Some(one) = service.find("client") {
+        match is_client {
+            true => section.also(
+                "listen",
+                service
+                    .all("client")
+                    .map(|one| one.origin)
+                    .collect::<Origins>(),
+            ),
+            false => section.without_effect(one.origin, DEFAULT),
+        }
+    }
+    connect(service, &mut section);
+    show(service, &mut section);
+    verification::convert(service, &mut section);
     crypto(service, &mut section);
+    socket::convert(service, &mut draft.program);
     if service.find("timeoutidle").is_none()
         && all.iter().any(|other| other.find("timeoutidle").is_some())
     {
-        draft.longest("idle_timeout", IDLE_DEFAULT_MS, &service.position, "");
+        draft.longest("idle_timeout", Some(IDLE_DEFAULT_MS), Origins::default());
     }
-    for entry in &service.entries {
-        if !check_of_peer(entry, service, &mut section) {
-            rest(entry, service, &mut section, draft);
+    let mut keys: Vec<&str> = service.entries.iter().map(|one| &*one.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        rest(key, service, &mut section, draft);
+    }
+    draft.add(section);
+}
+
+/// Sets `listen`. Returns `false` if the service listens nowhere.
+fn listen(service: &Service, all: &[Service], section: &mut Section, draft: &mut Draft) -> bool {
+    let is_client = section.kind == Kind::Originate;
+    if let Some(one) = service.last("accept", section) {
+        let address = match one.value.strip_prefix('/') {
+            Some(_) if is_client => Some(format!("unix:{}", one.value)),
+            Some(_) => None,
+            None => accept_address(&one.value),
+        };
+        match address {
+            Some(address) => section.set_text("listen", &address, one.origin),
+            None => section.step(
+                one.origin,
+                "Dormouse listens on TCP addresses with a number as port: set one in `listen`",
+            ),
         }
+        return true;
     }
-    draft.sections.push(section);
+    let names: Vec<&StunnelSetting> = service.all("sni").collect();
+    if is_client || names.is_empty() {
+        let what =
+            "it accepts no connections itself (inetd mode): keep stunnel where it is started";
+        draft.program.step(service.origins(), what);
+        return false;
+    }
+    second(service, all, &names, section) || {
+        let what = "the service that `sni` names does not exist, so no client reaches this one";
+        draft.program.left_out(service.origins(), what);
+        false
+    }
 }
 
 /// Handles a service for some names of another service's address: `sni = OTHER:NAME`.
-fn second(service: &Service, all: &[Service], section: &mut Section) -> Option<String> {
-    let mut names = Vec::new();
-    let mut listen = None;
-    for one in service.all("sni") {
-        let (other, name) = one.value.split_once(':')?;
-        let first = all.iter().find(|service| service.name == other)?;
-        listen = first.value("accept").map(accept_address);
+fn second(
+    service: &Service,
+    all: &[Service],
+    names: &[&StunnelSetting],
+    section: &mut Section,
+) -> bool {
+    let mut served = Vec::new();
+    let from: Origins = names.iter().map(|one| one.origin).collect();
+    for one in names {
+        let Some((other, name)) = one.value.split_once(':') else {
+            return false;
+        };
+        let first = all.iter().find(|service| service.name == other);
+        let Some(accept) = first.and_then(|first| first.find("accept")) else {
+            return false;
+        };
+        if let Some(address) = accept_address(&accept.value) {
+            section.set_text("listen", &address, [accept.origin, one.origin]);
+        }
         if name.starts_with('*') {
-            section.leave_out(&one.position, &one.shown(), ONE_LABEL);
+            section.left_out(one.origin, ONE_LABEL);
         }
         let before = all.iter().take_while(|one| one.name != service.name);
         if before
             .flat_map(|one| one.all("sni"))
             .any(|earlier| is_decided_by(&one.value, &earlier.value))
         {
-            let what = format!("{}: {EARLIER_RULE}", one.shown());
-            section.add_to_do(&one.position, &what);
+            section.step(one.origin, EARLIER_RULE);
         }
-        names.push(name);
+        served.push(name);
     }
-    section.set("server_names", quoted_list(&names));
-    listen
+    section.set("server_names", quoted_list(&served), from);
+    section.has("listen")
 }
 
 /// Returns whether an earlier `SERVICE:*END` has names of this one, too: stunnel then uses the earlier one.
@@ -182,363 +289,252 @@ fn is_decided_by(sni: &str, earlier: &str) -> bool {
     }
 }
 
-/// Sets where connections go. Returns `false` if there is no target.
-fn connect(service: &Service, section: &mut Section) -> bool {
-    let all: Vec<String> = service
-        .all("connect")
-        .map(|one| connect_address(&one.value))
-        .collect();
-    let failover = service.find("failover").filter(|one| one.is("rr"));
-    if section.originate {
-        if let Some(one) = failover {
-            let why = "servers are tried in the order of `to`";
-            section.leave_out(&one.position, &one.shown(), why);
-        }
-        section.set(
-            "to",
-            list(&all.iter().map(|one| quoted(one)).collect::<Vec<_>>()),
-        );
-        return !all.is_empty();
-    }
-    // stunnel's default is the order of the file.
-    let backend = |(n, address): (usize, &String)| Backend {
-        address: address.clone(),
-        is_backup: n > 0 && failover.is_none(),
-        ..Backend::default()
-    };
-    let all: Vec<Backend> = all.iter().enumerate().map(backend).collect();
-    section.set("to", backends(&all));
-    !all.is_empty()
-}
-
-/// What stunnel verifies of a peer's certificate.
-#[derive(Default)]
-struct Verification<'a> {
-    /// The chain.
-    chain: bool,
-    /// The certificate itself, by comparison.
-    peer: bool,
-    /// The line that requires a certificate.
-    required: Option<&'a StunnelSetting>,
-}
-
-impl Verification<'_> {
-    /// Returns what a service verifies. Each line changes what the lines before it have set.
-    fn of(service: &Service) -> Verification<'_> {
-        let mut all = Verification::default();
-        for one in &service.entries {
-            let is_on = one.is("yes");
-            match one.key.as_str() {
-                "verify" => {
-                    let level: u8 = one.value.parse().unwrap_or(0);
-                    (all.chain, all.peer) = ((1..=3).contains(&level), level >= 3);
-                    all.required = (level >= 2).then_some(one);
-                }
-                "verifychain" => all.chain = is_on,
-                "verifypeer" => all.peer = is_on,
-                "requirecert" if !is_on => all.required = None,
-                _ => {}
+/// Sets where connections go.
+fn connect(service: &Service, section: &mut Section) {
+    let (mut all, mut from) = (Vec::new(), Origins::default());
+    for one in service.all("connect") {
+        match connect_address(&one.value) {
+            Some(address) => {
+                all.push(address);
+                from.add(one.origin);
             }
-            if is_on && matches!(&*one.key, "verifychain" | "verifypeer" | "requirecert") {
-                all.required = Some(one);
+            None => section.step(
+                one.origin,
+                "this port has no number that `import` knows: add HOST:PORT to `to`",
+            ),
+        }
+    }
+    let failover = service.last("failover", section);
+    let in_turn = failover.is_some_and(|one| one.is("rr"));
+    if let Some(one) = failover {
+        match (section.kind, in_turn, all.len()) {
+            (_, false, _) | (Kind::Route, true, 0 | 1) => {
+                section.without_effect(one.origin, DEFAULT);
             }
-        }
-        all
-    }
-
-    fn is_any(&self) -> bool {
-        self.chain || self.peer
-    }
-}
-
-const PINNED: &str = "stunnel accepts only the servers' certificates that are in CAfile: set `ca` to their authority, or to a self-signed certificate itself";
-
-/// Sets the authorities of a client. stunnel trusts any server by default, which is not converted
-/// silently.
-fn trust(service: &Service, section: &mut Section) {
-    let verification = Verification::of(service);
-    let ca = service.value("cafile");
-    match (verification.is_any(), ca) {
-        (true, Some(file)) => {
-            section.set_text("ca", file);
-            if verification.peer {
-                section.add_to_do(&service.position, PINNED);
-            }
-        }
-        // A folder of hashed certificates is usually the operating system's.
-        (true, None) => section.set_text("ca", "system"),
-        (false, _) => {
-            section.set("insecure", "true");
-            let why = NOT_VERIFIED;
-            section.leave_out(&service.position, "verifyChain", why);
+            (Kind::Route, true, _) => from.add(one.origin),
+            _ => section.left_out(one.origin, "servers are tried in the order of `to`"),
         }
     }
-    if let (true, Some(one)) = (
-        verification.is_any(),
-        service
-            .find("capath")
-            .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
-    ) {
-        // Until then authorities are trusted that stunnel did not trust.
-        let what = format!("{}: {ONE_CA_FILE}", one.shown());
-        section.add_to_do(&one.position, &what);
-    }
-    let name = service
-        .find("checkhost")
-        .or(service.find("sni"))
-        .or(service.find("checkip"));
-    match name.filter(|name| !name.value.is_empty()) {
-        Some(name) => section.set_text("server_name", &name.value),
-        None if verification.is_any() => {
-            section.leave_out(&service.position, "checkHost", SERVER_NAME_UNCHECKED);
-        }
-        None => {}
-    }
-}
-
-/// Converts the verification of client certificates.
-fn clients(service: &Service, section: &mut Section) {
-    let verification = Verification::of(service);
-    if !verification.is_any() {
-        if let Some(one) = verification.required {
-            section.leave_out(&one.position, &one.shown(), NOT_REQUESTED);
-        }
+    if all.is_empty() {
         return;
     }
-    let how = match verification.required {
-        Some(_) => "required",
-        None => "optional",
+    let value = match section.kind {
+        Kind::Originate => list(&all.iter().map(|one| quoted(one)).collect::<Vec<_>>()),
+        _ => {
+            // stunnel's default is the order of the file.
+            let backend = |(n, address): (usize, &String)| Backend {
+                address: address.clone(),
+                is_backup: n > 0 && !in_turn,
+                ..Backend::default()
+            };
+            let all: Vec<Backend> = all.iter().enumerate().map(backend).collect();
+            backends(&all)
+        }
     };
-    let crls: Vec<String> = ["crlfile", "crlpath"]
-        .into_iter()
-        .filter_map(|key| service.value(key))
-        .map(str::to_owned)
-        .collect();
-    let ca = service.value("cafile").or(service.value("capath"));
-    section.clients(how, ca, &crls);
-    let hosts: Vec<String> = service
-        .all("checkhost")
-        .map(|one| format!("dns={}", one.value))
-        .collect();
-    if !hosts.is_empty() {
-        section.set("client_allow", quoted_list(&hosts));
-    }
-    if verification.peer {
-        section.add_to_do(&service.position, PINNED_CLIENTS);
-    }
+    section.set("to", value, from);
 }
 
-const NOT_REQUESTED: &str = "certificates were required, but not verified, and none is \
-    requested here: set `client_certificates` and `client_ca` to verify them";
+/// Converts the certificate that is shown.
+fn show(service: &Service, section: &mut Section) {
+    let (certs, key) = (service.all("cert"), service.last("key", section));
+    let certs: Vec<&StunnelSetting> = certs.collect();
+    let Some(cert) = certs.last() else {
+        if let Some(key) = key {
+            section.without_effect(key.origin, "there is no `cert`");
+        }
+        return;
+    };
+    let mut from = Origins::from(cert.origin);
+    from.add(key.map(|one| one.origin).into_iter().collect::<Origins>());
+    let others = certs.iter().filter(|one| one.origin != cert.origin);
+    section.replaced(others.map(|one| one.origin).collect::<Origins>());
+    let is_file = |one: &str| !one.starts_with("pkcs11:") && !one.ends_with(".p12");
+    if !is_file(&cert.value) || key.is_some_and(|one| !is_file(&one.value)) {
+        let why = "certificates and keys are PEM files here: list them in `certificates`";
+        return section.step(from, why);
+    }
+    let one = Certificate {
+        cert: cert.value.clone(),
+        key: key.map(|one| one.value.clone()),
+        ocsp: None,
+    };
+    section.set("certificates", certificates(&[one]), from);
+}
 
-fn versions(service: &Service, section: &mut Section) {
+fn crypto(service: &Service, section: &mut Section) {
+    // In the order of the file, because each line changes what the lines before it have set.
     for one in &service.entries {
-        let options: &[&'static str] = match one.key.as_str() {
-            "sslversion" => &["min_version", "max_version"],
-            "sslversionmin" => &["min_version"],
-            "sslversionmax" => &["max_version"],
-            _ => continue,
-        };
-        match version(&one.value) {
-            Some(ours) => options
-                .iter()
-                .for_each(|option| section.set_text(option, ours)),
-            // An older minimum becomes the oldest supported version.
-            None if one.is("all") || one.key == "sslversionmin" => {
-                options.iter().for_each(|option| section.remove(option));
-            }
-            None => section.leave_out(
-                &one.position,
-                &one.shown(),
-                "TLS 1.2 is the oldest supported version",
-            ),
+        let from = one.origin;
+        match &*one.key {
+            "sslversion" if one.is("all") => section.without_effect(from, DEFAULT),
+            "sslversion" => section.versions([&*one.value].into_iter(), from),
+            "sslversionmin" if one.is("all") => section.version("min_version", "TLSv1", from),
+            "sslversionmin" => section.version("min_version", &one.value, from),
+            "sslversionmax" if one.is("all") => section.version("max_version", "TLSv1.3", from),
+            "sslversionmax" => section.version("max_version", &one.value, from),
+            _ => {}
         }
     }
     // These count wherever they are. Old versions write a dot instead of the last `_`.
     for one in service.all("options") {
         match one.value.to_ascii_uppercase().replace('.', "_").as_str() {
-            "NO_TLSV1_2" => section.set_text("min_version", "1.3"),
-            "NO_TLSV1_3" => section.set_text("max_version", "1.2"),
-            _ => {}
+            "NO_TLSV1_2" => section.set_text("min_version", "1.3", one.origin),
+            "NO_TLSV1_3" => section.set_text("max_version", "1.2", one.origin),
+            "NO_TICKET" => section.left_out(
+                one.origin,
+                "tickets are sealed with rotating keys; use `session_cache` to keep sessions on this machine",
+            ),
+            "NO_SSLV2" | "NO_SSLV3" | "NO_TLSV1" | "NO_TLSV1_1" | "-NO_SSLV3" | "-NO_SSLV2" => {
+                section.without_effect(one.origin, crate::section::OLD_VERSION);
+            }
+            "CIPHER_SERVER_PREFERENCE" => section.without_effect(
+                one.origin,
+                "the client chooses among the suites, which are all AEAD",
+            ),
+            _ => section.without_effect(one.origin, OPENSSL),
         }
     }
-}
-
-fn crypto(service: &Service, section: &mut Section) {
-    versions(service, section);
-    if section.originate {
+    if section.kind == Kind::Originate {
         return;
     }
-    let (tls12, tls13) = (service.find("ciphers"), service.find("ciphersuites"));
-    if let Some(one) = tls12.or(tls13) {
-        let text = |one: Option<&StunnelSetting>| one.map(|one| one.value.clone());
-        section.suites(
-            &one.position,
-            &one.shown(),
-            text(tls12).as_deref(),
-            text(tls13).as_deref(),
-        );
-    }
-    if let Some(one) = service.find("curves") {
-        section.groups(&one.position, &one.shown(), &one.value);
-    }
-}
-
-/// Reports a check of the peer's certificate that Dormouse does not make. Returns `false` if the setting is none.
-fn check_of_peer(one: &StunnelSetting, service: &Service, section: &mut Section) -> bool {
-    let (key, shown) = (one.key.as_str(), one.shown());
-    let to_do = |why: &str| format!("{shown}: {why}");
-    match (key, section.originate) {
-        ("ocspaia", _) if one.is("no") => {}
-        ("ocspaia" | "ocsp" | "crlfile" | "crlpath" | "checkemail" | "checkip", _)
-            if !Verification::of(service).is_any() =>
-        {
-            let why = "it had no effect: no certificate was verified";
-            section.leave_out(&one.position, &shown, why);
-        }
-        ("ocspaia" | "ocsp" | "checkemail" | "checkip", false) => {
-            section.add_to_do(&one.position, &to_do(CLIENTS_UNCHECKED));
-        }
-        ("ocspaia" | "ocsp" | "crlfile" | "crlpath", true) => {
-            section.add_to_do(&one.position, &to_do(REVOKED_SERVERS));
-        }
-        ("capath", _) if service.find("cafile").is_some() && Verification::of(service).is_any() => {
-            let why = "peers with certificates of these authorities were accepted, too: append them to CAfile";
-            section.leave_out(&one.position, &shown, why);
-        }
-        ("checkemail", true) => {
-            let why = "the address in the server's certificate is not checked; here the certificate must be for \
-                the host of `to`, or for `server_name`";
-            section.leave_out(&one.position, &shown, why);
-        }
-        _ => return false,
-    }
-    true
-}
-
-fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &mut Draft) {
-    let shown = one.shown();
-    let to_do = |why: &str| format!("{shown}: {why}");
-    let mut seconds = |name| match one.value.parse::<u64>() {
-        Ok(n) => draft.longest(name, n.saturating_mul(1000), &one.position, &shown),
-        Err(_) => draft.leave_out(&one.position, &shown, "it is not a number of seconds"),
+    let list = |key: &str, section: &mut Section| {
+        let one = service.last(key, section)?;
+        Some((&*one.value, Origins::from(one.origin)))
     };
-    let why = match one.key.as_str() {
-        "timeoutidle" => return seconds("idle_timeout"),
-        "timeoutconnect" => return seconds("backend_connect_timeout"),
-        "timeoutbusy" => return seconds("handshake_timeout"),
-        "timeoutclose" if one.value == "0" => return section.set_text("truncation", "close"),
-        "protocol" if one.is("proxy") && !section.originate => {
-            return section.set_text("proxy_protocol", "v1");
+    let (tls12, tls13) = (list("ciphers", section), list("ciphersuites", section));
+    section.suites(tls12, tls13);
+    if let Some(one) = service
+        .last("curves", section)
+        .or(service.last("curve", section))
+    {
+        section.groups(&one.value, one.origin);
+    }
+}
+
+const IDENT: &str = "clients were checked by their user name (RFC 1413): use `client_certificates`";
+const COMMAND: &str = "a command to OpenSSL: see whether it limits versions, suites or clients";
+const ENGINE: &str = "keys and authorities are read from files: list them in `certificates`, \
+    `client_ca` or `ca`";
+
+/// Converts the settings that no other function has read.
+fn rest(key: &str, service: &Service, section: &mut Section, draft: &mut Draft) {
+    let is_taken = is_cumulative(key)
+        || verification::takes(key)
+        || matches!(key, "accept" | "client" | "failover" | "cert" | "key");
+    let is_server = section.kind != Kind::Originate;
+    if is_taken || (is_server && matches!(key, "ciphers" | "ciphersuites" | "curves" | "curve")) {
+        return;
+    }
+    let Some(one) = service.last(key, section) else {
+        return;
+    };
+    let from = one.origin;
+    let seconds = one.value.parse::<u64>().ok();
+    let ms = seconds.map(|seconds| seconds.saturating_mul(1000));
+    let why = match key {
+        "timeoutidle" => return draft.longest("idle_timeout", ms, from),
+        "timeoutconnect" => return draft.longest("backend_connect_timeout", ms, from),
+        "timeoutbusy" => return draft.longest("handshake_timeout", ms, from),
+        "timeoutclose" if one.value == "0" => {
+            return section.set_text("truncation", "close", from);
         }
-        "local" if !section.originate => return section.set_text("source_addresses", &one.value),
-        "sessionresume" if one.is("no") => match section.originate {
-            true => return section.set("resume_uses", "0"),
-            false => return draft.set("tickets", "0"),
+        "timeoutclose" => "an end without close_notify is a reset at once (`truncation`)",
+        "protocol" if one.is("proxy") && is_server => {
+            return section.set_text("proxy_protocol", "v1", from);
+        }
+        "protocol" => return section.step(from, STARTTLS),
+        "local" if is_server => return section.set_text("source_addresses", &one.value, from),
+        "local" => "originations connect from the address that the system chooses",
+        "sessionresume" if one.is("no") => match is_server {
+            true => return draft.program.set("tickets", "0", from),
+            false => return section.set("resume_uses", "0", from),
         },
-        "sessioncachetimeout" if section.originate => {
-            return section.set_text("resume_age", &format!("{}s", one.value));
+        "sessionresume" => return section.without_effect(from, DEFAULT),
+        "sessioncachetimeout" if is_server => {
+            return section.without_effect(from, "`ticket_lifetime` is one for the whole program");
         }
-        "alpn" => return section.set("alpn", quoted_list(&[&one.value])),
-        "options" if one.is("NO_TICKET") => {
-            "tickets are sealed with rotating keys; use `session_cache` to keep sessions on this machine"
-        }
-        "protocol" => {
-            return section.add_to_do(&one.position, &to_do(STARTTLS));
-        }
-        "ciphers" | "ciphersuites" | "curves" if section.originate => {
+        "sessioncachetimeout" => return section.time("resume_age", ms, from),
+        "alpn" => return section.set("alpn", quoted_list(&[&one.value]), from),
+        "ciphers" | "ciphersuites" | "curves" | "curve" => {
             "all suites here are AEAD with forward secrecy"
         }
         "libwrap" if one.is("yes") => {
-            let what = format!("hosts.allow and hosts.deny limited the clients: {CLIENT_NETWORKS}");
-            return section.add_to_do(&one.position, &what);
+            let why = format!("hosts.allow and hosts.deny limited the clients: {CLIENT_NETWORKS}");
+            return section.step(from, why);
         }
+        "libwrap" => return section.without_effect(from, DEFAULT),
         "redirect" => "clients without a valid certificate are refused here, not redirected",
+        "transparent" if one.is("none") || one.is("no") => {
+            return section.without_effect(from, DEFAULT);
+        }
         "transparent" => {
             "use `proxy_protocol` to send clients' addresses to backends that understand it"
         }
         "ticketkeysecret" | "ticketmacsecret" | "sessiond" => {
             "use `ticket_keys` to share sessions among machines"
         }
-        "exec" | "execargs" | "pty" | "ident" | "engineid" | "enginenum" | "caengine"
-        | "socket" | "config" => "no equivalent",
-        "psksecrets" => {
-            let what = to_do(
-                "pre-shared keys (PSK) are not supported: keep stunnel for the peers that use them",
-            );
-            return section.add_to_do(&one.position, &what);
+        "ident" => return section.step(from, IDENT),
+        "config" => return section.step(from, COMMAND),
+        "engineid" | "enginenum" | "caengine" => return section.step(from, ENGINE),
+        "setuid" | "setgid" => "all services run as one user: set `user` and `group`",
+        "execargs" | "pty" | "retry" => {
+            return section.without_effect(from, "there is no `exec`");
         }
-        "pskidentity" => return,
-        // 2 is OpenSSL's default, which every suite and key here reaches.
-        "securitylevel" if one.value.parse::<u8>().is_ok_and(|level| level > 2) => {
-            "keys and suites of 112 bits of security are accepted (level 2); `suites` and `groups` can be limited"
+        "securitylevel" => return security_level(one, section),
+        _ if key.starts_with("protocol") => {
+            return section.without_effect(from, "it belongs to `protocol`");
         }
-        key if key.starts_with("protocol") || key.starts_with("ocsp") => "no equivalent",
-        // Converted already, or without effect.
-        _ if is_known(&one.key) || service.find("connect").is_none() => return,
-        _ => "no equivalent",
+        _ => return without_effect(one, section),
     };
-    section.leave_out(&one.position, &shown, why);
+    section.left_out(from, why);
 }
 
-fn is_known(key: &str) -> bool {
-    const KNOWN: [&str; 36] = [
-        "accept",
-        "connect",
-        "cert",
-        "key",
-        "client",
-        "cafile",
-        "capath",
-        "checkhost",
-        "checkip",
-        "verifychain",
-        "verifypeer",
-        "verify",
-        "requirecert",
-        "crlfile",
-        "crlpath",
-        "sni",
-        "sslversion",
-        "sslversionmin",
-        "sslversionmax",
-        "ciphers",
-        "ciphersuites",
-        "curves",
-        "options",
-        "failover",
-        "timeoutclose",
-        "renegotiation",
-        "reset",
-        "retry",
-        "delay",
-        "sessioncachesize",
-        "sessioncachetimeout",
-        "securitylevel",
-        "logid",
-        "libwrap",
-        "debug",
-        "sessionresume",
-    ];
-    KNOWN.contains(&key)
+/// 2 is OpenSSL's default, which every suite and key here reaches.
+fn security_level(one: &StunnelSetting, section: &mut Section) {
+    match one.value.parse::<u8>().is_ok_and(|level| level > 2) {
+        true => section.left_out(
+            one.origin,
+            "keys and suites of 112 bits of security are accepted (level 2); `suites` and `groups` can be limited",
+        ),
+        false => section.without_effect(one.origin, "suites and keys reach level 2 in any case"),
+    }
 }
 
 /// Converts `443`, `host:443` or `:::443`. Without a host it is IPv4; `::` accepts IPv4 clients, too.
-fn accept_address(text: &str) -> String {
-    match text.rsplit_once(':') {
+fn accept_address(text: &str) -> Option<String> {
+    let text = with_number(text)?;
+    Some(match text.rsplit_once(':') {
         None => format!("0.0.0.0:{text}"),
         Some(("", port)) => format!("0.0.0.0:{port}"),
         Some(("::" | "[::]", port)) => format!(":{port}"),
-        Some(_) => with_brackets(text),
-    }
+        Some(_) => with_brackets(&text),
+    })
 }
 
-fn connect_address(text: &str) -> String {
-    match text {
-        path if path.starts_with('/') => format!("unix:{path}"),
-        port if !port.contains(':') => format!("127.0.0.1:{port}"),
-        text => with_brackets(text),
+fn connect_address(text: &str) -> Option<String> {
+    if text.starts_with('/') {
+        return Some(format!("unix:{text}"));
     }
+    let text = with_number(text)?;
+    Some(match text.contains(':') {
+        false => format!("127.0.0.1:{text}"),
+        true => with_brackets(&text),
+    })
+}
+
+/// Replaces the name of a service by its port.
+fn with_number(text: &str) -> Option<String> {
+    let (host, port) = text
+        .rsplit_once(':')
+        .map_or(("", text), |(host, port)| (host, port));
+    if port.parse::<u16>().is_ok() {
+        return Some(text.to_owned());
+    }
+    let number = ports::of_service(port)?;
+    Some(match text.len() == port.len() {
+        true => number.to_string(),
+        false => format!("{host}:{number}"),
+    })
 }
 
 fn with_brackets(text: &str) -> String {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-/// Returns a text in quotes.
+/// Returns a text in quotes. `${` would be a variable of the environment.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
-    for c in text.chars() {
+    for c in text.replace("${", "$${").chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
             c if !dormouse_printable::is_printable(c) => {

@@ -2,355 +2,571 @@
 
 use std::path::Path;
 
+use super::address::{BindAddress, of_bind};
 use super::config::Config;
-use super::syntax::Line;
+use super::syntax::{HaproxySection, Keyword, Keywords, Line, enter};
 use crate::advice::{
-    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, PROXY_NETWORKS,
+    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, NO_DOOR, PROXY_NETWORKS, QUIC,
 };
+use crate::certificates::{Directory, LISTED_ONE_BY_ONE, directory};
 use crate::draft::Draft;
 use crate::error::Position;
 use crate::openssl::version;
-use crate::section::Section;
+use crate::origin::Origins;
+use crate::section::{OLD_VERSION, Section};
 use crate::source::read as read_file;
 use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
 use crate::value::time;
+
+const DEFAULT: &str = "this is the default here, too";
+const OWN: &str = "sockets and threads of HAProxy";
+
+/// Words of a bind without effect here, with the number of their values, and why.
+pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
+    ("name", 1, "a name for statistics"),
+    ("id", 1, "a name for statistics"),
+    ("guid-prefix", 1, "a name for statistics"),
+    ("nice", 1, OWN),
+    ("process", 1, OWN),
+    ("thread", 1, OWN),
+    ("shards", 1, OWN),
+    ("mss", 1, OWN),
+    ("mode", 1, OWN),
+    ("user", 1, OWN),
+    ("uid", 1, OWN),
+    ("group", 1, OWN),
+    ("gid", 1, OWN),
+    ("level", 1, OWN),
+    ("severity-output", 1, OWN),
+    ("defer-accept", 0, OWN),
+    ("expose-fd", 1, OWN),
+    ("v4v6", 0, "an address for all families takes both"),
+    ("v6only", 0, "[::] takes IPv6 only here, too"),
+    (
+        "prefer-client-ciphers",
+        0,
+        "the client chooses among the suites, which are all AEAD",
+    ),
+    ("no-ca-names", 0, DEFAULT),
+    ("no-sslv3", 0, OLD_VERSION),
+    ("no-tlsv10", 0, OLD_VERSION),
+    ("no-tlsv11", 0, OLD_VERSION),
+    ("tls-tickets", 0, DEFAULT),
+    ("no-alpn", 0, DEFAULT),
+    ("ssl", 0, "it belongs to an address that is not converted"),
+];
 
 /// What a bind says about TLS, before its defaults are added.
 #[derive(Default)]
 struct BindSettings {
     certificates: Vec<Certificate>,
-    verify: Option<String>,
-    ca: Option<String>,
+    of_certificates: Origins,
+    verify: Option<(String, Origins)>,
+    ca: Option<(String, Origins)>,
     crls: Vec<String>,
-    ciphers: Option<String>,
-    ciphersuites: Option<String>,
-    curves: Option<String>,
-    no_tickets: bool,
+    of_crls: Origins,
+    ciphers: Option<(String, Origins)>,
+    ciphersuites: Option<(String, Origins)>,
+    curves: Option<(String, Origins)>,
+    no_tickets: Origins,
     no_tls: Vec<&'static str>,
+    of_no_tls: Origins,
 }
 
+/// Converts a bind, for these of its addresses.
 pub(super) fn read(
     line: &Line,
+    addresses: &[String],
+    part: &HaproxySection,
     config: &Config,
-    has_tls: bool,
     section: &mut Section,
     draft: &mut Draft,
 ) {
-    listen(line, config, section);
+    let has_tls = line.has_word("ssl");
+    listen(line, addresses, config, section);
     let mut settings = BindSettings::default();
-    if let Some(options) = config.global("ssl-default-bind-options") {
-        words(
-            options,
-            options.behind(1),
-            config,
-            &mut settings,
-            section,
-            draft,
-        );
+    let global = |name: &str| config.global(name);
+    let mut lines: Vec<&Line> = Vec::new();
+    if has_tls {
+        lines.extend(global("ssl-default-bind-options"));
     }
-    words(line, line.behind(2), config, &mut settings, section, draft);
+    lines.push(line);
+    for line in lines {
+        let mut words = line.keywords();
+        while let Some(keyword) = words.next() {
+            word(keyword, &mut words, config, &mut settings, section, draft);
+        }
+        if line.word(0) != "bind" {
+            section.without_effect(line.origin, "it is part of each bind");
+        }
+    }
     if !has_tls {
-        section.set("pass_through", "true");
+        section.set("pass_through", "true", Origins::default());
         return;
     }
+    for line in part.all("ssl-f-use") {
+        of_frontend(line, config, &mut settings, section, draft);
+    }
     if !settings.certificates.is_empty() {
-        section.set("certificates", certificates(&settings.certificates));
+        let value = certificates(&settings.certificates);
+        section.set("certificates", value, settings.of_certificates.clone());
     }
-    let default = |name: &str| config.global(name).map(|line| line.word(1).to_owned());
-    let (tls12, tls13) = (
-        settings.ciphers.or(default("ssl-default-bind-ciphers")),
-        settings
-            .ciphersuites
-            .or(default("ssl-default-bind-ciphersuites")),
+    crypto(settings, config, section, draft);
+}
+
+/// Sets suites, groups, versions, sessions and client certificates.
+fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft: &mut Draft) {
+    let or_global = |own: Option<(String, Origins)>, name: &str, section: &mut Section| {
+        let default = config.global(name);
+        match (own, default) {
+            (Some(own), default) => {
+                if let Some(line) = default {
+                    section.without_effect(line.origin, "the bind has its own");
+                }
+                Some(own)
+            }
+            (None, line) => line.map(|line| (line.word(1).to_owned(), Origins::from(line.origin))),
+        }
+    };
+    let tls12 = or_global(settings.ciphers, "ssl-default-bind-ciphers", section);
+    let tls13 = or_global(
+        settings.ciphersuites,
+        "ssl-default-bind-ciphersuites",
+        section,
     );
-    if tls12.is_some() || tls13.is_some() {
-        section.suites(
-            &line.position,
-            "ciphers, ciphersuites",
-            tls12.as_deref(),
-            tls13.as_deref(),
-        );
-    }
-    if let Some(curves) = settings.curves.or(default("ssl-default-bind-curves")) {
-        section.groups(&line.position, &format!("curves {curves}"), &curves);
+    section.suites(
+        tls12.as_ref().map(|(text, from)| (&**text, from.clone())),
+        tls13.as_ref().map(|(text, from)| (&**text, from.clone())),
+    );
+    if let Some((list, from)) = or_global(settings.curves, "ssl-default-bind-curves", section) {
+        section.groups(&list, from);
     }
     match settings.no_tls.as_slice() {
         [] => {}
-        no if no.contains(&"1.3") => section.set_text("max_version", "1.2"),
-        _ => section.set_text("min_version", "1.3"),
+        no if no.contains(&"1.3") => section.set_text("max_version", "1.2", settings.of_no_tls),
+        _ => section.set_text("min_version", "1.3", settings.of_no_tls),
     }
-    if settings.no_tickets {
+    if !settings.no_tickets.is_empty() {
         // HAProxy then keeps sessions in a cache, some 200 bytes each.
-        let cache = config
-            .global("tune.ssl.cachesize")
-            .map_or(20_000, |line| line.word(1).parse::<u64>().unwrap_or(20_000));
+        let line = config.global("tune.ssl.cachesize");
+        let cache = line.map_or(20_000, |line| line.word(1).parse::<u64>().unwrap_or(20_000));
+        let mut from = settings.no_tickets;
+        from.add(
+            line.map(|line| line.origin)
+                .into_iter()
+                .collect::<Origins>(),
+        );
         match cache {
-            0 => draft.set("tickets", "0"),
-            sessions => draft.set_text("session_cache", &format!("{} KiB", (sessions / 4).max(64))),
+            0 => draft.program.set("tickets", "0", from),
+            sessions => {
+                let size = format!("{} KiB", (sessions / 4).max(64));
+                draft.program.set_text("session_cache", &size, from);
+            }
         }
     }
-    match settings.verify.as_deref() {
-        None | Some("none") => {}
-        Some(how) => section.clients(
-            if how == "optional" { how } else { "required" },
-            settings.ca.as_deref(),
-            &settings.crls,
-        ),
+    let (ca, crls) = (settings.ca, settings.of_crls);
+    match settings.verify {
+        Some((how, from)) if how != "none" => {
+            if !matches!(&*how, "optional" | "required") {
+                section.step(&from, "`verify` is `none`, `optional` or `required`");
+            }
+            let how = if how == "optional" {
+                "optional"
+            } else {
+                "required"
+            };
+            section.set_text("client_certificates", how, from);
+            if let Some((file, from)) = ca {
+                section.set_text("client_ca", &file, from);
+            }
+            if !settings.crls.is_empty() {
+                section.set("client_crl", quoted_list(&settings.crls), crls);
+            }
+        }
+        verify => {
+            let mut from = crls;
+            for (_, more) in verify.into_iter().chain(ca) {
+                from.add(more);
+            }
+            if !from.is_empty() {
+                section.without_effect(from, "no client certificate is requested");
+            }
+        }
     }
-}
-
-/// Returns the addresses of a bind that Dormouse can listen on.
-pub(super) fn addresses(line: &Line, config: &Config) -> Vec<String> {
-    let all = line.word(1).split(',');
-    all.filter_map(|one| address(one, line, config)).collect()
-}
-
-/// Returns its other addresses, such as unix sockets and ranges of ports.
-pub(super) fn not_of_tcp<'a>(line: &'a Line, config: &Config) -> Vec<&'a str> {
-    let all = line.word(1).split(',');
-    all.filter(|one| address(one, line, config).is_none())
-        .collect()
 }
 
 /// Sets `listen` from several addresses separated by commas.
-fn listen(line: &Line, config: &Config, section: &mut Section) {
-    for one in not_of_tcp(line, config) {
-        let what = format!("Dormouse listens on TCP addresses with one port, not on {one}");
-        section.add_to_do(&line.position, &what);
+fn listen(line: &Line, addresses: &[String], config: &Config, section: &mut Section) {
+    let from = Origins::from(line.origin);
+    for (text, address) in of_bind(line, config) {
+        section.doors.push(text.to_owned());
+        match address {
+            BindAddress::Tcp(all) => section.doors.extend(all),
+            BindAddress::Quic => section.step(line.origin, format!("{text}: {QUIC}")),
+            BindAddress::Other if text.contains('$') => {
+                section.step(line.origin, format!("{text} names a variable of the environment: write the address into `listen`"));
+            }
+            BindAddress::Other => section.step(line.origin, format!("{NO_DOOR} (not on {text})")),
+        }
     }
-    let all: Vec<String> = addresses(line, config)
-        .iter()
-        .map(|one| quoted(one))
-        .collect();
-    section.set("listen", list(&all));
+    let all: Vec<String> = addresses.iter().map(|one| quoted(one)).collect();
+    match all.is_empty() {
+        false => section.set("listen", list(&all), from),
+        true => section.without_effect(from, "it belongs to that address"),
+    }
 }
 
-/// Converts an address of a bind. `None`: not a TCP address. On Linux `:::443` accepts IPv4 clients, too,
-/// unless another bind does.
-fn address(text: &str, line: &Line, config: &Config) -> Option<String> {
-    let address = of_one_family(text)?;
-    let Some(port) = address.strip_prefix("[::]:") else {
-        return Some(address);
-    };
-    let ipv4 = format!("0.0.0.0:{port}");
-    let binds = config.parts.iter().flat_map(|part| part.all("bind"));
-    let mut others = binds.flat_map(|bind| bind.word(1).split(','));
-    let is_ipv6_only =
-        line.has_word("v6only") || others.any(|one| of_one_family(one).as_ref() == Some(&ipv4));
-    Some(match is_ipv6_only {
-        true => address,
-        false => format!(":{port}"),
-    })
-}
-
-/// Converts `*:443`, `:443`, `ipv4@1.2.3.4:443` or `:::443`. `None`: not a TCP address.
-fn of_one_family(text: &str) -> Option<String> {
-    let (family, text) = text.split_once('@').unwrap_or(("", text));
-    if !matches!(family, "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6")
-        || text.starts_with('/')
-        || text.contains('$')
-    {
-        return None;
-    }
-    let (host, port) = text.rsplit_once(':')?;
-    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    Some(match (host, family) {
-        ("" | "*", "ipv6" | "tcp6") | ("::", _) => format!("[::]:{port}"),
-        ("" | "*", _) => format!("0.0.0.0:{port}"),
-        (host, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}"),
-        (host, _) => format!("{host}:{port}"),
-    })
-}
-
-fn words(
-    line: &Line,
-    all: &[String],
+fn word<'a>(
+    mut keyword: Keyword<'a>,
+    words: &mut Keywords<'a>,
     config: &Config,
     settings: &mut BindSettings,
     section: &mut Section,
     draft: &mut Draft,
 ) {
-    let position = &line.position;
-    let mut rest = all.iter();
-    while let Some(word) = rest.next() {
-        let mut value = || rest.next().map_or("", String::as_str);
-        match word.as_str() {
-            "crt" => settings
-                .certificates
-                .push(certificate(&config.path("crt-base", value()))),
-            "crt-list" => crt_list(
-                &config.path("crt-base", value()),
-                config,
-                position,
-                settings,
-                section,
-            ),
-            "alpn" => section.set("alpn", quoted_list(&value().split(',').collect::<Vec<_>>())),
-            "ssl-min-ver" => oldest(value(), position, section),
-            "ssl-max-ver" => match version(value()) {
-                Some("1.3") => section.remove("max_version"),
-                Some(ours) => section.set_text("max_version", ours),
-                None => section.leave_out(
-                    position,
-                    "ssl-max-ver",
-                    "TLS 1.2 is the oldest supported version",
-                ),
-            },
-            "force-tlsv12" => settings.no_tls.push("1.3"),
-            "force-tlsv13" => settings.no_tls.push("1.2"),
-            "no-tlsv12" => settings.no_tls.push("1.2"),
-            "no-tlsv13" => settings.no_tls.push("1.3"),
-            "no-tls-tickets" => settings.no_tickets = true,
-            "tls-ticket-keys" => {
-                let keys = format!("file:{}", value());
-                draft.set("ticket_keys", quoted_list(&[keys]));
-            }
-            "verify" => settings.verify = Some(value().to_owned()),
-            "ca-file" => settings.ca = Some(config.path("ca-base", value())),
-            "crl-file" => settings.crls.push(config.path("ca-base", value())),
-            "ciphers" => settings.ciphers = Some(value().to_owned()),
-            "ciphersuites" => settings.ciphersuites = Some(value().to_owned()),
-            "curves" | "ecdhe" => settings.curves = Some(value().to_owned()),
-            "strict-sni" => section.set_text("unknown_name", "refuse"),
-            "accept-proxy" => section.add_to_do(position, PROXY_NETWORKS),
-            "backlog" => draft.number("backlog", value(), position, "backlog"),
-            "tcp-ut" => {
-                if let Some(ms) = time(value(), 1) {
-                    draft.longest("user_timeout", ms, position, "tcp-ut");
+    let name = keyword.word;
+    if has_value(name) {
+        let value = words.value(&mut keyword);
+        return with_value(name, value, keyword.from, config, settings, section, draft);
+    }
+    let from = keyword.from;
+    match name {
+        "ssl" if section.has("listen") => section.also("listen", from),
+        "force-tlsv12" | "no-tlsv13" => {
+            settings.no_tls.push("1.3");
+            settings.of_no_tls.add(from);
+        }
+        "force-tlsv13" | "no-tlsv12" => {
+            settings.no_tls.push("1.2");
+            settings.of_no_tls.add(from);
+        }
+        "no-tls-tickets" => settings.no_tickets.add(from),
+        "strict-sni" => section.set_text("unknown_name", "refuse", from),
+        "no-strict-sni" => {
+            let mut from = from;
+            from.add(section.remove("unknown_name"));
+            section.without_effect(from, DEFAULT);
+        }
+        "accept-proxy" => section.step(from, PROXY_NETWORKS),
+        "allow-0rtt" => section.left_out(from, "0-RTT data is never accepted"),
+        "tfo" | "generate-certificates" | "transparent" => section.left_out(from, "no equivalent"),
+        "force-sslv3" | "force-tlsv10" | "force-tlsv11" => section.left_out(from, OLD_VERSION),
+        _ => {
+            if let Some((_, values, why)) = WITHOUT_EFFECT.iter().find(|(known, ..)| *known == name)
+            {
+                let mut keyword = Keyword { word: name, from };
+                for _ in 0..*values {
+                    words.value(&mut keyword);
                 }
+                section.without_effect(keyword.from, *why);
             }
-            _ => without_equivalent(word, &mut rest, position, section),
         }
     }
 }
 
-/// Handles words that are not about TLS or have no equivalent, with their value if they have one.
-fn without_equivalent<'a>(
-    word: &str,
-    rest: &mut impl Iterator<Item = &'a String>,
-    position: &Position,
+fn has_value(name: &str) -> bool {
+    matches!(
+        name,
+        "crt"
+            | "default-crt"
+            | "crt-list"
+            | "alpn"
+            | "ssl-min-ver"
+            | "ssl-max-ver"
+            | "tls-ticket-keys"
+            | "verify"
+            | "ca-file"
+            | "crl-file"
+            | "ciphers"
+            | "ciphersuites"
+            | "curves"
+            | "ecdhe"
+            | "backlog"
+            | "tcp-ut"
+            | "maxconn"
+            | "interface"
+            | "namespace"
+            | "accept-netscaler-cip"
+            | "ca-ignore-err"
+            | "crt-ignore-err"
+            | "npn"
+            | "ca-verify-file"
+            | "ca-sign-file"
+            | "ca-sign-pass"
+            | "proto"
+            | "sigalgs"
+            | "client-sigalgs"
+            | "cc"
+            | "ktls"
+            | "idle-ping"
+    )
+}
+
+fn with_value(
+    name: &str,
+    value: &str,
+    from: Origins,
+    config: &Config,
+    settings: &mut BindSettings,
     section: &mut Section,
+    draft: &mut Draft,
 ) {
-    let mut with_value = || format!("{word} {}", rest.next().map_or("", String::as_str));
-    match word {
-        "maxconn" => {
-            let shown = with_value();
-            section.leave_out(
-                position,
-                &shown,
-                "`max_connections` applies to all routes together",
+    match name {
+        "crt" | "default-crt" => {
+            let found = certificate(value, &from, config, section, draft);
+            match name {
+                // It is for clients that send no name, or an unknown one.
+                "default-crt" => settings.certificates.splice(0..0, found).for_each(drop),
+                _ => settings.certificates.extend(found),
+            }
+            settings.of_certificates.add(from);
+        }
+        "crt-list" => crt_list(
+            &config.path("crt-base", value),
+            from,
+            config,
+            settings,
+            section,
+            draft,
+        ),
+        "alpn" => {
+            let all: Vec<&str> = value.split(',').collect();
+            section.set("alpn", quoted_list(&all), from);
+        }
+        "ssl-min-ver" => oldest(value, from, section),
+        "ssl-max-ver" => match version(value) {
+            Some("1.3") => {
+                let mut from = from;
+                from.add(section.remove("max_version"));
+                section.without_effect(from, DEFAULT);
+            }
+            _ => section.version("max_version", value, from),
+        },
+        "tls-ticket-keys" => {
+            let keys = format!("file:{value}");
+            draft.program.set("ticket_keys", quoted_list(&[keys]), from);
+        }
+        "verify" => settings.verify = Some((value.to_owned(), from)),
+        "ca-file" => settings.ca = Some((config.path("ca-base", value), from)),
+        "crl-file" => {
+            settings.crls.push(config.path("ca-base", value));
+            settings.of_crls.add(from);
+        }
+        "ciphers" => settings.ciphers = Some((value.to_owned(), from)),
+        "ciphersuites" => settings.ciphersuites = Some((value.to_owned(), from)),
+        "curves" | "ecdhe" => settings.curves = Some((value.to_owned(), from)),
+        "backlog" => draft.program.number("backlog", value, from),
+        "tcp-ut" => draft.longest("user_timeout", time(value, 1), from),
+        "maxconn" => section.left_out(from, "`max_connections` applies to all routes together"),
+        "interface" | "namespace" => {
+            section.step(
+                from,
+                "no equivalent: list only the addresses of that interface in `listen`",
             );
         }
-        "interface" | "namespace" => {
-            let shown = with_value();
-            let what = "list only the addresses of that interface in `listen`";
-            section.add_to_do(position, &format!("{shown} has no equivalent: {what}"));
-        }
         "accept-netscaler-cip" => {
-            let shown = with_value();
-            let what = "is not supported: let the clients send the PROXY protocol";
-            section.add_to_do(position, &format!("{shown} {what}"));
+            section.step(
+                from,
+                "it is not supported: let the clients send the PROXY protocol",
+            );
         }
         "ca-ignore-err" | "crt-ignore-err" => {
-            let shown = with_value();
-            section.leave_out(position, &shown, "invalid certificates are always refused");
+            section.left_out(from, "invalid certificates are always refused");
         }
-        "allow-0rtt" => section.leave_out(position, word, "0-RTT data is never accepted"),
-        "tfo" | "generate-certificates" | "transparent" => {
-            section.leave_out(position, word, "no equivalent");
-        }
-        "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
-            let shown = with_value();
-            section.leave_out(position, &shown, "no equivalent");
-        }
-        "name" | "id" | "nice" | "process" | "thread" | "mss" | "mode" | "user" | "uid"
-        | "group" | "gid" | "level" | "shards" | "severity-output" => drop(with_value()),
-        "force-sslv3" | "force-tlsv10" | "force-tlsv11" => {
-            let why = "TLS 1.2 is the oldest supported version";
-            section.leave_out(position, word, why);
-        }
-        "ssl"
-        | "v4v6"
-        | "v6only"
-        | "defer-accept"
-        | "prefer-client-ciphers"
-        | "no-ca-names"
-        | "no-sslv3"
-        | "no-tlsv10"
-        | "no-tlsv11"
-        | "tls-tickets"
-        | "no-alpn"
-        | "expose-fd"
-        | "listeners" => {}
-        _ => section.leave_out(position, word, "no equivalent"),
-    }
-}
-
-fn oldest(text: &str, position: &Position, section: &mut Section) {
-    match version(text) {
-        Some("1.3") => section.set_text("min_version", "1.3"),
-        // The oldest supported version, whatever the defaults of all binds say.
-        Some(_) => section.remove("min_version"),
-        None => section.leave_out(
-            position,
-            &format!("ssl-min-ver {text}"),
-            "TLS 1.2 is the oldest supported version",
+        "ca-verify-file" => section.step(
+            from,
+            "it verifies clients, and is not told to them: put its certificates into `client_ca`",
         ),
+        _ => section.left_out(from, "no equivalent"),
     }
 }
 
-/// Returns a certificate file with the files that HAProxy finds beside it, or a folder.
-fn certificate(file: &str) -> Certificate {
-    let beside = |end: &str| {
+fn oldest(text: &str, from: Origins, section: &mut Section) {
+    match version(text) {
+        Some("1.3") => section.set_text("min_version", "1.3", from),
+        // The oldest supported version, whatever the defaults of all binds say.
+        Some(_) => {
+            let mut from = from;
+            from.add(section.remove("min_version"));
+            section.without_effect(from, DEFAULT);
+        }
+        None => section.left_out(from, OLD_VERSION),
+    }
+}
+
+/// Returns the certificates of a `crt`: of the store, a file with the files that HAProxy finds beside it, or a
+/// directory.
+fn certificate(
+    value: &str,
+    from: &Origins,
+    config: &Config,
+    section: &mut Section,
+    draft: &mut Draft,
+) -> Vec<Certificate> {
+    if value.starts_with('@') {
+        return match config.store.find(value) {
+            Some(load) if load.automatic(&config.parts, section, draft) => {
+                section.also("acme", from);
+                Vec::new()
+            }
+            Some(load) => {
+                section.without_effect(
+                    &load.from,
+                    "it is in `certificates` of the routes that name it",
+                );
+                vec![load.certificate.clone()]
+            }
+            None => {
+                section.step(
+                    from,
+                    "no `crt-store` here has this certificate: list its files in `certificates`",
+                );
+                Vec::new()
+            }
+        };
+    }
+    let file = config.path("crt-base", value);
+    if !file.ends_with('/') && !Path::new(&file).is_dir() {
+        return of_file(&file);
+    }
+    // These are beside a certificate, not certificates.
+    let is_beside = |name: &str| {
+        let ends = [".key", ".ocsp", ".issuer", ".sctl"];
+        ends.iter().any(|end| name.ends_with(end))
+    };
+    let whole = |file: &str| of_file(file).swap_remove(0);
+    match directory(&file, "*", is_beside, whole) {
+        Directory::Same => vec![Certificate::whole(file)],
+        Directory::Files(files) => {
+            section.left_out(from, LISTED_ONE_BY_ONE);
+            files
+        }
+        Directory::Unknown(why) => {
+            let why = format!(
+                "{why}: HAProxy reads every file in it, Dormouse every NAME.pem, .crt and .cer (with its key in it, \
+                 or in NAME.key): rename the others, or list them in `certificates`"
+            );
+            section.step(from, why);
+            vec![Certificate::whole(file)]
+        }
+    }
+}
+
+/// Returns the certificate of a file, or those for several types of keys.
+fn of_file(file: &str) -> Vec<Certificate> {
+    let beside = |file: &str, end: &str| {
         let path = format!("{file}.{end}");
         Path::new(&path).is_file().then_some(path)
     };
-    Certificate {
-        key: beside("key"),
-        ocsp: beside("ocsp"),
+    let one = |file: &str| Certificate {
+        key: beside(file, "key"),
+        ocsp: beside(file, "ocsp"),
         cert: file.to_owned(),
+    };
+    let bundle = ["ecdsa", "rsa"]
+        .into_iter()
+        .filter_map(|end| beside(file, end));
+    let bundle: Vec<Certificate> = bundle.map(|file| one(&file)).collect();
+    match Path::new(file).is_file() || bundle.is_empty() {
+        true => vec![one(file)],
+        false => bundle,
+    }
+}
+
+/// Reads `ssl-f-use crt FILE …`, which is a line of a `crt-list` in the frontend.
+fn of_frontend(
+    line: &Line,
+    config: &Config,
+    settings: &mut BindSettings,
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    let mut words = line.keywords();
+    let (mut options, mut verifies) = (Origins::from(line.origin), false);
+    while let Some(mut keyword) = words.next() {
+        match keyword.word {
+            "crt" => {
+                let value = words.value(&mut keyword);
+                settings.certificates.extend(certificate(
+                    value,
+                    &keyword.from,
+                    config,
+                    section,
+                    draft,
+                ));
+                settings.of_certificates.add(keyword.from);
+                continue;
+            }
+            "verify" => verifies |= words.value(&mut keyword) != "none",
+            name if has_value(name) => drop(words.value(&mut keyword)),
+            _ => {}
+        }
+        options.add(keyword.from);
+    }
+    match (verifies, options.len()) {
+        (true, _) => section.step(options, CERTIFICATE_VERIFIES),
+        (false, 1) => settings.of_certificates.add(options),
+        (false, _) => section.left_out(options, CERTIFICATE_OPTIONS),
     }
 }
 
 /// Reads a file with a line for each certificate: `FILE [options] names…`.
 fn crt_list(
     file: &str,
+    from: Origins,
     config: &Config,
-    position: &Position,
     settings: &mut BindSettings,
     section: &mut Section,
+    draft: &mut Draft,
 ) {
-    let shown = format!("crt-list {file}");
     let inner = Position::included(file);
     let Ok(text) = read_file(Path::new(file), &inner) else {
-        return section.add_to_do(
-            position,
-            &format!("{shown} cannot be read: list its files in `certificates`"),
-        );
+        return section.step(from, "it cannot be read: list its files in `certificates`");
     };
+    settings.of_certificates.add(&from);
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (cert, more) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        settings
-            .certificates
-            .push(certificate(&config.path("crt-base", cert)));
-        let (position, more) = (inner.at(n + 1), more.trim());
-        let options = more.strip_prefix('[').and_then(|more| more.split_once(']'));
-        let (options, names) = options.unwrap_or(("", more));
-        let words: Vec<&str> = options.split_whitespace().collect();
+        let words: Vec<String> = line
+            .replace(['[', ']'], " ")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        let Ok(entered) = enter(words, 1, &inner.at(n + 1), &mut draft.ledger) else {
+            return section.step(from, "it has too many lines");
+        };
+        let of_line: Origins = entered.origins().collect();
+        let found = certificate(
+            entered.word(0),
+            &entered.origin.into(),
+            config,
+            section,
+            draft,
+        );
+        settings.certificates.extend(found);
+        settings.of_certificates.add(entered.origin);
+        let (options, names) = match line
+            .split_once('[')
+            .and_then(|(_, more)| more.split_once(']'))
+        {
+            Some((options, names)) => (options, names),
+            None => (
+                "",
+                line.split_once(char::is_whitespace)
+                    .map_or("", |(_, names)| names),
+            ),
+        };
+        let options: Vec<&str> = options.split_whitespace().collect();
         let verifies = |pair: &[&str]| pair[0] == "verify" && pair[1] != "none";
-        if words.windows(2).any(verifies) {
-            section.add_to_do(&position, &format!("[{options}]: {CERTIFICATE_VERIFIES}"));
-        } else if !words.is_empty() {
-            section.leave_out(&position, &format!("[{options}]"), CERTIFICATE_OPTIONS);
+        if options.windows(2).any(verifies) {
+            section.step(&of_line, CERTIFICATE_VERIFIES);
+        } else if !options.is_empty() {
+            section.left_out(&of_line, CERTIFICATE_OPTIONS);
         }
         if !names.trim().is_empty() {
-            section.leave_out(&position, names, CERTIFICATES_BY_NAME);
+            section.left_out(of_line, CERTIFICATES_BY_NAME);
         }
     }
 }

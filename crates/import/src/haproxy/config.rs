@@ -1,8 +1,9 @@
-//! A whole configuration, with its backends by name.
+//! A whole configuration, with its backends and certificates by name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use super::store::Store;
 use super::syntax::{HaproxySection, Line};
 
 /// All sections of a haproxy.cfg.
@@ -12,6 +13,9 @@ pub(super) struct Config {
     pub(super) backends: HashMap<String, usize>,
     /// The folder that relative paths start from.
     pub(super) folder: PathBuf,
+    pub(super) store: Store,
+    /// The addresses of all binds.
+    pub(super) ipv4: HashSet<String>,
 }
 
 impl Config {

@@ -2,33 +2,46 @@
 //!
 //! Each `bind … ssl` becomes a route, and one more for each backend that is chosen by server name
 //! or protocol. So does a bind without `ssl` that chooses by the name in the ClientHello, as a
-//! route that passes TLS through. In `mode http`, HAProxy stays as the backend, without TLS, unless
-//! it only forwards everything.
+//! route that passes TLS through. In `mode tcp`, a bind without `ssl` whose servers have it becomes an
+//! origination. In `mode http`, HAProxy stays as the backend, without TLS, unless it only forwards
+//! everything.
 
+mod address;
+mod backends;
 mod bind;
-mod cases;
+mod checks;
+mod condition;
 mod config;
+mod global;
 mod plain;
 mod rules;
 mod server;
+mod server_line;
+mod store;
 mod syntax;
 
 use std::path::Path;
 
 use crate::advice::{
-    BRANCHES, HAPROXY_SEES_NO_TLS, LOG, ONE_LABEL, OTHER_PROTOCOLS, haproxy_stays,
+    HAPROXY_SEES_NO_TLS, ONE_LABEL, OTHER_PROTOCOLS, STAYS_WITH_HAPROXY, WITHOUT_ALPN,
+    haproxy_stays,
 };
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
-use crate::section::Section;
+use crate::origin::{Origin, Origins};
+use crate::section::{Fate, Kind, Section};
+use crate::stages;
 use crate::toml::quoted_list;
 use crate::value::time;
-use cases::{BackendCases, cases};
+use address::{BindAddress, of_bind};
+use backends::{BackendCase, BackendCases, cases};
 use config::Config;
+use store::Store;
 use syntax::{HaproxySection, Line};
 
 pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
-    let parts = syntax::parse(text, position)?;
+    let mut draft = Draft::default();
+    let parts = syntax::parse(text, position, &mut draft.ledger)?;
     let global = parts
         .iter()
         .filter(|part| part.kind == "global")
@@ -42,118 +55,332 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         global: global.collect(),
         backends: backends.map(|(at, part)| (part.name.clone(), at)).collect(),
         folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+        store: Store::read(&parts),
+        ipv4: address::of_all(&parts),
         parts,
     };
-    let mut draft = Draft::default();
-    for part in &config.parts {
-        if matches!(part.kind.as_str(), "frontend" | "listen") {
+    let is_frontend = |part: &&HaproxySection| matches!(part.kind.as_str(), "frontend" | "listen");
+    let frontends: Vec<&HaproxySection> = config.parts.iter().filter(is_frontend).collect();
+    for part in &frontends {
+        if part.is_disabled() {
+            draft.program.left_out(part.origins(), "it is disabled");
+        } else if draft.is_full() {
+            draft.too_many(part.origins());
+        } else {
             frontend(part, &config, &mut draft);
         }
     }
-    if !draft.is_empty() {
-        let passes_through = |part: &HaproxySection| !part.is_http() && chooses_by_hello(part);
-        plain::read(&config, passes_through, &mut draft);
-        let lines = config.parts.iter().flat_map(|part| part.all(".if"));
-        for line in lines {
-            draft.add_to_do(&line.position, &format!("{}: {BRANCHES}", line.shown()));
-        }
-        other_services(&config, &mut draft);
-        program(&config, &mut draft);
+    if draft.is_empty() {
+        return Ok(draft);
     }
+    for part in frontends {
+        let is_converted = || chooses_by_hello(part) || originates(part, &cases(part, &config));
+        if !part.is_disabled() && (part.is_http() || !is_converted()) {
+            plain::read(part, &config, &mut draft);
+        }
+    }
+    global::read(&config, &mut draft);
+    stages::join(&mut draft);
     Ok(draft)
 }
 
-/// Names sections that end with HAProxy, and have nothing to do with Dormouse.
-fn other_services(config: &Config, draft: &mut Draft) {
-    for part in &config.parts {
-        let what = match part.kind.as_str() {
-            "log-forward" => "keep HAProxy for it, or its addresses will not be served",
-            "program" => "HAProxy starts this program: start it in another way",
-            _ => continue,
-        };
-        let title = format!("{} {}", part.kind, part.name);
-        draft.add_to_do(&part.position, &format!("{title}: {what}"));
+/// The address of a route, and the port of its clients' connections, if it is one.
+struct Door {
+    addresses: Vec<String>,
+    port: Option<u16>,
+}
+
+/// Returns the addresses of a bind; one for each port, if a server needs to know it.
+fn doors(line: &Line, by_port: bool, config: &Config) -> Vec<Door> {
+    let tcp = of_bind(line, config).filter_map(|(_, address)| match address {
+        BindAddress::Tcp(all) => Some(all),
+        _ => None,
+    });
+    let addresses: Vec<String> = tcp.flatten().collect();
+    let port = |address: &String| {
+        address
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse().ok())
+    };
+    let mut ports: Vec<Option<u16>> = addresses.iter().map(port).collect();
+    ports.dedup();
+    if !by_port || ports.len() < 2 {
+        let port = ports.first().copied().flatten();
+        return vec![Door { addresses, port }];
     }
+    let one = |port: &Option<u16>| {
+        let is_of =
+            |one: &&String| one.rsplit_once(':').and_then(|(_, text)| text.parse().ok()) == *port;
+        Door {
+            addresses: addresses.iter().filter(is_of).cloned().collect(),
+            port: *port,
+        }
+    };
+    ports.iter().map(one).collect()
 }
 
 fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
-    if part.is_disabled() {
-        let what = format!("{} {}", part.kind, part.name);
-        return draft.leave_out(&part.position, &what, "it is disabled");
-    }
     let cases = cases(part, config);
     let passes_through = !part.is_http() && chooses_by_hello(part);
+    let by_port = cases
+        .all
+        .iter()
+        .filter_map(|case| case.target)
+        .any(server::needs_port);
     for line in part.all("bind") {
         let has_tls = line.has_word("ssl");
-        if !has_tls && !passes_through {
-            continue;
-        }
-        let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
-        let mut base = Section::new(false, title);
-        bind::read(line, config, has_tls, &mut base, draft);
-        rules::networks(part, config, &mut base);
-        times(part, draft);
-        if part.is_http() && does_more(part, &cases) {
-            let address = draft.address_behind(format!("{} {}", part.kind, part.name));
-            stays_behind(line, &address, &mut base);
-            other_protocols(line, &mut base);
-            let behind = cases.all.iter().filter_map(|case| case.backend);
-            let mut lines = behind.chain([part]).flat_map(|part| &part.lines);
-            let asks = |line: &&Line| {
-                let words = line.words.iter().skip(1);
-                ["ssl_fc", "ssl_c_", "ssl_f_"]
-                    .iter()
-                    .any(|name| words.clone().any(|word| word.contains(name)))
-            };
-            if let Some(line) = lines.find(asks) {
-                base.add_to_do(&line.position, HAPROXY_SEES_NO_TLS);
+        let is_quic = of_bind(line, config).all(|(_, one)| matches!(one, BindAddress::Quic));
+        if is_quic {
+            let from: Vec<Origin> = line.origins().collect();
+            draft.program.step(from, crate::advice::QUIC);
+        } else if has_tls || passes_through {
+            for (n, door) in doors(line, by_port, config).iter().enumerate() {
+                bind(part, line, door, n == 0, &cases, config, draft);
             }
-            draft.sections.push(base);
-            continue;
-        }
-        rules::left_out(part, &mut base);
-        for (why, line) in &cases.not_ours {
-            base.add_to_do(&line.position, &format!("{}: {why}", line.shown()));
-        }
-        if cases.all.is_empty() {
-            base.add_to_do(&part.position, "it has no backends: add them to `to`");
-            draft.sections.push(base.clone());
-        }
-        for (n, case) in cases.all.iter().enumerate() {
-            let mut section = if n == 0 {
-                base.clone()
-            } else {
-                base.without_remarks()
-            };
-            if !case.names.is_empty() {
-                section.set("server_names", quoted_list(&case.names));
-                for name in case.names.iter().filter(|name| name.starts_with("*.")) {
-                    section.leave_out(&case.position, name, ONE_LABEL);
-                }
+        } else if !part.is_http() && originates(part, &cases) {
+            for door in doors(line, by_port, config) {
+                origination(part, line, &door, &cases, config, draft);
             }
-            if !case.protocols.is_empty() {
-                section.set("alpn", quoted_list(&case.protocols));
-            }
-            match case.backend {
-                Some(backend) => {
-                    server::read(backend, config, &mut section);
-                    rules::left_out_of_backend(backend, part, config, &mut section);
-                    times(backend, draft);
-                }
-                None => section.add_to_do(
-                    &case.position,
-                    "this backend is not defined: add its servers to `to`",
-                ),
-            }
-            if part.is_http() {
-                without_http2(line, case.backend, &mut section);
-            }
-            if case.protocols.is_empty() {
-                other_protocols(line, &mut section);
-            }
-            draft.sections.push(section);
         }
     }
+}
+
+/// Returns whether the backends of a frontend are connected to with TLS, and clients are not, in `mode tcp`.
+fn originates(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
+    let backends: Vec<&HaproxySection> = cases.all.iter().filter_map(|case| case.target).collect();
+    !backends.is_empty()
+        && backends.iter().all(|backend| server::has_tls(backend))
+        && !chooses_by_hello(part)
+        && !part.is_http()
+}
+
+/// Makes the routes of a bind.
+fn bind(
+    part: &HaproxySection,
+    line: &Line,
+    door: &Door,
+    is_first: bool,
+    cases: &BackendCases<'_>,
+    config: &Config,
+    draft: &mut Draft,
+) {
+    let has_tls = line.has_word("ssl");
+    let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
+    let other_binds = part.all("bind").filter(|one| one.origin != line.origin);
+    let others: Vec<Origin> = other_binds.flat_map(Line::origins).collect();
+    // The line that leads to a backend belongs to its route.
+    let of_cases: Origins = cases
+        .all
+        .iter()
+        .flat_map(|case| case.from.iter().collect::<Vec<_>>())
+        .collect();
+    let owes = part
+        .origins()
+        .into_iter()
+        .filter(|one| !others.contains(one) && !of_cases.has(*one));
+    let owes: Vec<Origin> = if is_first { owes.collect() } else { Vec::new() };
+    let mut base = Section::new(Kind::Route, title, [line.origin, part.origin], owes);
+    bind::read(line, &door.addresses, part, config, &mut base, draft);
+    if !has_tls {
+        through(part, line, &mut base);
+    }
+    rules::networks(part, config, &mut base);
+    times(part, draft);
+    if part.is_http() && does_more(part, cases) {
+        return stays_behind(part, line, cases, base, draft);
+    }
+    let mut taken: Origins = part.all("tcp-request").map(|line| line.origin).collect();
+    taken.add(of_cases);
+    taken.add(base.carried().collect::<Origins>());
+    for (why, from) in &cases.not_ours {
+        base.step(from, *why);
+        taken.add(from);
+    }
+    if !cases.by_protocol.is_empty() && !has_tls {
+        base.left_out(&cases.by_protocol, WHOLE_LIST);
+    }
+    if !cases.unreached.is_empty() {
+        base.without_effect(&cases.unreached, "an earlier rule is for all clients");
+    }
+    rules::rest(part, &taken, &mut base);
+    if cases.all.is_empty() {
+        base.step(part.origin, "it has no backends: add them to `to`");
+        draft.add(base.clone());
+    }
+    let bind = Bind {
+        part,
+        line,
+        config,
+        port: door.port,
+        by_protocol: cases.all.iter().any(|case| !case.protocols.is_empty()),
+    };
+    for (n, case) in cases.all.iter().enumerate() {
+        let mut section = if n == 0 { base.clone() } else { base.twin() };
+        route(&bind, case, &mut section, draft);
+        draft.add(section);
+    }
+}
+
+const WHOLE_LIST: &str =
+    "converted, but HAProxy compared all protocols that the client offers, in their order";
+const NOT_TLS: &str =
+    "connections that do not begin with TLS went to a backend, too: here they are closed";
+
+/// Says what becomes of connections without TLS to a bind that passes TLS through.
+fn through(part: &HaproxySection, line: &Line, section: &mut Section) {
+    section.also(
+        "listen",
+        section
+            .option("pass_through")
+            .map(|one| one.from.clone())
+            .unwrap_or_default(),
+    );
+    let has_tls = part.all("bind").any(|one| one.has_word("ssl"));
+    match has_tls {
+        // The same rules serve a bind with TLS, so this one may be for plain connections.
+        true => section.step(line.origin, format!("{NOT_TLS}; if this bind is for such connections, keep HAProxy for it, and remove this route")),
+        false => section.left_out(line.origin, NOT_TLS),
+    }
+}
+
+/// A bind, and what the routes to all its backends have in common.
+struct Bind<'a> {
+    part: &'a HaproxySection,
+    line: &'a Line,
+    config: &'a Config,
+    /// The port of clients' connections, if it is one.
+    port: Option<u16>,
+    /// Whether protocols choose among the backends.
+    by_protocol: bool,
+}
+
+/// Makes a section the route to the backend of a case.
+fn route(bind: &Bind<'_>, case: &BackendCase<'_>, section: &mut Section, draft: &mut Draft) {
+    let Bind {
+        part,
+        line,
+        config,
+        port,
+        by_protocol,
+    } = *bind;
+    section.owes.extend(case.from.iter());
+    if !case.names.is_empty() {
+        section.set("server_names", quoted_list(&case.names), &case.from);
+        if case.names.iter().any(|name| name.starts_with("*.")) {
+            section.left_out(&case.from, ONE_LABEL);
+        }
+    }
+    if !case.protocols.is_empty() {
+        let mut from = case.from.clone();
+        from.add(section.remove("alpn"));
+        section.set("alpn", quoted_list(&case.protocols), from);
+    }
+    match case.target {
+        Some(backend) => {
+            if backend.origin != part.origin {
+                section.owes.extend(backend.origins());
+                section.head.add(backend.origin);
+            }
+            server::read(backend, config, port, section);
+            section.also("to", &case.from);
+            if backend.origin != part.origin {
+                rules::rest_of_backend(backend, config, section);
+            }
+            times(backend, draft);
+        }
+        None => section.step(
+            &case.from,
+            "this backend is not defined: add its servers to `to`",
+        ),
+    }
+    if part.is_http() {
+        without_http2(line, case.target, section);
+    }
+    if case.protocols.is_empty() && by_protocol && section.has("alpn") {
+        let from = section.remove("alpn");
+        section.left_out(from, WITHOUT_ALPN);
+    }
+    if case.protocols.is_empty() {
+        other_protocols(section);
+    }
+}
+
+/// Makes the origination of a bind.
+fn origination(
+    part: &HaproxySection,
+    line: &Line,
+    door: &Door,
+    cases: &BackendCases<'_>,
+    config: &Config,
+    draft: &mut Draft,
+) {
+    let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
+    let other_binds = part.all("bind").filter(|one| one.origin != line.origin);
+    let others: Vec<Origin> = other_binds.flat_map(Line::origins).collect();
+    let owes = part
+        .origins()
+        .into_iter()
+        .filter(|one| !others.contains(one));
+    let head = [line.origin, part.origin];
+    let mut section = Section::new(Kind::Originate, title, head, owes.collect::<Vec<_>>());
+    bind::read(line, &door.addresses, part, config, &mut section, draft);
+    section.remove("pass_through");
+    rules::networks(part, config, &mut section);
+    for name in ["allow", "deny", "accept_proxy_from"] {
+        let from = section.remove(name);
+        if !from.is_empty() {
+            section.step(from, crate::advice::CLIENT_NETWORKS_OF_ORIGINATION);
+        }
+    }
+    times(part, draft);
+    let mut taken: Origins = section.carried().collect();
+    taken.add(
+        cases
+            .all
+            .iter()
+            .flat_map(|case| case.from.iter().collect::<Vec<_>>())
+            .collect::<Origins>(),
+    );
+    for (why, from) in &cases.not_ours {
+        section.step(from, *why);
+        taken.add(from);
+    }
+    rules::rest(part, &taken, &mut section);
+    let bind = Bind {
+        part,
+        line,
+        config,
+        port: door.port,
+        by_protocol: false,
+    };
+    for case in cases.all.iter().take(1) {
+        route(&bind, case, &mut section, draft);
+    }
+    if cases.all.len() > 1 {
+        section.step(
+            part.origin,
+            "plain connections have no name to choose a server by: make an [[originate]] for each",
+        );
+    }
+    let header = section.remove("proxy_protocol");
+    if !header.is_empty() {
+        section.step(
+            header,
+            "an [[originate]] sends no PROXY header: keep HAProxy for this bind",
+        );
+    }
+    for name in [
+        "server_names",
+        "slow_start",
+        "backend_failures",
+        "source_addresses",
+    ] {
+        let from = section.remove(name);
+        if !from.is_empty() {
+            section.left_out(from, "an [[originate]] does not have this");
+        }
+    }
+    draft.add(section);
 }
 
 /// Returns whether TLS passes through: a line reads the ClientHello.
@@ -163,10 +390,12 @@ fn chooses_by_hello(part: &HaproxySection) -> bool {
             .iter()
             .any(|start| word.starts_with(start) || word.contains(&format!("[{start}")))
     };
-    let lines = part
-        .lines
-        .iter()
-        .filter(|line| matches!(line.word(0), "acl" | "use_backend" | "tcp-request"));
+    let lines = part.lines.iter().filter(|line| {
+        matches!(
+            line.word(0),
+            "acl" | "use_backend" | "tcp-request" | "use-server"
+        )
+    });
     lines.flat_map(|line| &line.words).any(looks)
 }
 
@@ -190,7 +419,11 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
     // A redirect does not affect clients with TLS.
     let has_plain = part.all("bind").any(|line| !line.has_word("ssl"));
     let is_more = |line: &Line| {
-        if has_plain && plain::is_redirect(line) {
+        let announces_quic = line
+            .words
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case("alt-svc"));
+        if (has_plain && plain::is_redirect(line)) || announces_quic {
             return false;
         }
         match line.word(0) {
@@ -202,141 +435,77 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
     let parts = cases
         .all
         .iter()
-        .filter_map(|case| case.backend)
+        .filter_map(|case| case.target)
         .chain([part]);
     !cases.not_ours.is_empty() || parts.flat_map(|part| &part.lines).any(is_more)
 }
 
 /// HAProxy continues to process requests, as an unencrypted backend.
-fn stays_behind(bind: &Line, address: &str, section: &mut Section) {
-    section.set_text("to", address);
-    section.set_text("proxy_protocol", "v2");
-    section.add_to_do(&bind.position, &haproxy_stays(address));
+fn stays_behind(
+    part: &HaproxySection,
+    line: &Line,
+    cases: &BackendCases<'_>,
+    mut section: Section,
+    draft: &mut Draft,
+) {
+    let address = draft.address_behind(format!("{} {}", part.kind, part.name));
+    section.set_text("to", &address, line.origin);
+    section.set_text("proxy_protocol", "v2", line.origin);
+    section.step(line.origin, haproxy_stays(&address));
+    other_protocols(&mut section);
+    let behind: Vec<&HaproxySection> = cases.all.iter().filter_map(|case| case.target).collect();
+    let mut lines = behind
+        .iter()
+        .copied()
+        .chain([part])
+        .flat_map(|part| &part.lines);
+    let asks = |line: &&Line| {
+        let words = line.words.iter().skip(1);
+        ["ssl_fc", "ssl_c_", "ssl_f_"]
+            .iter()
+            .any(|name| words.clone().any(|word| word.contains(name)))
+    };
+    if let Some(line) = lines.find(asks) {
+        section.step(line.origin, HAPROXY_SEES_NO_TLS);
+    }
+    let of_part = part
+        .lines
+        .iter()
+        .filter(|line| !matches!(line.word(0), "bind" | "tcp-request" | "ssl-f-use"));
+    let of_backends = behind
+        .iter()
+        .filter(|one| one.origin != part.origin)
+        .flat_map(|one| one.origins());
+    let from: Vec<Origin> = of_part.flat_map(Line::origins).chain(of_backends).collect();
+    if !from.is_empty() {
+        section.say(Fate::Stays, from, STAYS_WITH_HAPROXY);
+    }
+    draft.add(section);
 }
 
 /// Removes HTTP/2 from `alpn`: bytes are passed on unchanged, and HAProxy terminated HTTP/2.
 fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Section) {
     let speaks_it = |line: &Line| line.words.windows(2).any(|pair| pair == ["proto", "h2"]);
     let knows = backend.is_some_and(|part| part.all("server").all(speaks_it));
-    if bind.has_word("alpn")
-        && !knows
-        && bind
-            .words
-            .iter()
-            .any(|word| word.split(',').any(|name| name == "h2"))
-    {
-        section.remove("alpn");
-        section.leave_out(
-            &bind.position,
-            "alpn h2",
-            "bytes are passed on unchanged: offer it only if the backend supports unencrypted HTTP/2",
+    let offers = bind
+        .words
+        .iter()
+        .any(|word| word.split(',').any(|name| name == "h2"));
+    if bind.has_word("alpn") && !knows && offers {
+        let from = section.remove("alpn");
+        section.left_out(
+            from,
+            "bytes are passed on unchanged: offer h2 only if the backend supports unencrypted HTTP/2",
         );
     }
 }
 
 /// A client that has none of the protocols of `alpn` was served without one.
-fn other_protocols(bind: &Line, section: &mut Section) {
-    if section.has("alpn") {
-        section.leave_out(&bind.position, "alpn", OTHER_PROTOCOLS);
+fn other_protocols(section: &mut Section) {
+    if let Some(one) = section.option("alpn") {
+        let from = one.from.clone();
+        section.left_out(from, OTHER_PROTOCOLS);
     }
-}
-
-/// Options of the program.
-fn program(config: &Config, draft: &mut Draft) {
-    for line in &config.global {
-        let (shown, value) = (line.shown(), line.word(1));
-        let why = match line.word(0) {
-            "nbthread" => {
-                draft.number("workers", value, &line.position, &shown);
-                continue;
-            }
-            "maxconn" => {
-                draft.number("max_connections", value, &line.position, &shown);
-                continue;
-            }
-            "user" | "uid" => {
-                draft.set_text("user", value);
-                continue;
-            }
-            "group" | "gid" => {
-                draft.set_text("group", value);
-                continue;
-            }
-            "hard-stop-after" => {
-                draft.longest(
-                    "shutdown_grace",
-                    time(value, 1).unwrap_or(0),
-                    &line.position,
-                    &shown,
-                );
-                continue;
-            }
-            "tune.ssl.lifetime" => {
-                if let Some(seconds) = time(value, 1000).map(|ms| (ms / 1000).clamp(60, 43_200)) {
-                    draft.set_text("ticket_lifetime", &format!("{seconds}s"));
-                }
-                continue;
-            }
-            "chroot" => "workers confine themselves (`sandbox`)",
-            "stats" => "use `admin`, `dormouse status` and `/metrics`",
-            "log" | "log-send-hostname" | "log-tag" => LOG,
-            "maxsslrate" | "maxconnrate" | "maxsessrate" => {
-                "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
-            }
-            "maxsslconn" => "use `max_connections`",
-            "ulimit-n" | "fd-hard-limit" => {
-                "set it where the program starts: LimitNOFILE= or ulimit -Hn"
-            }
-            "ssl-server-verify" => "servers' certificates are always verified",
-            word if global_needs_no_remark(word) => continue,
-            _ => "no equivalent",
-        };
-        draft.leave_out(&line.position, &shown, why);
-    }
-}
-
-/// Lines of `global` that are converted elsewhere, or that do not concern Dormouse: HAProxy's memory, processes and
-/// files.
-fn global_needs_no_remark(word: &str) -> bool {
-    let is_converted = matches!(
-        word,
-        "ca-base"
-            | "crt-base"
-            | "default-path"
-            | "ssl-default-bind-ciphers"
-            | "ssl-default-bind-ciphersuites"
-            | "ssl-default-bind-curves"
-            | "ssl-default-bind-options"
-            | "tune.ssl.cachesize"
-    );
-    let is_haproxys_own = word.starts_with("tune.")
-        || word.starts_with('.')
-        || word.starts_with("no")
-        || word.starts_with("ssl-default-server-")
-        || matches!(
-            word,
-            "busy-polling"
-                | "daemon"
-                | "description"
-                | "expose-experimental-directives"
-                | "grace"
-                | "localpeer"
-                | "master-worker"
-                | "node"
-                | "pidfile"
-                | "presetenv"
-                | "quiet"
-                | "server-state-base"
-                | "server-state-file"
-                | "set-dumpable"
-                | "setenv"
-                | "spread-checks"
-                | "ssl-dh-param-file"
-                | "thread-groups"
-                | "unix-bind"
-                | "zero-warning"
-        );
-    is_converted || is_haproxys_own
 }
 
 /// Sets times that apply to the whole program.
@@ -344,19 +513,39 @@ fn times(part: &HaproxySection, draft: &mut Draft) {
     // Every connection of Dormouse is a tunnel, for which `tunnel` replaces the other two.
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
     for line in part.all("timeout") {
-        let Some(ms) = time(line.word(2), 1) else {
-            draft.leave_out(&line.position, &line.shown(), "this is not a time");
-            continue;
-        };
+        let (from, ms) = (line.origin, time(line.word(2), 1));
         match line.word(1) {
-            "connect" => {
-                draft.longest("backend_connect_timeout", ms, &line.position, &line.shown())
-            }
-            "tunnel" => draft.longest("idle_timeout", ms, &line.position, &line.shown()),
-            "client" | "server" if !has_tunnel => {
-                draft.longest("idle_timeout", ms, &line.position, &line.shown())
+            "connect" => draft.longest("backend_connect_timeout", ms, from),
+            "tunnel" => draft.longest("idle_timeout", ms, from),
+            "client" | "server" if !has_tunnel => draft.longest("idle_timeout", ms, from),
+            "client" | "server" => draft
+                .program
+                .without_effect(from, "`timeout tunnel` is for connections that carry bytes"),
+            "client-hs" => draft.longest("handshake_timeout", ms, from),
+            // The checks take it.
+            "check" => {}
+            "client-fin" | "server-fin" | "queue" | "http-request" | "http-keep-alive"
+            | "tarpit" => {
+                draft.program.left_out(
+                    from,
+                    "no equivalent: see `idle_timeout`, `total_timeout` and `handshake_timeout`",
+                );
             }
             _ => {}
         }
     }
+}
+
+/// Lines of `global` and words of binds and servers without effect, and why, for the guide.
+#[cfg(test)]
+pub(super) fn without_effect() -> Vec<(&'static str, &'static str)> {
+    let words = bind::WITHOUT_EFFECT
+        .iter()
+        .chain(server_line::WITHOUT_EFFECT);
+    let words = words.map(|(name, _, why)| (*name, *why));
+    global::WITHOUT_EFFECT
+        .iter()
+        .copied()
+        .chain(words)
+        .collect()
 }

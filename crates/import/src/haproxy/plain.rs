@@ -1,55 +1,66 @@
 //! Binds without `ssl`: those whose frontend only redirects clients to https, and all others, which
 //! are no longer served when HAProxy stops.
 
-use super::bind;
+use super::address::{BindAddress, of_bind};
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::HAPROXY_STAYS;
+use crate::advice::{HAPROXY_STAYS, QUIC};
 use crate::draft::{Draft, Redirect};
+use crate::origin::Origin;
+use crate::section::Fate;
 
-/// Reads all binds without TLS of the frontends that do not choose by the ClientHello.
-pub(super) fn read(
-    config: &Config,
-    passes_through: impl Fn(&HaproxySection) -> bool,
-    draft: &mut Draft,
-) {
+/// Reads all binds without TLS of a frontend that does not choose by the ClientHello.
+pub(super) fn read(part: &HaproxySection, config: &Config, draft: &mut Draft) {
     let haproxy_stays = draft.has_step(HAPROXY_STAYS);
-    let is_frontend = |part: &&HaproxySection| matches!(part.kind.as_str(), "frontend" | "listen");
-    for part in config.parts.iter().filter(is_frontend) {
-        if passes_through(part) || part.is_disabled() {
-            continue;
-        }
-        for line in part.all("bind").filter(|line| !line.has_word("ssl")) {
-            let title = format!("{} {}, {}", part.kind, part.name, line.shown());
-            let redirect = part.lines.iter().find(|line| is_redirect(line));
-            match redirect.filter(|_| part.is_http()) {
-                _ if haproxy_stays => {
-                    let why = "is left to HAProxy, which stays behind Dormouse";
-                    draft.leave_out(&line.position, &title, why);
-                }
-                Some(rule) => {
-                    let at = rule.words.iter().position(|word| word == "code");
-                    let status = at.map_or("302", |at| rule.word(at + 1)).to_owned();
-                    let redirect = Redirect { status, port: 443 };
-                    let addresses = bind::addresses(line, config);
-                    if !addresses.is_empty() {
-                        draft.redirect(&addresses, &redirect, &rule.position, &rule.shown());
-                    }
-                    for one in bind::not_of_tcp(line, config) {
-                        let what = format!(
-                            "{title}: Dormouse redirects on TCP addresses with one port, not on {one}: \
-                             keep HAProxy for it, or this address will not be served"
-                        );
-                        draft.add_to_do(&line.position, &what);
-                    }
-                }
-                None => {
-                    let what =
-                        "does not use TLS: keep HAProxy for it, or this address will not be served";
-                    draft.add_to_do(&line.position, &format!("{title} {what}"));
-                }
+    let has_tls = part.all("bind").any(|line| line.has_word("ssl"));
+    for line in part.all("bind").filter(|line| !line.has_word("ssl")) {
+        let title = format!("{} {}, {}", part.kind, part.name, line.shown());
+        // The lines of a frontend that also has TLS have been converted.
+        let whole: Vec<Origin> = match has_tls {
+            true => line.origins().collect(),
+            false => part.origins(),
+        };
+        let redirect = part.lines.iter().find(|line| is_redirect(line));
+        match redirect.filter(|_| part.is_http()) {
+            _ if haproxy_stays => {
+                let why = "is left to HAProxy, which stays behind Dormouse";
+                draft
+                    .program
+                    .say(Fate::Stays, whole, format!("{title} {why}"));
+            }
+            Some(rule) => redirects(line, rule, &whole, config, draft),
+            None => {
+                let what =
+                    "it does not use TLS: keep HAProxy for it, or this address will not be served";
+                draft.program.step(whole, format!("{title}: {what}"));
             }
         }
+    }
+}
+
+fn redirects(line: &Line, rule: &Line, whole: &[Origin], config: &Config, draft: &mut Draft) {
+    let at = rule.words.iter().position(|word| word == "code");
+    let status = at.map_or("302", |at| rule.word(at + 1)).to_owned();
+    let redirect = Redirect { status, port: 443 };
+    let from: Vec<Origin> = line.origins().chain([rule.origin]).collect();
+    for (text, address) in of_bind(line, config) {
+        match address {
+            BindAddress::Tcp(all) => draft.redirect(&all, &redirect, from.clone()),
+            BindAddress::Quic => draft.program.step(from.clone(), format!("{text}: {QUIC}")),
+            BindAddress::Other => {
+                let what = format!(
+                    "Dormouse redirects on TCP addresses, not on {text}: keep HAProxy for it, or this address will not be served"
+                );
+                draft.program.step(line.origin, what);
+            }
+        }
+    }
+    let rest = whole.iter().copied().filter(|one| !from.contains(one));
+    let rest: Vec<Origin> = rest.collect();
+    if whole.len() > line.origins().count() {
+        draft
+            .program
+            .without_effect(rest, "every request is redirected");
     }
 }
 

@@ -1,93 +1,124 @@
 //! Networks that may connect, and other rules about connections.
 
+use super::checks::is_check;
+use super::condition::{Condition, Test, Tests, condition, is_met, tests_counter, tests_source};
 use super::config::Config;
-use super::syntax::{
-    Condition, HaproxySection, Line, Test, condition, is_met, tests_counter, tests_source,
-};
+use super::syntax::{HaproxySection, Line};
 use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, PROXY_NETWORKS, REFUSALS, RULES};
-use crate::section::Section;
+use crate::origin::Origins;
+use crate::section::{Fate, Section};
 use crate::toml::quoted_list;
 use crate::value::overlap;
+
+/// Networks of rules, with their lines.
+#[derive(Default)]
+struct Rules {
+    networks: Vec<String>,
+    from: Origins,
+}
+
+impl Rules {
+    fn add(&mut self, networks: &[String], from: &Origins) {
+        self.networks.extend_from_slice(networks);
+        self.from.add(from);
+    }
+
+    fn append(&mut self, other: &mut Rules) {
+        self.networks.append(&mut other.networks);
+        self.from.add(std::mem::take(&mut other.from));
+    }
+}
 
 /// Converts `tcp-request connection` with `src` to networks. In HAProxy the first matching rule
 /// decides.
 pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
-    let (mut allow, mut deny, mut proxies) = (Vec::new(), Vec::new(), Vec::new());
-    let mut accepted = Vec::new();
+    let (mut allow, mut deny, mut proxies) = (Rules::default(), Rules::default(), Rules::default());
+    let mut accepted = Rules::default();
     let mut accepts_tls = false;
     for line in part.all("tcp-request") {
-        let tests = condition(&line.words, part, &config.folder);
-        let what = match (line.word(1), line.word(2), is_met(tests.as_ref())) {
+        let tests = condition(line, part, &config.folder);
+        let from = tests.from.clone();
+        let what = match (line.word(1), line.word(2), is_met(tests.ways.as_ref())) {
             ("connection", what, _) => what,
             // A test for TLS needs no rule: Dormouse reads the ClientHello anyway.
-            ("content", "accept" | "reject", Some(false)) => continue,
+            ("content", "accept" | "reject", Some(false)) => {
+                section.without_effect(from, "it is about clients without TLS");
+                continue;
+            }
             ("content", "accept", Some(true)) => {
                 accepts_tls = true;
+                section.without_effect(from, "the ClientHello is read in any case");
                 continue;
             }
             // No client with TLS gets here.
-            ("content", "reject", Some(true)) if accepts_tls => continue,
+            ("content", "reject", Some(true)) if accepts_tls => {
+                section.without_effect(from, "it is about clients without TLS");
+                continue;
+            }
             _ => {
-                inspection(line, tests.as_ref(), section);
+                inspection(line, &tests, section);
                 continue;
             }
         };
         let rejects = rejects(line);
-        let only = match tests.as_deref() {
+        let only = match tests.ways.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),
             _ => None,
         };
         match (what, only) {
-            ("expect-proxy", Some(Test::Source(networks))) => proxies.extend(networks.clone()),
-            ("expect-proxy", _) => section.add_to_do(&line.position, PROXY_NETWORKS),
-            ("accept", Some(Test::Source(networks))) => accepted.extend(networks.clone()),
-            (_, None) if rejects && tests.is_none() && !accepted.is_empty() => {
+            ("expect-proxy", Some(Test::Source(networks))) => proxies.add(networks, &from),
+            ("expect-proxy", _) => section.step(from, PROXY_NETWORKS),
+            ("accept", Some(Test::Source(networks))) => accepted.add(networks, &from),
+            (_, None) if rejects && tests.ways.is_none() && !accepted.networks.is_empty() => {
                 allow.append(&mut accepted);
+                allow.from.add(from);
             }
             (_, Some(Test::Source(networks))) if rejects => {
-                let is_accepted = |one: &String| accepted.iter().any(|other| overlap(one, other));
+                let is_accepted =
+                    |one: &String| accepted.networks.iter().any(|other| overlap(one, other));
                 if networks.iter().any(is_accepted) {
-                    let what = format!("{}: {ACCEPTED_BEFORE}", line.shown());
-                    section.add_to_do(&line.position, &what);
+                    section.step(&from, ACCEPTED_BEFORE);
                 }
-                deny.extend(networks.clone());
+                deny.add(networks, &from);
             }
-            (_, Some(Test::Not(test))) if rejects && allow.is_empty() => match &**test {
+            (_, Some(Test::Not(test))) if rejects && allow.networks.is_empty() => match &**test {
                 Test::Source(networks) => {
                     allow.append(&mut accepted);
-                    allow.extend(networks.clone());
+                    allow.add(networks, &from);
                 }
-                _ => rate(line, tests.as_ref(), section),
+                _ => rate(line, &tests, section),
             },
             // Without the rule, clients that were refused would be accepted.
-            _ if rejects && tests.as_ref().is_none_or(tests_source) => {
-                section.add_to_do(
-                    &line.position,
-                    &format!("{}: {CLIENT_NETWORKS}", line.shown()),
-                );
+            _ if rejects && tests.ways.as_ref().is_none_or(tests_source) => {
+                section.step(from, CLIENT_NETWORKS);
             }
-            _ => rate(line, tests.as_ref(), section),
+            _ => rate(line, &tests, section),
         }
     }
-    for (name, networks) in [
+    if !accepted.from.is_empty() {
+        section.without_effect(accepted.from, "clients of other networks are accepted, too");
+    }
+    for (name, rules) in [
         ("allow", allow),
         ("deny", deny),
         ("accept_proxy_from", proxies),
     ] {
-        if !networks.is_empty() {
-            section.set(name, quoted_list(&networks));
+        if !rules.networks.is_empty() {
+            section.set(name, quoted_list(&rules.networks), rules.from);
         }
     }
 }
 
-/// Leaves out a rule of a later phase (`content`, `session`), unless it refuses clients.
-fn inspection(line: &Line, tests: Option<&Condition>, section: &mut Section) {
+/// A rule of a later phase (`content`, `session`).
+fn inspection(line: &Line, tests: &Tests, section: &mut Section) {
     if line.word(1) == "inspect-delay" {
-        return;
+        return section.without_effect(
+            line.origin,
+            "the ClientHello is read in any case (`handshake_timeout`)",
+        );
     }
-    if rejects(line) && tests.is_some_and(tests_source) {
-        let what = format!("{}: {CLIENT_NETWORKS}", line.shown());
-        return section.add_to_do(&line.position, &what);
+    if rejects(line) && tests.ways.as_ref().is_some_and(tests_source) {
+        return section.step(&tests.from, CLIENT_NETWORKS);
     }
     rate(line, tests, section);
 }
@@ -98,153 +129,181 @@ fn rejects(line: &Line) -> bool {
 
 /// Leaves out rules about rates, or about facts that Dormouse does not test. Clients that the latter
 /// refused would be accepted.
-fn rate(line: &Line, tests: Option<&Condition>, section: &mut Section) {
-    let shown = line.shown();
-    let is_about = |ends: &[&str]| tests.is_some_and(|tests| tests_counter(tests, ends));
+fn rate(line: &Line, tests: &Tests, section: &mut Section) {
+    let from = &tests.from;
+    let counts = |ways: &Condition, ends: &[&str]| tests_counter(ways, ends);
+    let is_about = |ends: &[&str]| tests.ways.as_ref().is_some_and(|ways| counts(ways, ends));
     let why = if is_about(&["conn_cur"]) {
         "use `connections_per_client`"
     } else if is_about(&["_rate", "conn_cur"]) || line.word(2).starts_with("track-sc") {
         "use `handshakes_per_client`, which counts per minute"
     } else if rejects(line) {
-        return section.add_to_do(&line.position, &format!("{shown}: {REFUSALS}"));
+        return section.step(from, REFUSALS);
+    } else if matches!(
+        line.word(2),
+        "lua.*" | "do-resolve" | "set-dst" | "set-dst-port" | "set-src" | "set-src-port"
+    ) || line.word(2).starts_with("lua")
+    {
+        return section.step(from, "Dormouse neither changes addresses nor runs code for a connection: find out what it did");
     } else {
         RULES
     };
-    section.leave_out(&line.position, &shown, why);
+    section.left_out(from, why);
 }
 
-/// Leaves out lines without an equivalent, or with a different one.
-pub(super) fn left_out(part: &HaproxySection, section: &mut Section) {
-    for line in &part.lines {
-        left_out_line(line, part.is_http(), section);
-    }
-}
+const OWN: &str = "names, logs and memory of HAProxy";
+const DONE_ANYWAY: &str = "Dormouse does this anyway";
+const REQUESTS: &str = "it is about requests, which Dormouse does not read";
 
-/// The same for a backend of this frontend. Both begin with the lines of their `defaults`, which are reported once.
-pub(super) fn left_out_of_backend(
-    backend: &HaproxySection,
-    frontend: &HaproxySection,
-    config: &Config,
-    section: &mut Section,
-) {
-    let of_frontend = |line: &&Line| {
-        let mut lines = frontend.lines.iter();
-        lines.any(|one| one.position.line == line.position.line)
-    };
-    for line in backend.lines.iter().filter(|line| !of_frontend(line)) {
-        match line.word(0) {
-            "tcp-request" => {
-                let tests = condition(&line.words, backend, &config.folder);
-                inspection(line, tests.as_ref(), section);
-            }
-            _ => left_out_line(line, backend.is_http(), section),
+/// Says what becomes of lines without an equivalent, or with a different one. `taken` have been read already.
+pub(super) fn rest(part: &HaproxySection, taken: &Origins, section: &mut Section) {
+    for line in part.lines.iter().filter(|line| !taken.has(line.origin)) {
+        if let Some((fate, why)) = fate_of(line, part.is_http()) {
+            section.say(fate, line.origin, why);
         }
     }
 }
 
-fn left_out_line(line: &Line, is_http: bool, section: &mut Section) {
-    let why = match line.word(0) {
-        word if needs_no_remark(word) || word.starts_with('.') => return,
-        "stick-table" => "use `connections_per_client` and `handshakes_per_client`",
-        "stick" | "use-server" | "persist" | "appsession" => {
-            "no equivalent: balance = \"client-hash\" keeps a client with its backend"
+/// The same for a backend.
+pub(super) fn rest_of_backend(backend: &HaproxySection, config: &Config, section: &mut Section) {
+    let mut taken = Origins::default();
+    for line in backend.all("tcp-request") {
+        let tests = condition(line, backend, &config.folder);
+        inspection(line, &tests, section);
+        taken.add(tests.from);
+    }
+    if backend.is_disabled() {
+        taken.add(
+            backend
+                .all("disabled")
+                .map(|line| line.origin)
+                .collect::<Origins>(),
+        );
+    }
+    rest(backend, &taken, section);
+}
+
+const OWN_LINES: [&str; 14] = [
+    "description",
+    "error-log-format",
+    "guid",
+    "hash-balance-factor",
+    "hash-preserve-affinity",
+    "hash-type",
+    "id",
+    "load-server-state-from-file",
+    "log-format",
+    "log-format-sd",
+    "log-steps",
+    "log-tag",
+    "max-session-srv-conns",
+    "server-state-file-name",
+];
+
+const ABOUT_REQUESTS: [&str; 12] = [
+    "capture",
+    "compression",
+    "cookie",
+    "http-reuse",
+    "http-send-name-header",
+    "max-keep-alive-queue",
+    "monitor-net",
+    "monitor-uri",
+    "stats",
+    "unique-id-format",
+    "unique-id-header",
+    "use-fcgi-app",
+];
+
+/// Returns what becomes of a line that no option takes. `None`: another function takes it, or nobody knows it.
+pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)> {
+    let left_out = |why| Some((Fate::LeftOut, why));
+    let without = |why| Some((Fate::WithoutEffect, why));
+    let to_do = |why| Some((Fate::ToDo, why));
+    match line.word(0) {
+        "bind" | "server" | "server-template" | "default-server" | "balance" | "timeout"
+        | "tcp-check" | "http-check" | "use_backend" | "default_backend" | "tcp-request"
+        | "ssl-f-use" | "dispatch" => None,
+        "disabled" => without("a later line replaces it"),
+        "enabled" => without("this is the default here, too"),
+        "acl" => without("no rule that is converted names it"),
+        "mode" => without("bytes are passed on unchanged in any mode"),
+        "stick-table" => left_out("use `connections_per_client` and `handshakes_per_client`"),
+        "use-server" | "force-persist" | "ignore-persist" => {
+            to_do("this chose a server for some clients: make a route with `server_names` for them")
+        }
+        "stick" | "persist" | "appsession" => {
+            left_out("no equivalent: balance = \"client-hash\" keeps a client with its backend")
         }
         "rate-limit" => {
-            "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
+            left_out("use `handshakes_per_client`, and `max_handshakes` for handshakes in flight")
         }
         "maxconn" | "fullconn" => {
-            "use `max_connections`, for all routes together, or for each backend in `to`"
+            left_out("use `max_connections`, for all routes together, or for each backend in `to`")
         }
-        "backlog" => "use `backlog`, for all routes together",
-        "source" => "use `source_addresses`",
+        "backlog" => left_out("use `backlog`, for all routes together"),
+        "source" => left_out("use `source_addresses`"),
         "filter" if line.word(1).starts_with("bwlim-") => {
-            "use `bytes_per_client`, which counts all connections of a client"
+            left_out("use `bytes_per_client`, which counts all connections of a client")
         }
-        "log" if line.word(1) == "global" => return,
-        "log" => LOG,
+        "filter" if matches!(line.word(1), "compression" | "cache") => without(REQUESTS),
+        "filter" if line.word(1) == "trace" => left_out("no equivalent"),
+        "filter" => {
+            to_do("this code saw, and may have refused, what clients sent: find out what it did")
+        }
+        "log" if line.word(1) == "global" => without(OWN),
+        "log" | "email-alert" => left_out(LOG),
         "errorfile" | "errorfiles" | "errorloc" | "errorloc302" | "errorloc303" | "http-error" => {
-            if !is_http {
-                return;
+            match is_http {
+                true => left_out("stays with the backend"),
+                false => without(REQUESTS),
             }
-            "stays with the backend"
         }
-        "option" if option_needs_no_remark(line.word(1)) => return,
-        _ => "no equivalent",
-    };
-    section.leave_out(&line.position, &line.shown(), why);
+        "option" => option(line.word(1)),
+        word if OWN_LINES.contains(&word) => without(OWN),
+        "retries" | "retry-on" => without("if a backend refuses, the next one is tried, each once"),
+        "no" => left_out("the options of HAProxy are not those of Dormouse"),
+        "http-request" | "http-response" | "http-after-response"
+            if line
+                .words
+                .iter()
+                .any(|word| word.eq_ignore_ascii_case("alt-svc")) =>
+        {
+            left_out("there is no QUIC here, so nothing may announce it")
+        }
+        "http-request" | "http-response" | "http-after-response" | "redirect" => {
+            // Redirects of clients without TLS; with any other, HAProxy stays.
+            without("clients with TLS were not redirected")
+        }
+        word if ABOUT_REQUESTS.contains(&word) => without(REQUESTS),
+        "tcp-response" => to_do(
+            "this inspected what the backend sent, and may have refused it: find out what it did",
+        ),
+        word if word.starts_with("req") || word.starts_with("rsp") => without(REQUESTS),
+        _ => None,
+    }
 }
 
-/// Lines that are converted elsewhere, that process requests (HAProxy then stays behind Dormouse, see `does_more`),
-/// or that do not concern Dormouse: names, log formats, HAProxy's state and retries.
-fn needs_no_remark(word: &str) -> bool {
-    let is_converted = matches!(
-        word,
-        "acl"
-            | "balance"
-            | "bind"
-            | "default-server"
-            | "default_backend"
-            | "http-check"
-            | "mode"
-            | "server"
-            | "server-template"
-            | "tcp-check"
-            | "tcp-request"
-            | "timeout"
-            | "use_backend"
-    );
-    let is_about_requests = word.starts_with("http-")
-        || word.starts_with("req")
-        || word.starts_with("rsp")
+fn option(name: &str) -> Option<(Fate, &'static str)> {
+    let is_about_requests = name.starts_with("http-")
+        || name.starts_with("h1-")
+        || name.starts_with("accept-invalid-")
+        || name.starts_with("accept-unsafe-")
         || matches!(
-            word,
-            "capture"
-                | "compression"
-                | "cookie"
-                | "max-keep-alive-queue"
-                | "monitor-uri"
-                | "redirect"
-                | "stats"
-                | "unique-id-format"
-                | "unique-id-header"
-        );
-    let is_haproxys_own = matches!(
-        word,
-        "description"
-            | "disabled"
-            | "enabled"
-            | "error-log-format"
-            | "guid"
-            | "hash-balance-factor"
-            | "hash-type"
-            | "id"
-            | "load-server-state-from-file"
-            | "log-format"
-            | "log-format-sd"
-            | "log-steps"
-            | "log-tag"
-            | "no"
-            | "retries"
-            | "retry-on"
-            | "server-state-file-name"
-    );
-    is_converted || is_about_requests && word != "http-error" || is_haproxys_own
-}
-
-/// Options of HAProxy that are converted, that are about requests or logs, or that Dormouse does always or never needs.
-fn option_needs_no_remark(word: &str) -> bool {
-    let is_check =
-        word.ends_with("-check") || matches!(word, "httpchk" | "smtpchk" | "ssl-hello-chk");
-    let is_about_requests = word.starts_with("http-")
-        || word.starts_with("h1-")
-        || word.starts_with("accept-invalid-")
-        || word.starts_with("accept-unsafe-")
-        || matches!(
-            word,
-            "abortonclose" | "checkcache" | "forwardfor" | "forwarded" | "httpclose" | "originalto"
+            name,
+            "abortonclose"
+                | "checkcache"
+                | "forwardfor"
+                | "forwarded"
+                | "httpclose"
+                | "originalto"
+                | "http_proxy"
+                | "prefer-last-server"
+                | "disable-h2-upgrade"
+                | "http-buffer-request"
         );
     let is_about_logs = matches!(
-        word,
+        name,
         "contstats"
             | "dontlog-normal"
             | "dontlognull"
@@ -255,12 +314,30 @@ fn option_needs_no_remark(word: &str) -> bool {
             | "logasap"
             | "socket-stats"
             | "tcplog"
+            | "error-log-format"
+            | "nolinger"
+            | "external-check"
     );
     // Probes of idle connections (`keepalive`) and failover are on.
     let is_done_anyway = matches!(
-        word,
-        "allbackups" | "clitcpka" | "redispatch" | "srvtcpka" | "tcpka"
-    ) || word.starts_with("splice-")
-        || word.starts_with("tcp-smart-");
-    is_check || is_about_requests || is_about_logs || is_done_anyway
+        name,
+        "allbackups" | "clitcpka" | "redispatch" | "srvtcpka" | "tcpka" | "independent-streams"
+    ) || name.starts_with("splice-")
+        || name.starts_with("tcp-smart-")
+        || name.ends_with("tcpka-cnt")
+        || name.ends_with("tcpka-idle")
+        || name.ends_with("tcpka-intvl");
+    match name {
+        "transparent" => Some((
+            Fate::ToDo,
+            "connections went to the address that the client asked for: add backends to `to`",
+        )),
+        "idle-close-on-response" => Some((Fate::WithoutEffect, REQUESTS)),
+        // The checks take these.
+        _ if is_check(name) => None,
+        _ if is_about_requests => Some((Fate::WithoutEffect, REQUESTS)),
+        _ if is_about_logs => Some((Fate::WithoutEffect, OWN)),
+        _ if is_done_anyway => Some((Fate::WithoutEffect, DONE_ANYWAY)),
+        _ => None,
+    }
 }

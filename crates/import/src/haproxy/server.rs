@@ -1,429 +1,332 @@
 //! `server NAME ADDRESS …`, and the choice and the checks of servers.
 
+use super::address::{ServerAddress, of_server};
+use super::checks::checks;
 use super::config::Config;
+use super::server_line::{Given, Server, ServerSettings, servers};
 use super::syntax::{HaproxySection, Line};
-use crate::advice::{BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, REVOKED_SERVERS};
-use crate::error::Position;
-use crate::section::Section;
-use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
-use crate::value::time;
+use crate::advice::{BACKENDS_ARE_VERIFIED, NO_TARGET, SECOND_TLS};
+use crate::origin::Origins;
+use crate::section::{Kind, Section};
+use crate::toml::{Backend, Certificate, backends, certificates, list, quoted, quoted_list};
 
-/// Settings of one server that a route has once for all its backends.
-#[derive(Default, PartialEq, Eq)]
-struct ServerSettings {
-    has_tls: bool,
-    is_verified: bool,
-    ca: Option<String>,
-    name: Option<String>,
-    certificate: Option<String>,
-    protocols: Option<String>,
-    proxy_protocol: Option<&'static str>,
-    is_checked: bool,
-    is_checked_by_tls: bool,
+const DEFAULT: &str = "this is the default here, too";
+
+/// Returns whether a server of this backend gets the port of the client's connection.
+pub(super) fn needs_port(part: &HaproxySection) -> bool {
+    let servers = part.all("server").map(|line| line.word(2));
+    let mut all = servers.chain(part.all("server-template").map(|line| line.word(3)));
+    all.any(|address| matches!(of_server(address), ServerAddress::SamePort(..)))
 }
 
-impl ServerSettings {
-    /// Sets what a word without a value switches on or off. Returns `false` if it is another word.
-    fn switch(&mut self, word: &str) -> bool {
-        match word {
-            "ssl" => self.has_tls = true,
-            "no-ssl" => self.has_tls = false,
-            "check" => self.is_checked = true,
-            "no-check" => self.is_checked = false,
-            "check-ssl" => self.is_checked_by_tls = true,
-            "no-check-ssl" => self.is_checked_by_tls = false,
-            "send-proxy" => self.proxy_protocol = Some("v1"),
-            "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
-                self.proxy_protocol = Some("v2");
-            }
-            "no-send-proxy"
-            | "no-send-proxy-v2"
-            | "no-send-proxy-v2-ssl"
-            | "no-send-proxy-v2-ssl-cn" => self.proxy_protocol = None,
-            _ => return false,
-        }
-        true
-    }
-
-    /// Keywords whose settings differ. Checks are not among them: a check of one more server takes nothing away.
-    fn differences(&self, other: &ServerSettings) -> Vec<&'static str> {
-        let is_equal = [
-            ("ssl", self.has_tls == other.has_tls),
-            ("verify", self.is_verified == other.is_verified),
-            ("ca-file", self.ca == other.ca),
-            ("sni or verifyhost", self.name == other.name),
-            ("crt", self.certificate == other.certificate),
-            ("alpn", self.protocols == other.protocols),
-            ("send-proxy", self.proxy_protocol == other.proxy_protocol),
-        ];
-        let differ = is_equal.into_iter().filter(|(_, is_equal)| !is_equal);
-        differ.map(|(keyword, _)| keyword).collect()
-    }
+/// Returns whether this connects with TLS.
+pub(super) fn has_tls(part: &HaproxySection) -> bool {
+    let kinds = ["server", "default-server", "server-template"];
+    let mut lines = kinds.iter().flat_map(|kind| part.all(kind));
+    lines.any(|line| line.has_word("ssl"))
 }
 
-/// A server that gets connections.
-struct Server<'a> {
-    line: &'a Line,
-    name: &'a str,
-    backend: Backend,
-    settings: ServerSettings,
-}
-
-/// Sets `to` and everything about backends.
-pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section) {
+/// Sets `to` and everything about backends. `port` is that of the clients' connections, if it is one.
+pub(super) fn read(
+    part: &HaproxySection,
+    config: &Config,
+    port: Option<u16>,
+    section: &mut Section,
+) {
     if part.is_disabled() {
-        let what = format!(
-            "{} {} is disabled, so its clients were refused: remove this route to refuse them",
-            part.kind, part.name
+        let lines = part.all("disabled").map(|line| line.origin);
+        section.step(
+            lines.collect::<Origins>(),
+            "it is disabled, so its clients were refused: remove this route to refuse them",
         );
-        section.add_to_do(&part.position, &what);
     }
-    let servers = servers(part, config, section);
-    let Some((first, others)) = servers.split_first() else {
-        balance(part, section);
+    for line in part.all("dispatch") {
+        section.step(line.origin, "add this address to `to`");
+    }
+    let (used, unused): (Vec<Server<'_>>, Vec<Server<'_>>) = servers(part, config, section)
+        .into_iter()
+        .partition(|server| server.unused.is_none());
+    for (n, server) in unused.iter().enumerate() {
+        if let Some((why, word)) = &server.unused {
+            let mut from = server.from.clone();
+            from.add(word);
+            if n > 0 || !used.is_empty() {
+                from.add(server.settings.origins());
+                from.add(&server.settings.crl);
+            }
+            section.left_out(from, *why);
+        }
+    }
+    balance(part, section);
+    if used.is_empty() && !unused.is_empty() {
+        section.step(
+            part.origin,
+            "no server of it gets connections: add backends to `to`, or remove this route",
+        );
+    }
+    // Settings are those of the first server, also if it gets no connections.
+    let Some(first) = used.first().or(unused.first()) else {
         return;
     };
-    let all: Vec<Backend> = servers
-        .iter()
-        .map(|server| server.backend.clone())
-        .collect();
-    section.set("to", backends(&all));
-    for other in others {
+    targets(&used, port, section);
+    for other in used.iter().skip(1) {
         compare(first, other, section);
     }
     let settings = &first.settings;
-    if section.has("pass_through") {
-        report_second_tls(&servers, section);
-    } else if settings.has_tls {
-        tls(settings, &part.position, section);
-    }
-    if let Some(version) = settings.proxy_protocol {
-        section.set_text("proxy_protocol", version);
-    }
-    balance(part, section);
-    if servers.iter().any(|server| server.settings.is_checked) {
-        let is_by_tls = |server: &Server<'_>| server.settings.is_checked_by_tls;
-        let by_tls = settings.has_tls || servers.iter().any(is_by_tls);
-        check(part, if by_tls { "tls" } else { "connect" }, section);
-        for server in servers.iter().filter(|server| !server.settings.is_checked) {
-            let what = format!("server {} without check", server.name);
-            let why = "all backends of a route are checked";
-            section.leave_out(&server.line.position, &what, why);
+    for settings in used
+        .iter()
+        .chain(unused.first())
+        .map(|server| &server.settings)
+    {
+        if !settings.off.is_empty() {
+            section.without_effect(&settings.off, "it is off");
+        }
+        let rest = settings_without_tls(settings);
+        if settings.tls.is_none() && !rest.is_empty() {
+            section.without_effect(rest, "there is no TLS to this server");
         }
     }
+    match (section.has("pass_through"), &settings.tls) {
+        (true, _) => second_tls(&used, section),
+        (false, Some(_)) => tls(settings, section),
+        (false, None) => {}
+    }
+    if let Some((version, from)) = &settings.proxy_protocol {
+        section.set_text("proxy_protocol", version, from);
+    }
+    for server in used.iter().skip(1) {
+        for name in [
+            "backend_tls",
+            "backend_ca",
+            "backend_name",
+            "backend_certificates",
+            "proxy_protocol",
+        ] {
+            section.also(name, server_setting(&server.settings, name));
+        }
+    }
+    checks(part, &used, section);
+}
+
+/// Returns the words of another server for the same setting.
+fn server_setting(settings: &ServerSettings, name: &str) -> Origins {
+    fn of<T>(one: &Given<T>) -> Origins {
+        one.as_ref()
+            .map(|(_, from)| from.clone())
+            .unwrap_or_default()
+    }
+    match name {
+        "backend_tls" => {
+            let mut from = of(&settings.tls);
+            from.add(&settings.of_verify);
+            from.add(of(&settings.protocols));
+            from
+        }
+        "backend_ca" => of(&settings.ca),
+        "backend_name" => of(&settings.name),
+        "backend_certificates" => of(&settings.certificate),
+        _ => of(&settings.proxy_protocol),
+    }
+}
+
+fn settings_without_tls(settings: &ServerSettings) -> Origins {
+    let mut from = settings.of_verify.clone();
+    from.add(&settings.crl);
+    for name in [
+        "backend_ca",
+        "backend_name",
+        "backend_certificates",
+        "backend_tls",
+    ] {
+        from.add(server_setting(settings, name));
+    }
+    from
+}
+
+/// Sets `to`.
+fn targets(used: &[Server<'_>], port: Option<u16>, section: &mut Section) {
+    let (mut all, mut from) = (Vec::new(), Origins::default());
+    for server in used {
+        let at = if server.line.word(0) == "server" {
+            2
+        } else {
+            3
+        };
+        section.targets.push(server.line.word(at).to_owned());
+        let address = match (&server.address, port) {
+            (ServerAddress::Whole(address), _) => address.clone(),
+            (ServerAddress::SamePort(host, offset), Some(port)) => {
+                format!("{host}:{}", i32::from(port).saturating_add(*offset))
+            }
+            (ServerAddress::SamePort(..), None) => {
+                section.step(
+                    &server.from,
+                    "it gets the port of the client's connection: add it with that port to `to`",
+                );
+                continue;
+            }
+            (ServerAddress::Other, _) => {
+                section.step(&server.from, NO_TARGET);
+                continue;
+            }
+        };
+        from.add(&server.from);
+        all.push(Backend {
+            address,
+            ..server.backend.clone()
+        });
+    }
+    if all.is_empty() {
+        return;
+    }
+    let value = match section.kind {
+        Kind::Originate => {
+            all.sort_by_key(|one| one.is_backup);
+            let has_words = |one: &&Server<'_>| one.from.len() > 1;
+            for server in used.iter().filter(has_words) {
+                section.left_out(
+                    &server.from,
+                    "servers are tried in the order of `to`, backups last",
+                );
+            }
+            list(
+                &all.iter()
+                    .map(|one| quoted(&one.address))
+                    .collect::<Vec<_>>(),
+            )
+        }
+        _ => backends(&all),
+    };
+    section.set("to", value, from);
 }
 
 /// HAProxy would encrypt the client's TLS once more for these servers.
-fn report_second_tls(servers: &[Server<'_>], section: &mut Section) {
-    let encrypted = servers.iter().filter(|server| server.settings.has_tls);
-    for Server { line, name, .. } in encrypted {
-        let what = format!("server {name} with ssl");
-        let why = "the client's TLS is passed on as it is, without a second one around it";
-        section.leave_out(&line.position, &what, why);
+fn second_tls(used: &[Server<'_>], section: &mut Section) {
+    let has_tls = |server: &&Server<'_>| server.settings.tls.is_some();
+    let all = used
+        .iter()
+        .filter(has_tls)
+        .map(|server| settings_without_tls(&server.settings));
+    let from: Origins = all
+        .flat_map(|from| from.iter().collect::<Vec<_>>())
+        .collect();
+    if !from.is_empty() {
+        section.step(from, SECOND_TLS);
     }
-}
-
-fn servers<'a>(
-    part: &'a HaproxySection,
-    config: &Config,
-    section: &mut Section,
-) -> Vec<Server<'a>> {
-    let mut servers = Vec::new();
-    for (kind, at) in [("server", 2), ("server-template", 3)] {
-        for line in part.all(kind) {
-            let mut server = Server {
-                line,
-                name: line.word(1),
-                backend: Backend {
-                    address: address(line.word(at)),
-                    ..Backend::default()
-                },
-                settings: ServerSettings::default(),
-            };
-            let defaults = part.all("default-server").map(|line| (line, 1));
-            let mut is_used = true;
-            for (line, behind) in defaults.chain([(line, at + 1)]) {
-                let all = line.behind(behind);
-                let Server {
-                    backend, settings, ..
-                } = &mut server;
-                is_used &= words(line, all, config, backend, settings, section);
-            }
-            if is_used {
-                servers.push(server);
-            }
-        }
-    }
-    servers
 }
 
 /// Names settings in which a server differs from the first one, whose settings the route has.
 fn compare(first: &Server<'_>, other: &Server<'_>, section: &mut Section) {
     let differences = first.settings.differences(&other.settings);
     if !differences.is_empty() {
+        let (one, name) = (first.line.word(1), other.line.word(1));
         let what = format!(
-            "servers {} and {} differ in {}, but all backends of a route have the same settings, here those of {}: \
+            "servers {one} and {name} differ in {}, but all backends of a route have the same settings, here those of {one}: \
              configure the servers alike, or remove one from `to`",
-            first.name,
-            other.name,
             differences.join(", "),
-            first.name
         );
-        section.add_to_do(&other.line.position, &what);
+        let mut from = other.settings.origins();
+        from.add(other.line.origin);
+        section.step(from, what);
     }
 }
 
-/// A revocation list for a server's certificate. `all`: the server's words, the last of which count.
-fn crl_file(file: &str, all: &[String], position: &Position, section: &mut Section) {
-    let verify = all.iter().rposition(|word| word == "verify");
-    let how = verify.and_then(|at| all.get(at + 1));
-    if how.is_some_and(|how| how == "none") {
-        section.leave_out(
-            position,
-            &format!("crl-file {file}"),
-            "no certificate was verified",
-        );
-    } else {
-        section.add_to_do(position, &format!("crl-file {file}: {REVOKED_SERVERS}"));
+fn tls(settings: &ServerSettings, section: &mut Section) {
+    let on = settings
+        .tls
+        .as_ref()
+        .map(|(_, from)| from.clone())
+        .unwrap_or_default();
+    if section.kind == Kind::Originate {
+        return tls_of_origination(settings, on, section);
     }
-}
-
-/// Returns `false` if the server is not used.
-fn words(
-    line: &Line,
-    all: &[String],
-    config: &Config,
-    one: &mut Backend,
-    settings: &mut ServerSettings,
-    section: &mut Section,
-) -> bool {
-    let position = &line.position;
-    let mut is_used = true;
-    let mut rest = all.iter();
-    while let Some(word) = rest.next() {
-        if settings.switch(word) {
-            continue;
+    section.set("backend_tls", "true", &on);
+    match &settings.ca {
+        Some((file, from)) if file.ends_with("@system-ca") => {
+            section.without_effect(from, "the system's authorities are the default");
         }
-        let mut value = || rest.next().map_or("", String::as_str);
-        match word.as_str() {
-            "weight" => match value() {
-                "0" => {
-                    section.leave_out(
-                        position,
-                        &line.shown(),
-                        "its weight is 0, so it gets no connections",
-                    );
-                    is_used = false;
-                }
-                n => one.weight = n.parse().ok(),
-            },
-            "maxconn" => one.max_connections = value().parse().ok().filter(|n| *n > 0),
-            "backup" => one.is_backup = true,
-            "disabled" => {
-                section.leave_out(position, &line.shown(), "it is disabled");
-                is_used = false;
-            }
-            "slowstart" => section.time("slow_start", time(value(), 1)),
-            "inter" => section.time("check_every", time(value(), 1)),
-            "rise" => number("check_rise", value(), section),
-            "fall" => number("check_fall", value(), section),
-            "error-limit" => number("backend_failures", value(), section),
-            "verify" => settings.is_verified = value() == "required",
-            "ca-file" => settings.ca = Some(config.path("ca-base", value())),
-            "sni" => sni(value(), position, settings, section),
-            "verifyhost" => settings.name = Some(value().to_owned()),
-            "crt" => settings.certificate = Some(config.path("crt-base", value())),
-            "alpn" => settings.protocols = Some(value().to_owned()),
-            "source" => source(value(), position, section),
-            "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
-            | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "track"
-            | "socks4" | "namespace" | "redir" => {
-                let shown = format!("{word} {}", value());
-                section.leave_out(position, &shown, "no equivalent");
-            }
-            "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" => {
-                let shown = format!("{word} {}", value());
-                section.leave_out(position, &shown, BACKEND_VERSIONS);
-            }
-            "crl-file" => crl_file(value(), all, position, section),
-            "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
-            | "on-error" | "on-marked-down" | "on-marked-up" | "resolvers" | "resolve-prefer"
-            | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut" | "pool-max-conn"
-            | "pool-purge-delay" | "pool-low-conn" | "max-reuse" | "log-proto" | "ws"
-            | "curves" => drop(value()),
-            "init-addr" => {
-                let shown = format!("init-addr {}", value());
-                let why = "a name that cannot be looked up at the start is an error";
-                section.leave_out(position, &shown, why);
-            }
-            "check-send-proxy" | "enabled" | "ssl-reuse" | "no-ssl-reuse" | "stick"
-            | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
-            _ => section.leave_out(position, word, "no equivalent"),
+        Some((file, from)) => section.set_text("backend_ca", file, from),
+        None if settings.is_verified => {}
+        None => {
+            let mut from = on;
+            from.add(&settings.of_verify);
+            section.step(from, BACKENDS_ARE_VERIFIED);
         }
     }
-    is_used
-}
-
-fn number(name: &'static str, text: &str, section: &mut Section) {
-    if let Ok(n) = text.parse::<u32>() {
-        section.set(name, n.to_string());
-    }
-}
-
-fn source(text: &str, position: &Position, section: &mut Section) {
-    match text.parse::<std::net::IpAddr>() {
-        Ok(ip) => section.set_text("source_addresses", &ip.to_string()),
-        Err(_) => section.leave_out(position, "source", "`source_addresses` takes IP addresses"),
-    }
-}
-
-/// Converts `sni`: `str(app.example)`, or a fetch.
-fn sni(value: &str, position: &Position, settings: &mut ServerSettings, section: &mut Section) {
-    match value
-        .strip_prefix("str(")
-        .and_then(|rest| rest.strip_suffix(')'))
-    {
-        Some(name) => settings.name = Some(name.to_owned()),
-        None => section.leave_out(
-            position,
-            &format!("sni {value}"),
-            "`backend_name` is one name for all backends; without it, each backend's own host is used",
+    match settings.is_verified || settings.of_verify.is_empty() {
+        true => section.also("backend_tls", &settings.of_verify),
+        false => section.left_out(
+            &settings.of_verify,
+            "backends' certificates are always verified here",
         ),
     }
+    if let Some((name, from)) = &settings.name {
+        section.set_text("backend_name", name, from);
+    }
+    if let Some((file, from)) = &settings.certificate {
+        let one = Certificate::whole(file.clone());
+        section.set("backend_certificates", certificates(&[one]), from);
+    }
+    if let Some((list, from)) = &settings.protocols {
+        let protocols: Vec<&str> = list.split(',').collect();
+        section.set("backend_alpn", quoted_list(&protocols), from);
+    }
 }
 
-fn tls(settings: &ServerSettings, position: &Position, section: &mut Section) {
-    section.set("backend_tls", "true");
+fn tls_of_origination(settings: &ServerSettings, on: Origins, section: &mut Section) {
+    section.also("listen", on);
+    let is_off = !settings.is_verified && !settings.of_verify.is_empty();
     match &settings.ca {
-        Some(file) if file.ends_with("@system-ca") => {}
-        Some(file) => section.set_text("backend_ca", file),
-        None if settings.is_verified => {}
-        None => section.add_to_do(position, BACKENDS_ARE_VERIFIED),
+        _ if is_off => {
+            section.set("insecure", "true", &settings.of_verify);
+            section.left_out(&settings.of_verify, crate::advice::NOT_VERIFIED);
+            if let Some((_, from)) = &settings.ca {
+                section.without_effect(from, "no certificate was verified");
+            }
+        }
+        Some((file, from)) if !file.ends_with("@system-ca") => {
+            let mut from = from.clone();
+            from.add(&settings.of_verify);
+            section.set_text("ca", file, from);
+        }
+        Some((_, from)) => {
+            let mut from = from.clone();
+            from.add(&settings.of_verify);
+            section.set_text("ca", "system", from);
+        }
+        None => section.set_text("ca", "system", &settings.of_verify),
     }
-    if let Some(name) = &settings.name {
-        section.set_text("backend_name", name);
+    if let Some((name, from)) = &settings.name {
+        section.set_text("server_name", name, from);
     }
-    if let Some(file) = &settings.certificate {
+    if let Some((file, from)) = &settings.certificate {
         let one = Certificate::whole(file.clone());
-        section.set("backend_certificates", certificates(&[one]));
+        section.set("certificates", certificates(&[one]), from);
     }
-    if let Some(list) = &settings.protocols {
+    if let Some((list, from)) = &settings.protocols {
         let protocols: Vec<&str> = list.split(',').collect();
-        section.set("backend_alpn", quoted_list(&protocols));
+        section.set("alpn", quoted_list(&protocols), from);
     }
 }
 
 fn balance(part: &HaproxySection, section: &mut Section) {
-    let Some(line) = part.find(&["balance"]) else {
+    let lines: Vec<&Line> = part.all("balance").collect();
+    let Some((line, earlier)) = lines.split_last() else {
         return;
     };
+    section.replaced(earlier.iter().map(|line| line.origin).collect::<Origins>());
+    let from = line.origin;
     match line.word(1).split('(').next().unwrap_or_default() {
-        "leastconn" => section.set_text("balance", "least-connections"),
-        "source" => section.set_text("balance", "client-hash"),
-        "roundrobin" | "static-rr" => {}
+        _ if section.kind == Kind::Originate => {
+            section.left_out(from, "servers are tried in the order of `to`");
+        }
+        "leastconn" => section.set_text("balance", "least-connections", from),
+        "source" => section.set_text("balance", "client-hash", from),
+        "roundrobin" | "static-rr" => section.without_effect(from, DEFAULT),
         "random" => {
-            section.set_text("balance", "least-connections");
-            section.leave_out(
-                &line.position,
-                &line.shown(),
-                "the nearest equivalent is least-connections",
-            );
+            section.set_text("balance", "least-connections", from);
+            section.left_out(from, "the nearest equivalent is least-connections");
         }
-        _ => section.leave_out(
-            &line.position,
-            &line.shown(),
-            "no equivalent: backends are used in turn, by weight",
-        ),
-    }
-}
-
-/// Sets `check`: a connection or a handshake, unless an option says more.
-fn check(part: &HaproxySection, how: &str, section: &mut Section) {
-    section.set_text("check", how);
-    section.time(
-        "check_timeout",
-        part.find(&["timeout", "check"])
-            .and_then(|line| time(line.word(2), 1)),
-    );
-    if let Some(line) = part.find(&["option", "httpchk"]) {
-        http_check(part, line, section);
-    }
-    for line in part.all("option") {
-        let kind = line.word(1);
-        let is_other = kind.ends_with("-check") && kind != "tcp-check";
-        if kind == "ssl-hello-chk" {
-            section.set_text("check", "tls");
-        } else if is_other || kind == "smtpchk" {
-            section.leave_out(&line.position, &line.shown(), "checked only by connecting");
-        }
-    }
-    for line in part
-        .all("tcp-check")
-        .filter(|line| line.word(1) != "connect")
-    {
-        section.leave_out(&line.position, &line.shown(), "checked only by connecting");
-    }
-}
-
-/// Converts `option httpchk METHOD PATH`, `http-check send` and `http-check expect status`.
-fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
-    let send = part.find(&["http-check", "send"]);
-    let settings = |name: &str| {
-        let send = send?;
-        let at = send.words.iter().position(|word| word == name)?;
-        send.words.get(at + 1).map(String::as_str)
-    };
-    let (method, path) = match (line.word(2), line.word(3)) {
-        ("", _) => ("OPTIONS", "/"),
-        (path, "") => ("OPTIONS", path),
-        (method, path) => (method, path),
-    };
-    let (method, path) = (
-        settings("meth").unwrap_or(method),
-        settings("uri").unwrap_or(path),
-    );
-    section.set_text("check", &format!("GET {path}"));
-    if method != "GET" {
-        section.leave_out(
-            &line.position,
-            &line.shown(),
-            &format!("checked with GET, not with {method}"),
-        );
-    }
-    if let Some(host) = settings("hdr") {
-        let position = send.map_or(&line.position, |line| &line.position);
-        section.leave_out(
-            position,
-            &format!("hdr {host}"),
-            "the Host header is the backend's own address",
-        );
-    }
-    match part.find(&["http-check", "expect"]) {
-        Some(expect) if expect.word(2) == "status" && !expect.word(3).contains(',') => {
-            section.set_text("check_status", expect.word(3))
-        }
-        Some(expect) => section.leave_out(
-            &expect.position,
-            &expect.shown(),
-            "only the status is checked: `check_status`",
-        ),
-        None => {}
-    }
-}
-
-/// Converts `host:port`, `ipv4@host:port`, `unix@/path`, `/path` or `::1:80`.
-fn address(text: &str) -> String {
-    if text.starts_with('/') {
-        return format!("unix:{text}");
-    }
-    let (family, text) = text.split_once('@').unwrap_or(("", text));
-    if family == "unix" {
-        return format!("unix:{text}");
-    }
-    match text.rsplit_once(':') {
-        Some((host, port)) if host.contains(':') && !host.starts_with('[') => {
-            format!("[{host}]:{port}")
-        }
-        _ => text.to_owned(),
+        _ => section.left_out(from, "no equivalent: backends are used in turn, by weight"),
     }
 }

@@ -1,14 +1,14 @@
-//! Sections of lines of words, and conditions: `if is_chat or { req.ssl_sni -i a.example }`.
-
-use std::path::Path;
+//! Sections of lines of words.
 
 use crate::error::{ImportError, Position};
-use crate::source::read;
+use crate::origin::{Ledger, Origin, Origins};
 
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    pub(super) position: Position,
+    pub(super) origin: Origin,
     pub(super) words: Vec<String>,
+    /// The origin of each word, if each has a meaning of its own.
+    parts: Vec<Origin>,
 }
 
 impl Line {
@@ -28,12 +28,101 @@ impl Line {
     pub(super) fn has_word(&self, word: &str) -> bool {
         self.words.iter().any(|there| there == word)
     }
+
+    fn part(&self, n: usize) -> Origin {
+        self.parts.get(n).copied().unwrap_or(self.origin)
+    }
+
+    pub(super) fn origins(&self) -> impl Iterator<Item = Origin> {
+        [self.origin].into_iter().chain(self.parts.iter().copied())
+    }
+
+    /// Reads the words after those that the line itself stands for.
+    pub(super) fn keywords(&self) -> Keywords<'_> {
+        let at = own_words(&self.words);
+        Keywords { line: self, at }
+    }
+}
+
+/// The words of a line, each keyword with its values.
+pub(super) struct Keywords<'a> {
+    line: &'a Line,
+    at: usize,
+}
+
+/// A keyword that has been read, with the origins of all its words.
+pub(super) struct Keyword<'a> {
+    pub(super) word: &'a str,
+    pub(super) from: Origins,
+}
+
+impl<'a> Keywords<'a> {
+    pub(super) fn next(&mut self) -> Option<Keyword<'a>> {
+        let word = self.line.words.get(self.at)?;
+        let from = self.line.part(self.at).into();
+        self.at += 1;
+        Some(Keyword { word, from })
+    }
+
+    /// Reads the value of a keyword.
+    pub(super) fn value(&mut self, keyword: &mut Keyword<'a>) -> &'a str {
+        match self.next() {
+            Some(value) => {
+                keyword.from.add(value.from);
+                value.word
+            }
+            None => "",
+        }
+    }
+}
+
+/// Returns the number of words at the beginning that have no meaning without each other. `None`: all.
+fn words_of_their_own(first: &str) -> Option<usize> {
+    Some(match first {
+        "bind" => 2,
+        "server" => 3,
+        "server-template" => 4,
+        "default-server"
+        | "ssl-default-bind-options"
+        | "ssl-default-server-options"
+        | "ssl-f-use"
+        | "load" => 1,
+        _ => return None,
+    })
+}
+
+fn own_words(words: &[String]) -> usize {
+    let first = words.first().map_or("", String::as_str);
+    words_of_their_own(first).unwrap_or(words.len())
+}
+
+/// Enters a line, and its words if each has a meaning of its own.
+pub(super) fn enter(
+    words: Vec<String>,
+    own: usize,
+    position: &Position,
+    ledger: &mut Ledger,
+) -> Result<Line, ImportError> {
+    let (first, more) = words.split_at(own.min(words.len()));
+    let origin = ledger.enter(position, first.join(" "))?;
+    let mut parts = Vec::new();
+    if !more.is_empty() {
+        parts.resize(first.len(), origin);
+        for word in more {
+            parts.push(ledger.enter_word(position, word)?);
+        }
+    }
+    Ok(Line {
+        origin,
+        words,
+        parts,
+    })
 }
 
 /// A section, which begins with the lines of its `defaults`.
 #[derive(Clone, Debug)]
 pub(super) struct HaproxySection {
-    pub(super) position: Position,
+    pub(super) origin: Origin,
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) lines: Vec<Line>,
@@ -64,69 +153,145 @@ impl HaproxySection {
         self.find(&["mode"])
             .is_some_and(|line| line.word(1) == "http")
     }
+
+    /// Returns everything that belongs to it.
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        let lines = self.lines.iter().flat_map(Line::origins);
+        [self.origin].into_iter().chain(lines).collect()
+    }
 }
 
-pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySection>, ImportError> {
-    const KINDS: [&str; 17] = [
-        "global",
-        "defaults",
-        "frontend",
-        "backend",
-        "listen",
-        "userlist",
-        "peers",
-        "resolvers",
-        "mailers",
-        "program",
-        "cache",
-        "http-errors",
-        "ring",
-        "log-forward",
-        "fcgi-app",
-        "crt-store",
-        "traces",
-    ];
+const KINDS: [&str; 20] = [
+    "acme",
+    "global",
+    "defaults",
+    "frontend",
+    "backend",
+    "listen",
+    "userlist",
+    "peers",
+    "resolvers",
+    "mailers",
+    "program",
+    "cache",
+    "http-errors",
+    "ring",
+    "log-forward",
+    "log-profile",
+    "fcgi-app",
+    "crt-store",
+    "traces",
+    "healthcheck",
+];
+
+pub(super) fn parse(
+    text: &str,
+    position: &Position,
+    ledger: &mut Ledger,
+) -> Result<Vec<HaproxySection>, ImportError> {
+    let mut parts: Vec<HaproxySection> = Vec::new();
     // Conditional blocks (`.if`) may begin above the first section.
-    let mut parts = vec![HaproxySection {
-        position: position.clone(),
-        kind: String::new(),
-        name: String::new(),
-        lines: Vec::new(),
-    }];
+    let mut above: Vec<Line> = Vec::new();
     for (n, line) in text.lines().enumerate() {
         let position = position.at(n + 1);
         let words = words(line, &position)?;
         let Some(first) = words.first() else { continue };
         if KINDS.contains(&first.as_str()) {
-            let mut part = HaproxySection {
-                kind: first.clone(),
-                name: words.get(1).cloned().unwrap_or_default(),
-                lines: Vec::new(),
-                position,
-            };
-            let is_proxy = matches!(first.as_str(), "frontend" | "backend" | "listen");
-            let inherits = first == "defaults" && words.iter().any(|word| word == "from");
-            if is_proxy || inherits {
-                part.lines = defaults_of(&parts, &words);
-            }
+            let origin = ledger.enter(&position, words.join(" "))?;
+            let mut part = section(origin, &words, &parts);
+            part.lines.append(&mut above);
             parts.push(part);
             continue;
         }
+        if parts.is_empty() && !first.starts_with('.') {
+            let help = "the first line of haproxy.cfg begins a section, such as `global`";
+            let what = "this line is in no section";
+            return Err(ImportError::new(&position, n + 1, what, help));
+        }
+        let own = own_words(&words);
+        let line = enter(words, own, &position, ledger)?;
         match parts.last_mut() {
-            Some(part) if !part.kind.is_empty() || first.starts_with('.') => {
-                part.lines.push(Line { position, words });
+            Some(part) => {
+                ledger.is_head(part.origin);
+                part.lines.push(line);
             }
-            _ => {
-                return Err(ImportError::new(
-                    &position,
-                    n + 1,
-                    "this line is in no section",
-                    "the first line of haproxy.cfg begins a section, such as `global`",
-                ));
-            }
+            None => above.push(line),
         }
     }
     Ok(parts)
+}
+
+/// Returns a section with the lines of its `defaults`.
+fn section(origin: Origin, words: &[String], parts: &[HaproxySection]) -> HaproxySection {
+    let word = |n: usize| words.get(n).cloned().unwrap_or_default();
+    let kind = word(0);
+    let is_proxy = matches!(&*kind, "frontend" | "backend" | "listen");
+    let inherits = kind == "defaults" && words.iter().any(|word| word == "from");
+    let mut lines = match is_proxy || inherits {
+        true => defaults_of(parts, words),
+        false => Vec::new(),
+    };
+    lines.retain(|line| applies_to(line, &kind));
+    HaproxySection {
+        origin,
+        name: word(1),
+        lines,
+        kind,
+    }
+}
+
+/// Returns whether a line of `defaults` has a meaning in a section of this kind.
+fn applies_to(line: &Line, kind: &str) -> bool {
+    const FRONTENDS: [&str; 12] = [
+        "backlog",
+        "capture",
+        "default_backend",
+        "maxconn",
+        "monitor-uri",
+        "rate-limit",
+        "unique-id-format",
+        "unique-id-header",
+        "option httplog",
+        "option tcplog",
+        "option dontlognull",
+        "option clitcpka",
+    ];
+    const BACKENDS: [&str; 24] = [
+        "balance",
+        "cookie",
+        "default-server",
+        "dispatch",
+        "fullconn",
+        "hash-type",
+        "hash-balance-factor",
+        "http-check",
+        "http-reuse",
+        "http-send-name-header",
+        "load-server-state-from-file",
+        "persist",
+        "retries",
+        "retry-on",
+        "source",
+        "stick",
+        "tcp-check",
+        "use-server",
+        "option redispatch",
+        "option srvtcpka",
+        "option allbackups",
+        "option abortonclose",
+        "option httpchk",
+        "option prefer-last-server",
+    ];
+    let both = format!("{} {}", line.word(0), line.word(1));
+    let is_of = |all: &[&str]| {
+        all.iter()
+            .any(|name| *name == line.word(0) || *name == both)
+    };
+    match kind {
+        "frontend" => !is_of(&BACKENDS),
+        "backend" => !is_of(&FRONTENDS),
+        _ => true,
+    }
 }
 
 /// Returns the defaults of a new section: those above it, or those it names with `from`.
@@ -138,11 +303,12 @@ fn defaults_of(parts: &[HaproxySection], words: &[String]) -> Vec<Line> {
     let is_it = |part: &&HaproxySection| {
         part.kind == "defaults" && from.is_none_or(|name| part.name == *name)
     };
-    parts
-        .iter()
-        .rev()
-        .find(is_it)
-        .map_or(Vec::new(), |part| part.lines.clone())
+    let found = parts.iter().rev().find(is_it);
+    let lines = found.into_iter().flat_map(|part| &part.lines);
+    lines
+        .filter(|line| !line.word(0).starts_with('.'))
+        .cloned()
+        .collect()
 }
 
 fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
@@ -174,227 +340,4 @@ fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
     }
     all.extend(word);
     Ok(all)
-}
-
-/// A test of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
-    /// The server name is one of these.
-    Name(Vec<String>),
-    /// The protocol is one of these.
-    Protocol(Vec<String>),
-    /// The client's address is in one of these networks.
-    Source(Vec<String>),
-    /// The connection uses TLS, which is always true in Dormouse.
-    Tls,
-    /// The connection does not use TLS.
-    Not(Box<Test>),
-    /// A test that Dormouse does not have.
-    Other(String),
-}
-
-/// A condition: alternatives, each a list of tests that must all match.
-pub(super) type Condition = Vec<Vec<Test>>;
-
-/// Returns the condition after `if` or `unless`. `None`: there is none.
-pub(super) fn condition(
-    words: &[String],
-    part: &HaproxySection,
-    folder: &Path,
-) -> Option<Condition> {
-    let start = words
-        .iter()
-        .position(|word| word == "if" || word == "unless")?;
-    let all = ways(words.get(start + 1..).unwrap_or_default(), part, folder);
-    if words.get(start).is_some_and(|word| word == "if") {
-        return Some(all);
-    }
-    // One test can be negated; the negation of several tests is not supported.
-    Some(match all.as_slice() {
-        [way] if way.len() == 1 => vec![way.iter().map(|test| test.clone().opposite()).collect()],
-        _ => vec![vec![Test::Other("unless".to_owned())]],
-    })
-}
-
-fn ways(mut rest: &[String], part: &HaproxySection, folder: &Path) -> Condition {
-    let mut all = vec![Vec::new()];
-    let mut is_negated = false;
-    while let Some((word, behind)) = rest.split_first() {
-        rest = behind;
-        let test = match word.as_str() {
-            "or" | "||" => {
-                all.push(Vec::new());
-                continue;
-            }
-            "!" => {
-                is_negated = !is_negated;
-                continue;
-            }
-            "{" | "!{" => {
-                is_negated ^= word.starts_with('!');
-                let end = rest
-                    .iter()
-                    .position(|word| word == "}")
-                    .unwrap_or(rest.len());
-                let (inner, behind) = rest.split_at(end);
-                rest = behind.get(1..).unwrap_or_default();
-                test(inner, folder)
-            }
-            name => {
-                let bare = name.trim_start_matches('!');
-                is_negated ^= (name.len() - bare.len()) % 2 == 1;
-                named(bare, part, folder)
-            }
-        };
-        let test = match std::mem::take(&mut is_negated) {
-            true => test.opposite(),
-            false => test,
-        };
-        if let Some(last) = all.last_mut() {
-            last.push(test);
-        }
-    }
-    all
-}
-
-impl Test {
-    fn opposite(self) -> Test {
-        match self {
-            Test::Not(test) => *test,
-            test => Test::Not(Box::new(test)),
-        }
-    }
-
-    fn is_about_source(&self) -> bool {
-        match self {
-            Test::Source(_) => true,
-            Test::Not(test) => test.is_about_source(),
-            _ => false,
-        }
-    }
-
-    /// Returns whether it compares a counter whose name has one of these ends, such as `sc0_conn_rate`. A name in a
-    /// certificate may have these letters, too.
-    fn is_about_counter(&self, ends: &[&str]) -> bool {
-        match self {
-            Test::Other(text) => {
-                let fetch = text.split(' ').next().unwrap_or_default();
-                let mut names = fetch.split(',').filter_map(|part| part.split('(').next());
-                let is_it = |name: &str| ends.iter().any(|end| name.ends_with(end));
-                names.any(is_it)
-            }
-            Test::Not(test) => test.is_about_counter(ends),
-            _ => false,
-        }
-    }
-}
-
-/// Returns whether the condition tests the client's address.
-pub(super) fn tests_source(condition: &Condition) -> bool {
-    condition.iter().flatten().any(Test::is_about_source)
-}
-
-/// Returns whether the condition matches only clients for which a counter with one of these ends has some value.
-pub(super) fn tests_counter(condition: &Condition, ends: &[&str]) -> bool {
-    let mut ways = condition.iter();
-    ways.all(|way| way.iter().any(|test| test.is_about_counter(ends)))
-}
-
-/// Returns whether the condition is true, or false, for all clients with TLS. `None`: that depends on the client.
-pub(super) fn is_met(condition: Option<&Condition>) -> Option<bool> {
-    let Some(ways) = condition else {
-        return Some(true);
-    };
-    let is_false = |test: &Test| matches!(test, Test::Not(test) if **test == Test::Tls);
-    if ways
-        .iter()
-        .any(|way| way.iter().all(|test| *test == Test::Tls))
-    {
-        Some(true)
-    } else if ways.iter().all(|way| way.iter().any(is_false)) {
-        Some(false)
-    } else {
-        None
-    }
-}
-
-/// Returns the test that `acl` lines name. Several lines of one name are alternatives.
-fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
-    if name == "TRUE" {
-        return Test::Tls;
-    }
-    let lines = part.all("acl").filter(|line| line.word(1) == name);
-    let mut tests = lines.map(|line| test(line.behind(2), folder));
-    let other = || Test::Other(format!("acl {name}"));
-    let Some(first) = tests.next() else {
-        return other();
-    };
-    tests.fold(first, |all, next| match (all, next) {
-        (Test::Name(a), Test::Name(b)) => Test::Name([a, b].concat()),
-        (Test::Protocol(a), Test::Protocol(b)) => Test::Protocol([a, b].concat()),
-        (Test::Source(a), Test::Source(b)) => Test::Source([a, b].concat()),
-        _ => other(),
-    })
-}
-
-/// Returns the names with this end: the end itself is one, unless it begins with a dot.
-fn names_with(end: &str) -> impl Iterator<Item = String> {
-    let (whole, rest) = match end.strip_prefix('.') {
-        Some(rest) => (None, rest),
-        None => (Some(end.to_owned()), end),
-    };
-    whole.into_iter().chain([format!("*.{rest}")])
-}
-
-/// Parses a test: `req.ssl_sni -i a.example b.example`, `ssl_fc_alpn h2`, `src 10.0.0.0/8 -f FILE`.
-fn test(words: &[String], folder: &Path) -> Test {
-    let other = || Test::Other(words.join(" "));
-    let Some((fetch, rest)) = words.split_first() else {
-        return other();
-    };
-    // Names and protocols are compared in lower case anyway. Any other converter makes another value of it.
-    let base = fetch.strip_suffix(",lower").unwrap_or(fetch);
-    let (base, mut by_end) = match base.strip_suffix("_end").or(base.strip_suffix("_dom")) {
-        Some(base) => (base, true),
-        None => (base, false),
-    };
-    let mut values: Vec<String> = Vec::new();
-    let mut rest = rest.iter();
-    while let Some(word) = rest.next() {
-        match word.as_str() {
-            "-i" | "--" | "-n" => {}
-            "-m" => match rest.next().map(String::as_str) {
-                Some("str" | "ip") => {}
-                Some("end" | "dom") => by_end = true,
-                _ => return other(),
-            },
-            "-f" => {
-                let path = folder.join(rest.next().map_or("", String::as_str));
-                let position = Position::included(&path.display().to_string());
-                let Ok(text) = read(&path, &position) else {
-                    return other();
-                };
-                let lines = text
-                    .lines()
-                    .map(str::trim)
-                    .filter(|line| !line.is_empty() && !line.starts_with('#'));
-                values.extend(lines.map(str::to_owned));
-            }
-            word if word.starts_with('-') => return other(),
-            word => values.push(word.to_owned()),
-        }
-    }
-    match base {
-        "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if by_end => {
-            Test::Name(values.iter().flat_map(|end| names_with(end)).collect())
-        }
-        "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if !values.is_empty() => Test::Name(values),
-        "req.ssl_alpn" | "ssl_fc_alpn" if !values.is_empty() && !by_end => Test::Protocol(values),
-        "src" if !values.is_empty() && !by_end => Test::Source(values),
-        "req_ssl_hello_type" | "req.ssl_hello_type" if values == ["1"] => Test::Tls,
-        // Any version. Others can be told only from the ClientHello of TLS that passes through.
-        "req_ssl_ver" | "req.ssl_ver" if values == ["gt", "0"] => Test::Tls,
-        "ssl_fc" | "always_true" if values.is_empty() => Test::Tls,
-        _ => other(),
-    }
 }

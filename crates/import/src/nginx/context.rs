@@ -4,6 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::syntax::Directive;
+use crate::origin::{Origin, Origins};
+
+/// Maximum number of ports in a range.
+const PORTS_MAX: u16 = 200;
 
 /// `stream` or `http`, and what its servers share.
 pub(super) struct Context<'a> {
@@ -15,11 +19,23 @@ pub(super) struct Context<'a> {
 }
 
 /// An address of TCP, with what all its servers share.
+#[derive(Default)]
 struct Listener {
     /// The server for clients that send no name, or an unknown one.
     default: usize,
-    has_tls: bool,
-    has_proxy_protocol: bool,
+    /// The server that would be it without a word for it.
+    first: usize,
+    /// The words that make all its servers speak TLS, or read a PROXY header.
+    tls: Vec<Origin>,
+    proxy_protocol: Vec<Origin>,
+}
+
+/// A server, with what it inherits.
+#[derive(Clone, Copy)]
+pub(super) struct Server<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) own: &'a Directive,
+    pub(super) number: usize,
 }
 
 impl<'a> Context<'a> {
@@ -28,16 +44,20 @@ impl<'a> Context<'a> {
         for (number, server) in block.all("server").enumerate() {
             let listens = server.all("listen");
             for listen in listens.filter(|one| datagrams(one).is_none()) {
-                let listener = addresses.entry(key(listen)).or_insert(Listener {
-                    default: number,
-                    has_tls: false,
-                    has_proxy_protocol: false,
-                });
-                if listen.has_word("default_server") || listen.has_word("default") {
-                    listener.default = number;
+                for key in keys(listen) {
+                    let listener = addresses.entry(key).or_insert_with(|| Listener {
+                        default: number,
+                        first: number,
+                        ..Listener::default()
+                    });
+                    if listen.has_word("default_server") || listen.has_word("default") {
+                        listener.default = number;
+                    }
+                    listener.tls.extend(listen.part_of("ssl"));
+                    listener
+                        .proxy_protocol
+                        .extend(listen.part_of("proxy_protocol"));
                 }
-                listener.has_tls |= listen.has_word("ssl");
-                listener.has_proxy_protocol |= listen.has_word("proxy_protocol");
             }
         }
         Context {
@@ -48,80 +68,108 @@ impl<'a> Context<'a> {
         }
     }
 
+    pub(super) fn servers(&'a self) -> impl Iterator<Item = Server<'a>> {
+        let all = self.block.all("server").enumerate();
+        all.map(|(number, own)| Server {
+            context: self,
+            own,
+            number,
+        })
+    }
+
     fn listener(&self, listen: &Directive) -> Option<&Listener> {
-        self.addresses.get(&key(listen))
+        keys(listen).iter().find_map(|key| self.addresses.get(key))
     }
 
-    /// Returns whether the server of this number is for clients that send no name, or an unknown one.
-    pub(super) fn is_default(&self, number: usize, listen: &Directive) -> bool {
-        self.listener(listen)
-            .is_some_and(|one| one.default == number)
+    /// Returns the words that make clients speak TLS there. One `listen … ssl` applies to all servers of its address.
+    pub(super) fn tls(&self, listen: &Directive) -> &[Origin] {
+        self.listener(listen).map_or(&[], |one| &one.tls)
     }
 
-    /// Returns whether clients speak TLS there. One `listen … ssl` applies to all servers of its address.
-    pub(super) fn has_tls(&self, listen: &Directive) -> bool {
-        self.listener(listen).is_some_and(|one| one.has_tls)
+    /// Returns the words for the PROXY protocol, which also apply to all servers.
+    pub(super) fn proxy_protocol(&self, listen: &Directive) -> &[Origin] {
+        self.listener(listen).map_or(&[], |one| &one.proxy_protocol)
     }
 
-    /// Returns whether clients send the PROXY protocol there, which also applies to all servers.
-    pub(super) fn has_proxy_protocol(&self, listen: &Directive) -> bool {
-        self.listener(listen)
-            .is_some_and(|one| one.has_proxy_protocol)
+    /// Returns the upstream of this name.
+    pub(super) fn upstream(&self, name: &str) -> Option<&'a Directive> {
+        self.block.all("upstream").find(|one| one.word(1) == name)
     }
 
-    /// Returns a directive of a server, or of the context around it.
-    pub(super) fn find(&self, server: &'a Directive, name: &str) -> Option<&'a Directive> {
-        server.find(name).or_else(|| self.block.find(name))
+    pub(super) fn path(&self, text: &str) -> String {
+        self.folder.join(text).display().to_string()
+    }
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn is_http(&self) -> bool {
+        self.context.is_http
+    }
+
+    /// Returns the server in words.
+    pub(super) fn title(&self) -> String {
+        let names: Vec<&str> = self.own.names().into_iter().map(|(name, _)| name).collect();
+        let title = format!("{} server {}", self.context.block.name(), names.join(" "));
+        title.trim_end().to_owned()
+    }
+
+    /// Returns a directive of the server, or of the context around it.
+    pub(super) fn find(&self, name: &str) -> Option<&'a Directive> {
+        self.own
+            .find(name)
+            .or_else(|| self.context.block.find(name))
     }
 
     /// Returns all directives of a name: the server's replace those around it.
-    pub(super) fn all(&self, server: &'a Directive, name: &'a str) -> Vec<&'a Directive> {
-        let own: Vec<&Directive> = server.all(name).collect();
+    pub(super) fn all(&self, name: &'a str) -> Vec<&'a Directive> {
+        let own: Vec<&Directive> = self.own.all(name).collect();
         if own.is_empty() {
-            return self.block.all(name).collect();
+            return self.context.block.all(name).collect();
         }
         own
     }
 
-    pub(super) fn is_on(&self, server: &'a Directive, name: &str) -> bool {
-        self.find(server, name).is_some_and(|one| one.is("on"))
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|one| one.is("on"))
+    }
+
+    /// Returns whether it is for clients that send no name, or an unknown one.
+    pub(super) fn is_default(&self, listen: &Directive) -> bool {
+        let listener = self.context.listener(listen);
+        listener.is_some_and(|one| one.default == self.number)
+    }
+
+    /// Returns whether it would be that without a word for it.
+    pub(super) fn is_first(&self, listen: &Directive) -> bool {
+        let listener = self.context.listener(listen);
+        listener.is_some_and(|one| one.first == self.number)
     }
 
     /// Returns whether clients that ask for a name of no server are served on one of these addresses.
     pub(super) fn serves_others(&self, listens: &[&Directive]) -> bool {
-        let servers: Vec<&Directive> = self.block.all("server").collect();
-        let defaults = listens.iter().filter_map(|listen| {
-            let listener = self.listener(listen)?;
+        let servers: Vec<Server<'_>> = self.context.servers().collect();
+        let mut defaults = listens.iter().filter_map(|listen| {
+            let listener = self.context.listener(listen)?;
             servers.get(listener.default)
         });
-        let mut defaults = defaults.copied();
-        defaults.any(|server| !self.is_on(server, "ssl_reject_handshake"))
+        defaults.any(|server| !server.is_on("ssl_reject_handshake"))
     }
 
     /// Returns the other servers that have one of these addresses.
-    pub(super) fn others(
-        &self,
-        server: &Directive,
-        listens: &[&Directive],
-    ) -> impl Iterator<Item = &'a Directive> {
-        let ours: Vec<_> = listens.iter().map(|one| key(one)).collect();
-        self.block.all("server").filter(move |other| {
-            let is_shared = |listen: &Directive| ours.contains(&key(listen));
-            !std::ptr::eq(*other, server) && other.all("listen").any(is_shared)
+    pub(super) fn others(&self, listens: &[&Directive]) -> impl Iterator<Item = Server<'a>> {
+        let ours: Vec<String> = listens.iter().flat_map(|one| keys(one)).collect();
+        let number = self.number;
+        self.context.servers().filter(move |other| {
+            let is_shared = |listen: &Directive| keys(listen).iter().any(|key| ours.contains(key));
+            other.number != number && other.own.all("listen").any(is_shared)
         })
     }
 
-    /// Returns the names of a server that are under a wildcard name of another one with the same
-    /// address.
-    pub(super) fn under_wildcards<'s>(
-        &self,
-        server: &'s Directive,
-        listens: &[&Directive],
-    ) -> Vec<&'s str> {
-        let ends: Vec<&str> = self
-            .others(server, listens)
-            .flat_map(Directive::names)
-            .filter_map(|name| name.strip_prefix("*.").or(name.strip_prefix('.')))
+    /// Returns its names that are under a wildcard name of another server with the same address.
+    pub(super) fn under_wildcards(&self, listens: &[&Directive]) -> Vec<&'a str> {
+        let names = self.others(listens).flat_map(|one| one.own.names());
+        let ends: Vec<&str> = names
+            .filter_map(|(name, _)| name.strip_prefix("*.").or(name.strip_prefix('.')))
             .collect();
         let is_under = |name: &&str| match name.split_once('.') {
             Some((first, end)) => {
@@ -130,18 +178,50 @@ impl<'a> Context<'a> {
             }
             None => false,
         };
-        server.names().into_iter().filter(is_under).collect()
+        let own = self.own.names().into_iter().map(|(name, _)| name);
+        own.filter(is_under).collect()
     }
 
-    pub(super) fn path(&self, text: &str) -> String {
-        self.folder.join(text).display().to_string()
+    /// Returns what a section of this server has to account for: its own directives, except other `listen` lines, and
+    /// those that it inherits.
+    pub(super) fn owes(&self, listens: &[&Directive]) -> Vec<Origin> {
+        let is_own = |one: &&Directive| {
+            one.name() != "listen" || listens.iter().any(|listen| std::ptr::eq(*listen, *one))
+        };
+        let own = self.own.block.iter().filter(is_own);
+        let is_inherited =
+            |one: &&Directive| is_inherited(one.name()) && self.own.find(one.name()).is_none();
+        let around = self.context.block.block.iter().filter(is_inherited);
+        own.chain(around).flat_map(Directive::origins).collect()
     }
 }
 
+/// Returns whether a directive around the servers applies to each of them, and concerns their connections.
+pub(super) fn is_inherited(name: &str) -> bool {
+    const NAMES: [&str; 15] = [
+        "access_log",
+        "allow",
+        "deny",
+        "http2",
+        "limit_conn",
+        "preread_timeout",
+        "proxy_bind",
+        "proxy_connect_timeout",
+        "proxy_download_rate",
+        "proxy_half_close",
+        "proxy_pass",
+        "proxy_protocol",
+        "proxy_timeout",
+        "proxy_upload_rate",
+        "set_real_ip_from",
+    ];
+    NAMES.contains(&name) || name.starts_with("ssl_") || name.starts_with("proxy_ssl")
+}
+
 /// Returns what the `listen` lines of one address have in common.
-fn key(listen: &Directive) -> String {
+fn keys(listen: &Directive) -> Vec<String> {
     let text = listen.word(1);
-    address(text).unwrap_or_else(|| text.to_owned())
+    addresses(text).unwrap_or_else(|| vec![text.to_owned()])
 }
 
 /// Returns the word of a `listen` for datagrams.
@@ -151,23 +231,37 @@ pub(super) fn datagrams(listen: &Directive) -> Option<&'static str> {
         .find(|word| listen.has_word(word))
 }
 
-/// Converts `443`, `*:443`, `[::]:443`, `127.0.0.1:443` or `127.0.0.1`. `None`: not a TCP address.
-pub(super) fn address(text: &str) -> Option<String> {
+/// Converts `443`, `*:443`, `[::]:443`, `127.0.0.1:443`, `127.0.0.1` or `10000-10009`. `None`: not a TCP address, or
+/// too many.
+pub(super) fn addresses(text: &str) -> Option<Vec<String>> {
     if text.starts_with("unix:") {
         return None;
     }
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        return Some(format!("0.0.0.0:{text}"));
-    }
-    if let Some(port) = text.strip_prefix("*:") {
-        return Some(format!("0.0.0.0:{port}"));
-    }
-    let has_port = text
-        .rsplit_once(':')
-        .is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
-    Some(if has_port {
-        text.to_owned()
-    } else {
-        format!("{text}:80")
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_port = |text: &str| match text.split_once('-') {
+        Some((first, last)) => is_number(first) && is_number(last),
+        None => is_number(text),
+    };
+    let (host, port) = match text.rsplit_once(':') {
+        _ if is_port(text) => ("0.0.0.0", text),
+        Some(("*", port)) => ("0.0.0.0", port),
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
+        _ => (text, "80"),
+    };
+    let host = if host == "*" { "0.0.0.0" } else { host };
+    let Some((first, last)) = port.split_once('-') else {
+        return Some(vec![format!("{host}:{port}")]);
+    };
+    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+    let count = last.checked_sub(first)?;
+    (count < PORTS_MAX).then(|| {
+        (first..=last)
+            .map(|port| format!("{host}:{port}"))
+            .collect()
     })
+}
+
+/// Returns the origins of directives, without what is in their blocks.
+pub(super) fn from<'a>(all: impl IntoIterator<Item = &'a Directive>) -> Origins {
+    all.into_iter().map(|one| one.origin).collect()
 }

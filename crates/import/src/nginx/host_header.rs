@@ -1,44 +1,43 @@
 //! The `Host` header: nginx chooses a server by it, and sets the one that the backend gets; Dormouse does neither.
 
-use super::context::Context;
+use super::context::Server;
+use super::forward::only_forwards;
 use super::syntax::Directive;
-use super::target::only_forwards;
 use crate::advice::{HOST_HEADER, HOST_OF_CLIENT, HOST_OF_OTHERS};
 use crate::section::Section;
 
 /// Reports what a backend gets as `Host` header, if nginx sent another one, or chose this server by it.
-pub(super) fn of_server(
-    context: &Context<'_>,
-    server: &Directive,
-    listens: &[&Directive],
-    section: &mut Section,
-) {
-    let location = server.find("location").filter(|_| context.is_http);
+pub(super) fn of_server(server: &Server<'_>, listens: &[&Directive], section: &mut Section) {
+    let location = server.own.find("location");
     let Some((location, pass)) = location.and_then(|one| Some((one, one.find("proxy_pass")?)))
     else {
         return;
     };
-    let mut others = context.others(server, listens).peekable();
-    let has_others = others.peek().is_some();
-    let checks = |other: &Directive| only_forwards(context, other).is_none();
-    if others.any(|other| passes_to(&other.block, pass) && checks(other)) {
-        section.remarks.add_to_do(HOST_HEADER.to_owned());
+    let others: Vec<Server<'_>> = server.others(listens).collect();
+    let checks = |other: &&Server<'_>| only_forwards(other).is_none();
+    let mut others_that_check = others.iter().filter(checks);
+    if others_that_check.any(|other| passes_to(&other.own.block, pass)) {
+        section.step(pass.origin, HOST_HEADER);
     }
+    let levels = [location, server.own, server.context.block];
+    let with_headers = levels
+        .into_iter()
+        .find(|one| one.find("proxy_set_header").is_some());
     let is_host = |one: &&Directive| one.word(1).eq_ignore_ascii_case("host");
-    let given: Vec<&Directive> = location.all("proxy_set_header").filter(is_host).collect();
-    match given.iter().find(|one| !is_of_client(one.word(2))) {
-        Some(one) => {
-            section.add_to_do(&one.position, &format!("{}: {HOST_OF_CLIENT}", one.shown()));
+    let given = with_headers.map(|one| one.all("proxy_set_header"));
+    let given: Vec<&Directive> = given.into_iter().flatten().filter(is_host).collect();
+    for one in &given {
+        match is_of_client(one.word(2)) {
+            false => section.step(one.origin, HOST_OF_CLIENT),
+            true if others.is_empty() => {
+                section.without_effect(one.origin, "the client's header is passed on unchanged");
+            }
+            true => section.left_out(one.origin, HOST_OF_OTHERS),
         }
-        None if given.is_empty() => {
-            let what = format!("proxy_set_header Host $proxy_host (the default): {HOST_OF_CLIENT}");
-            section.add_to_do(&location.position, &what);
-        }
-        None if has_others => {
-            let one = given.first().copied().unwrap_or(location);
-            section.leave_out(&one.position, &one.shown(), HOST_OF_OTHERS);
-        }
-        None => {}
+    }
+    if given.is_empty() {
+        let why = format!("nginx sent its default `Host` header, $proxy_host: {HOST_OF_CLIENT}");
+        section.step(pass.origin, why);
     }
 }
 
@@ -84,8 +83,9 @@ pub(super) fn of_shared_backends(sections: &mut [Section]) {
             let has_same = |name| section.value(name) == other.value(name);
             has_same("to") && rules(section) != rules(other) && share_address(section, other)
         };
-        if strict.iter().any(is_reached) {
-            section.remarks.add_to_do(HOST_HEADER.to_owned());
+        let from = section.option("to").map(|one| one.from.clone());
+        if let Some(from) = from.filter(|_| strict.iter().any(is_reached)) {
+            section.step(from, HOST_HEADER);
         }
     }
 }

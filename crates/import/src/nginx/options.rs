@@ -1,192 +1,274 @@
-//! Other directives of a server: certificates, TLS, clients, networks, times; and those without an
-//! equivalent.
+//! Other directives of a server: certificates, TLS, clients, networks, times; those without an equivalent; and those
+//! of the program.
 
-use super::context::Context;
-use super::syntax::Directive;
+use super::context::{Context, Server, from as origins_of};
+use super::forward;
+use super::syntax::{Directive, Whole};
 use crate::advice::{
     ACCEPTED_BEFORE, CLIENT_NETWORKS, CLIENTS_UNCHECKED, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN,
 };
 use crate::draft::Draft;
 use crate::openssl::version;
-use crate::section::Section;
+use crate::origin::{Origin, Origins};
+use crate::section::{Fate, Section};
 use crate::toml::{Certificate, certificates, quoted_list};
 use crate::value::{overlap, time};
-
-/// Options of the program.
-pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
-    for one in &whole.block {
-        let shown = one.shown();
-        match one.name() {
-            "worker_processes" if one.word(1) != "auto" => {
-                draft.number("workers", one.word(1), &one.position, &shown);
-            }
-            "user" => {
-                draft.set_text("user", one.word(1));
-                if !one.word(2).is_empty() {
-                    draft.set_text("group", one.word(2));
-                }
-            }
-            "worker_rlimit_nofile" => {
-                draft.leave_out(
-                    &one.position,
-                    &shown,
-                    "set it where the program starts: LimitNOFILE= or ulimit -Hn",
-                );
-            }
-            "worker_shutdown_timeout" => {
-                if let Some(ms) = time(one.word(1), 1000) {
-                    draft.longest("shutdown_grace", ms, &one.position, &shown);
-                }
-            }
-            "events" => {
-                if let Some(one) = one.find("worker_connections") {
-                    draft.leave_out(&one.position, &one.shown(), CONNECTIONS_OF_ALL_WORKERS);
-                }
-            }
-            // How nginx runs, which has no effect on a client.
-            "daemon"
-            | "http"
-            | "include"
-            | "load_module"
-            | "lock_file"
-            | "master_process"
-            | "pcre_jit"
-            | "pid"
-            | "stream"
-            | "thread_pool"
-            | "timer_resolution"
-            | "worker_cpu_affinity"
-            | "worker_priority"
-            | "worker_processes" => {}
-            "error_log" => draft.leave_out(&one.position, &shown, ERROR_LOG),
-            // Other modules have servers, too: `mail`, `rtmp`.
-            _ if one.find("server").is_some() => {
-                draft.add_to_do(&one.position, &format!("{shown}: {OTHER_SERVERS}"));
-            }
-            _ => draft.leave_out(&one.position, &shown, "no equivalent"),
-        }
-    }
-}
 
 const OTHER_SERVERS: &str = "only TLS of `stream` and `http` is converted: \
     keep nginx for these servers, or their addresses will not be served";
 const ERROR_LOG: &str = "the log goes to standard error: `log_level`, `log_handshakes`";
 const BYTES_PER_CLIENT: &str = "use `bytes_per_client`";
+const OWN: &str = "memory and sockets of nginx";
+const PROCESS: &str = "how the process runs";
+const DEFAULT: &str = "this is the default here, too";
 
-/// Leaves out directives around the servers of `stream`.
-pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
-    if context.is_http {
-        return;
-    }
-    for one in &context.block.block {
-        let why = match one.name() {
-            "split_clients" | "geo" | "js_import" | "js_set" | "js_path" => {
-                "Dormouse does not inspect the contents of connections"
+/// Directives of the program without effect here, and why.
+pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("daemon", PROCESS),
+    ("env", PROCESS),
+    ("load_module", PROCESS),
+    ("lock_file", PROCESS),
+    ("master_process", PROCESS),
+    ("pcre_jit", PROCESS),
+    ("pid", PROCESS),
+    ("thread_pool", PROCESS),
+    ("timer_resolution", PROCESS),
+    ("worker_cpu_affinity", PROCESS),
+    ("worker_priority", PROCESS),
+    ("working_directory", PROCESS),
+    ("worker_rlimit_core", PROCESS),
+    ("debug_points", PROCESS),
+    ("ssl_engine", PROCESS),
+];
+
+/// Options of the program.
+pub(super) fn of_program(whole: &Whole, draft: &mut Draft) {
+    for one in &whole.block {
+        let (from, program) = (one.origin, &mut draft.program);
+        match one.name() {
+            "http" | "stream" => {}
+            "worker_processes" if one.word(1) == "auto" => program.without_effect(from, DEFAULT),
+            "worker_processes" => program.number("workers", one.word(1), from),
+            "user" => {
+                program.set_text("user", one.word(1), from);
+                if !one.word(2).is_empty() {
+                    program.set_text("group", one.word(2), from);
+                }
             }
-            "log_format" => "the fields of `connection_log` are always the same",
-            "error_log" => ERROR_LOG,
-            "limit_conn" => "use `connections_per_client`",
-            "proxy_upload_rate" | "proxy_download_rate" => BYTES_PER_CLIENT,
-            "js_access" => {
-                let what = format!("{}: {CLIENT_NETWORKS}", one.shown());
-                draft.add_to_do(&one.position, &what);
-                continue;
+            "worker_rlimit_nofile" => program.left_out(
+                from,
+                "set it where the program starts: LimitNOFILE= or ulimit -Hn",
+            ),
+            "worker_shutdown_timeout" => {
+                draft.longest("shutdown_grace", time(one.word(1), 1000), from);
             }
-            name if is_known(name) || is_of_context(name) => continue,
-            _ => "no equivalent",
-        };
-        draft.leave_out(&one.position, &one.shown(), why);
+            "events" => {
+                for inner in &one.block {
+                    match inner.name() {
+                        "worker_connections" => {
+                            program.left_out(inner.origin, CONNECTIONS_OF_ALL_WORKERS)
+                        }
+                        _ => program.without_effect(inner.origin, PROCESS),
+                    }
+                }
+                if one.block.is_empty() {
+                    program.without_effect(from, PROCESS);
+                }
+            }
+            "error_log" => program.left_out(from, ERROR_LOG),
+            // Other modules have servers, too: `mail`, `rtmp`.
+            _ if one.find("server").is_some() => program.step(one.origins(), OTHER_SERVERS),
+            name => {
+                if let Some((_, why)) = WITHOUT_EFFECT.iter().find(|(known, _)| *known == name) {
+                    program.without_effect(from, *why);
+                }
+            }
+        }
     }
 }
 
+/// Says what becomes of the directives around the servers.
+pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
+    if context.is_http {
+        return forward::around(context, draft);
+    }
+    let carried = draft.carried();
+    for one in context
+        .block
+        .block
+        .iter()
+        .filter(|one| one.name() != "server")
+    {
+        let from = one
+            .inner_origins()
+            .into_iter()
+            .filter(|one| !carried.contains(one));
+        let from: Origins = from.collect();
+        if from.is_empty() {
+            continue;
+        }
+        let program = &mut draft.program;
+        match one.name() {
+            "js_access" => program.step(from, CLIENT_NETWORKS),
+            "map" | "upstream" | "geo" | "split_clients" => {
+                program.without_effect(from, "no converted server uses it");
+            }
+            "limit_conn_zone" => program.without_effect(from, "memory for `limit_conn`"),
+            name => match fate_of(name) {
+                Some((fate, why)) => program.say(fate, from, why),
+                None if super::context::is_inherited(name) => {
+                    program.without_effect(from, "each server has its own, or does not use it");
+                }
+                None => {}
+            },
+        }
+    }
+}
+
+/// Returns what becomes of a directive of `stream` that no option takes.
+pub(super) fn fate_of(name: &str) -> Option<(Fate, &'static str)> {
+    Some(match name {
+        "js_import"
+        | "js_include"
+        | "js_path"
+        | "js_set"
+        | "js_var"
+        | "js_preload_object"
+        | "js_shared_dict_zone" => (Fate::LeftOut, "Dormouse runs no code for a connection"),
+        "js_preread" | "js_filter" | "js_periodic" => (
+            Fate::ToDo,
+            "this code saw, chose or changed what clients sent, and Dormouse runs none: find out whether it refused any",
+        ),
+        "log_format" => (
+            Fate::WithoutEffect,
+            "the fields of `connection_log` are always the same",
+        ),
+        "error_log" => (Fate::LeftOut, ERROR_LOG),
+        "proxy_upload_rate" | "proxy_download_rate" => (Fate::LeftOut, BYTES_PER_CLIENT),
+        "limit_conn_log_level" | "limit_conn_dry_run" => {
+            (Fate::WithoutEffect, "it belongs to `limit_conn`")
+        }
+        "resolver" | "resolver_timeout" => (
+            Fate::WithoutEffect,
+            "names are looked up with the system's resolver",
+        ),
+        "tcp_nodelay"
+        | "proxy_buffer_size"
+        | "proxy_socket_keepalive"
+        | "preread_buffer_size"
+        | "proxy_next_upstream"
+        | "proxy_next_upstream_tries"
+        | "proxy_next_upstream_timeout"
+        | "proxy_responses"
+        | "proxy_requests"
+        | "variables_hash_max_size" => (Fate::WithoutEffect, OWN),
+        _ if name.ends_with("_hash_bucket_size") || name.ends_with("_hash_max_size") => {
+            (Fate::WithoutEffect, OWN)
+        }
+        _ => return None,
+    })
+}
+
 /// Converts `access_log`: a line for each connection, or each request.
-pub(super) fn log(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
-    for one in context.all(server, "access_log") {
+pub(super) fn log(server: &Server<'_>, draft: &mut Draft) {
+    for one in server.all("access_log") {
         match one.word(1) {
-            "off" => {}
+            "off" => draft.program.without_effect(one.origin, DEFAULT),
             target if target.starts_with("syslog:") || target.contains('$') => {
                 let why = "set `connection_log` to one file, or to syslog";
-                draft.leave_out(&one.position, &one.shown(), why);
+                draft.program.left_out(one.origin, why);
             }
-            path => draft.connection_log(&context.path(path), &one.position, &one.shown()),
+            path => draft.connection_log(&server.context.path(path), one.origin),
         }
     }
 }
 
 /// Converts the certificates of a server, or of the context around it, with their OCSP response.
-pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Section) {
-    let certs = context.all(server, "ssl_certificate");
-    let keys = context.all(server, "ssl_certificate_key");
-    let ocsp = context
-        .find(server, "ssl_stapling_file")
-        .map(|one| context.path(one.word(1)));
-    let mut all = Vec::new();
-    for (n, cert) in certs.iter().enumerate() {
-        if cert.word(1).contains('$') || cert.word(1).starts_with("data:") {
-            section.add_to_do(
-                &cert.position,
-                "list files, or a directory of them, in `certificates`",
-            );
-            continue;
-        }
-        let cert_file = context.path(cert.word(1));
-        let key = keys.get(n).map(|key| context.path(key.word(1)));
-        all.push(Certificate {
-            key: key.filter(|key| *key != cert_file),
-            cert: cert_file,
-            // The response is for one of the certificates; only the file could say which.
-            ocsp: ocsp.clone().filter(|_| certs.len() == 1),
-        });
+pub(super) fn show(server: &Server<'_>, section: &mut Section) {
+    let certs = server.all("ssl_certificate");
+    let keys = server.all("ssl_certificate_key");
+    let ocsp = server.find("ssl_stapling_file");
+    let path = |one: &Directive| server.context.path(one.word(1));
+    let is_no_file = |one: &&&Directive| {
+        one.word(1).contains('$')
+            || one.word(1).starts_with("data:")
+            || one.word(1).starts_with("engine:")
+    };
+    let computed: Vec<&&Directive> = certs.iter().chain(&keys).filter(is_no_file).collect();
+    if !computed.is_empty() {
+        let from: Origins = certs.iter().chain(&keys).map(|one| one.origin).collect();
+        section.step(
+            from,
+            "list files, or a directory of them, in `certificates`",
+        );
+    } else if !certs.is_empty() {
+        let of = |(n, cert): (usize, &&Directive)| {
+            let cert = path(cert);
+            Certificate {
+                key: keys.get(n).map(|one| path(one)).filter(|key| *key != cert),
+                cert,
+                // The response is for one of the certificates; only the file could say which.
+                ocsp: ocsp.map(path).filter(|_| certs.len() == 1),
+            }
+        };
+        let all: Vec<Certificate> = certs.iter().enumerate().map(of).collect();
+        let mut from: Origins = certs.iter().chain(&keys).map(|one| one.origin).collect();
+        from.add(origins_of(ocsp.filter(|_| certs.len() == 1)));
+        section.set("certificates", certificates(&all), from);
+    } else if !keys.is_empty() {
+        section.without_effect(origins_of(keys), "there is no `ssl_certificate`");
     }
-    if !all.is_empty() {
-        section.set("certificates", certificates(&all));
+    if let Some(one) = ocsp.filter(|_| certs.len() != 1) {
+        section.left_out(
+            one.origin,
+            "set `ocsp` beside the certificate that the response is for",
+        );
     }
-    if let Some(one) = context.find(server, "ssl_password_file") {
-        section.add_to_do(&one.position, KEYS_ARE_PLAIN);
+    if let Some(one) = server.find("ssl_password_file") {
+        section.step(one.origin, KEYS_ARE_PLAIN);
     }
 }
 
 /// Converts versions, suites, groups and sessions.
-pub(super) fn crypto(
-    context: &Context<'_>,
-    server: &Directive,
-    section: &mut Section,
-    draft: &mut Draft,
-) {
-    let find = |name: &str| context.find(server, name);
+pub(super) fn crypto(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
+    let find = |name: &str| server.find(name);
     // Several lines add to each other.
-    let protocols = context.all(server, "ssl_protocols");
-    if let Some(one) = protocols.last() {
+    let protocols = server.all("ssl_protocols");
+    if !protocols.is_empty() {
         let names = protocols.iter().flat_map(|one| one.values());
-        section.versions(&one.position, &one.shown(), names);
+        section.versions(names, origins_of(protocols.iter().copied()));
     }
-    let commands = context.all(server, "ssl_conf_command");
     let mut suites13 = None;
-    for one in &commands {
-        let version = version(one.word(2));
-        match (one.word(1).to_ascii_lowercase().as_str(), version) {
-            ("ciphersuites", _) => suites13 = Some(*one),
-            ("minprotocol", Some(version)) => section.set_text("min_version", version),
-            ("maxprotocol", Some(version)) => section.set_text("max_version", version),
-            _ => section.leave_out(&one.position, &one.shown(), "no equivalent"),
+    for one in server.all("ssl_conf_command") {
+        match (
+            one.word(1).to_ascii_lowercase().as_str(),
+            version(one.word(2)),
+        ) {
+            ("ciphersuites", _) => suites13 = Some((one.word(2), Origins::from(one.origin))),
+            ("minprotocol", _) => section.version("min_version", one.word(2), one.origin),
+            ("maxprotocol", _) => section.version("max_version", one.word(2), one.origin),
+            ("verifycafile" | "clientcafile" | "requestcafile" | "verifymode", _) => {
+                section.step(one.origin, "a command to OpenSSL about clients' certificates: use `client_certificates` and `client_ca`");
+            }
+            _ => section.left_out(one.origin, "no equivalent"),
         }
     }
-    if let Some(one) = find("ssl_ciphers").or(suites13) {
-        let tls12 = find("ssl_ciphers").map(|one| one.word(1));
-        section.suites(
-            &one.position,
-            &one.shown(),
-            tls12,
-            suites13.map(|one| one.word(2)),
-        );
-    }
+    let tls12 = find("ssl_ciphers").map(|one| (one.word(1), Origins::from(one.origin)));
+    section.suites(tls12, suites13);
     if let Some(one) = find("ssl_ecdh_curve") {
-        section.groups(&one.position, &one.shown(), one.word(1));
+        section.groups(one.word(1), one.origin);
     }
     if let Some(one) = find("ssl_alpn") {
-        section.set("alpn", quoted_list(&one.values().collect::<Vec<_>>()));
+        let all: Vec<&str> = one.values().collect();
+        section.set("alpn", quoted_list(&all), one.origin);
     }
-    sessions(context, server, draft);
+    sessions(server, section, draft);
+    without_option(server, section);
+}
+
+/// Says what becomes of settings of TLS that have no option.
+fn without_option(server: &Server<'_>, section: &mut Section) {
+    let find = |name: &str| server.find(name);
     for (name, why) in [
         (
             "ssl_dhparam",
@@ -195,42 +277,92 @@ pub(super) fn crypto(
         ("ssl_early_data", "0-RTT data is never accepted"),
         ("ssl_verify_depth", "the depth of chains cannot be set"),
     ] {
-        if let Some(one) = find(name).filter(|one| !one.is("off")) {
-            section.leave_out(&one.position, &one.shown(), why);
+        match find(name) {
+            Some(one) if one.is("off") => section.without_effect(one.origin, DEFAULT),
+            Some(one) => section.left_out(one.origin, why),
+            None => {}
         }
+    }
+    for (name, why) in [
+        (
+            "ssl_stapling",
+            "OCSP responses are fetched and verified by default (`ocsp_fetch`)",
+        ),
+        (
+            "ssl_stapling_verify",
+            "OCSP responses are fetched and verified by default (`ocsp_fetch`)",
+        ),
+        (
+            "ssl_stapling_responder",
+            "the responder that the certificate names is asked",
+        ),
+        (
+            "ssl_prefer_server_ciphers",
+            "the client chooses among the suites, which are all AEAD",
+        ),
+        ("ssl_buffer_size", "bytes are passed on as they come"),
+        ("ssl_reject_handshake", DEFAULT),
+        (
+            "ssl_object_cache_inheritable",
+            "memory and sockets of nginx",
+        ),
+    ] {
+        if let Some(one) = find(name) {
+            section.without_effect(one.origin, why);
+        }
+    }
+    if let Some(one) = find("ssl").filter(|one| !one.is("on")) {
+        section.without_effect(one.origin, "`listen … ssl` has precedence");
     }
 }
 
-fn sessions(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
-    let find = |name: &str| context.find(server, name);
-    let size = find("ssl_session_cache").and_then(|one| {
+fn sessions(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
+    let (cache, tickets) = (
+        server.find("ssl_session_cache"),
+        server.find("ssl_session_tickets"),
+    );
+    let size = cache.and_then(|one| {
         let shared = one.values().find(|word| word.starts_with("shared:"))?;
-        shared
-            .rsplit(':')
-            .next()
-            .map(|size| size.to_ascii_uppercase())
+        let size = shared.rsplit(':').next()?;
+        Some(size.to_ascii_uppercase())
     });
-    let no_tickets = find("ssl_session_tickets").is_some_and(|one| one.is("off"));
+    let no_tickets = tickets.is_some_and(|one| one.is("off"));
+    let both = origins_of(cache.into_iter().chain(tickets));
     match (no_tickets, size) {
         // Otherwise tickets hold the sessions, and clients without tickets have a cache anyway.
-        (true, Some(size)) => draft.set_text("session_cache", &size),
-        (true, None) => draft.set("tickets", "0"),
+        (true, Some(size)) => draft.program.set_text("session_cache", &size, both),
+        (true, None) => draft.program.set("tickets", "0", both),
+        (false, _) if !both.is_empty() => {
+            section.without_effect(
+                both,
+                "tickets hold the sessions, and there is a small cache beside them",
+            );
+        }
         (false, _) => {}
     }
-    if let Some(ms) = find("ssl_session_timeout").and_then(|one| time(one.word(1), 1000)) {
+    if let Some(one) = server.find("ssl_session_timeout") {
+        let Some(ms) = time(one.word(1), 1000) else {
+            return section.left_out(one.origin, "this is not a time");
+        };
         let lifetime = config_time(ms.clamp(60_000, 7 * 86_400_000));
-        draft.set_text("ticket_lifetime", &lifetime);
+        draft
+            .program
+            .set_text("ticket_lifetime", &lifetime, one.origin);
         if ms > 12 * 3_600_000 {
-            draft.set_text("ticket_rotation", &lifetime);
+            draft
+                .program
+                .set_text("ticket_rotation", &lifetime, one.origin);
         }
     }
-    let keys: Vec<String> = context
-        .all(server, "ssl_session_ticket_key")
+    let keys = server.all("ssl_session_ticket_key");
+    let files = keys
         .iter()
-        .map(|one| format!("file:{}", context.path(one.word(1))))
-        .collect();
-    if !keys.is_empty() {
-        draft.set("ticket_keys", quoted_list(&keys));
+        .map(|one| format!("file:{}", server.context.path(one.word(1))));
+    let files: Vec<String> = files.collect();
+    if !files.is_empty() {
+        draft
+            .program
+            .set("ticket_keys", quoted_list(&files), origins_of(keys));
     }
 }
 
@@ -239,231 +371,239 @@ fn config_time(ms: u64) -> String {
 }
 
 /// Converts the verification of client certificates.
-pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut Section) {
-    let Some(verify) = context.find(server, "ssl_verify_client") else {
-        return;
-    };
-    let how = match verify.word(1).to_ascii_lowercase().as_str() {
-        "on" => "required",
-        "optional" => "optional",
-        "optional_no_ca" => {
-            section.leave_out(
-                &verify.position,
-                &verify.shown(),
-                "a client certificate that is sent must be valid here",
-            );
-            "optional"
-        }
-        _ => return,
-    };
-    let find = |name: &str| {
-        context
-            .find(server, name)
-            .map(|one| context.path(one.word(1)))
-    };
+pub(super) fn clients(server: &Server<'_>, section: &mut Section) {
+    let find = |name: &str| server.find(name);
     let (ca, trusted) = (
         find("ssl_client_certificate"),
         find("ssl_trusted_certificate"),
     );
-    let more = context.find(server, "ssl_trusted_certificate");
-    if let Some(one) = more.filter(|_| ca.is_some() && ca != trusted) {
-        let why = "clients of these authorities were accepted, too: `client_ca` is one file, so \
-            append these certificates to it";
-        section.leave_out(&one.position, &one.shown(), why);
+    let (crl, ocsp) = (find("ssl_crl"), find("ssl_ocsp"));
+    let of_ocsp = ["ssl_ocsp_cache", "ssl_ocsp_responder"]
+        .into_iter()
+        .filter_map(find);
+    let verify = find("ssl_verify_client");
+    let how = match verify
+        .map(|one| one.word(1).to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("on") => "required",
+        Some("optional") => "optional",
+        Some("optional_no_ca") => {
+            let why = "a client certificate that is sent must be valid here";
+            section.left_out(origins_of(verify), why);
+            "optional"
+        }
+        _ => {
+            // `ssl_trusted_certificate` is also for OCSP responses.
+            let all = verify
+                .into_iter()
+                .chain(ca)
+                .chain(trusted)
+                .chain(crl)
+                .chain(ocsp);
+            let all = origins_of(all.chain(of_ocsp));
+            if !all.is_empty() {
+                section.without_effect(all, "no client certificate is requested");
+            }
+            return;
+        }
+    };
+    section.set_text("client_certificates", how, origins_of(verify));
+    let path = |one: &Directive| server.context.path(one.word(1));
+    match (ca, trusted) {
+        (Some(ca), trusted) => {
+            section.set_text("client_ca", &path(ca), ca.origin);
+            match trusted {
+                Some(one) if path(one) == path(ca) => section.also("client_ca", one.origin),
+                Some(one) => section.left_out(
+                    one.origin,
+                    "clients of these authorities were accepted, too: put both into one folder, and set `client_ca` to it",
+                ),
+                None => {}
+            }
+        }
+        (None, Some(one)) => section.set_text("client_ca", &path(one), one.origin),
+        (None, None) => {}
     }
-    let ca = ca.or(trusted);
-    let ocsp = context.find(server, "ssl_ocsp");
-    if let Some(one) = ocsp.filter(|one| !one.is("off")) {
-        let what = format!("{}: {CLIENTS_UNCHECKED}", one.shown());
-        section.add_to_do(&one.position, &what);
+    match ocsp {
+        Some(one) if one.is("off") => section.without_effect(one.origin, DEFAULT),
+        Some(one) => section.step(one.origin, CLIENTS_UNCHECKED),
+        None => {}
     }
-    let crl: Vec<String> = find("ssl_crl").into_iter().collect();
-    section.clients(how, ca.as_deref(), &crl);
+    let of_ocsp = origins_of(of_ocsp);
+    if !of_ocsp.is_empty() {
+        section.without_effect(of_ocsp, "it belongs to `ssl_ocsp`");
+    }
+    if let Some(one) = crl {
+        section.set("client_crl", quoted_list(&[path(one)]), one.origin);
+    }
 }
 
 /// Converts `allow` and `deny`. In nginx the first matching rule decides; in Dormouse `deny` takes
 /// precedence.
-pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut Section) {
+pub(super) fn networks(server: &Server<'_>, section: &mut Section) {
     let is_rule = |one: &&Directive| matches!(one.name(), "allow" | "deny");
-    let mut rules: Vec<&Directive> = server.block.iter().filter(is_rule).collect();
+    let mut rules: Vec<&Directive> = server.own.block.iter().filter(is_rule).collect();
     if rules.is_empty() {
-        rules = context.block.block.iter().filter(is_rule).collect();
+        rules = server.context.block.block.iter().filter(is_rule).collect();
     }
-    let (mut allow, mut deny, mut is_closed) = (Vec::new(), Vec::new(), false);
+    let (mut allow, mut deny) = (Rules::default(), Rules::default());
+    let mut end: Option<&Directive> = None;
     for one in rules {
+        let from = one.origin;
         match (one.name(), one.word(1)) {
-            (_, "unix:") => {}
-            // Rules after `all` have no effect.
-            (name, "all") => {
-                is_closed = name == "deny";
-                if is_closed && allow.is_empty() {
-                    deny.extend(["0.0.0.0/0", "::/0"]);
-                }
-                break;
+            _ if end.is_some() => {
+                section.without_effect(from, "an earlier rule is for all clients")
             }
-            ("allow", network) => allow.push(network),
+            (_, "unix:") => section.without_effect(from, "Dormouse listens on TCP addresses only"),
+            (_, "all") => end = Some(one),
+            ("allow", network) => allow.add(network, from),
             (_, network) => {
-                if allow.iter().any(|allowed| overlap(allowed, network)) {
-                    let what = format!("{}: {ACCEPTED_BEFORE}", one.shown());
-                    section.add_to_do(&one.position, &what);
+                if allow
+                    .networks
+                    .iter()
+                    .any(|allowed| overlap(allowed, network))
+                {
+                    section.step(from, ACCEPTED_BEFORE);
                 }
-                deny.push(network);
+                deny.add(network, from);
             }
         }
     }
+    let is_closed = end.is_some_and(|one| one.name() == "deny");
     // Without `deny all`, networks that are not listed are allowed too.
-    if is_closed && !allow.is_empty() {
-        section.set("allow", quoted_list(&allow));
+    match (is_closed, allow.networks.is_empty()) {
+        (true, true) => deny.add_all(&["0.0.0.0/0", "::/0"], end),
+        (true, false) => {
+            allow.add_all(&[], end);
+            section.set("allow", quoted_list(&allow.networks), allow.from);
+        }
+        (false, _) => {
+            let mut from = allow.from;
+            from.add(origins_of(end));
+            if !from.is_empty() {
+                section.without_effect(from, "clients of other networks are accepted, too");
+            }
+        }
     }
-    if !deny.is_empty() {
-        section.set("deny", quoted_list(&deny));
+    if !deny.networks.is_empty() {
+        section.set("deny", quoted_list(&deny.networks), deny.from);
+    }
+}
+
+/// Networks of rules.
+#[derive(Default)]
+struct Rules<'a> {
+    networks: Vec<&'a str>,
+    from: Origins,
+}
+
+impl<'a> Rules<'a> {
+    fn add(&mut self, network: &'a str, from: Origin) {
+        self.networks.push(network);
+        self.from.add(from);
+    }
+
+    fn add_all(&mut self, networks: &[&'a str], from: Option<&Directive>) {
+        self.networks.extend(networks);
+        self.from.add(origins_of(from));
     }
 }
 
 /// Sets times that apply to the whole program.
-pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
+pub(super) fn times(server: &Server<'_>, draft: &mut Draft) {
     for (name, option) in [
         ("proxy_connect_timeout", "backend_connect_timeout"),
         ("ssl_handshake_timeout", "handshake_timeout"),
         ("preread_timeout", "handshake_timeout"),
     ] {
-        let Some(one) = context.find(server, name) else {
-            continue;
-        };
-        match time(one.word(1), 1000) {
-            Some(ms) => draft.longest(option, ms, &one.position, &one.shown()),
-            None => draft.leave_out(&one.position, &one.shown(), NO_TIME),
+        let location = server.own.find("location").filter(|_| server.is_http());
+        let found = location
+            .and_then(|one| one.find(name))
+            .or_else(|| server.find(name));
+        if let Some(one) = found {
+            draft.longest(option, time(one.word(1), 1000), one.origin);
         }
     }
-    if !context.is_http {
+    if !server.is_http() {
         // nginx's default is ten minutes; Dormouse has no limit by default.
-        match context.find(server, "proxy_timeout") {
-            None => draft.longest("idle_timeout", 600_000, &server.position, ""),
-            Some(one) => match time(one.word(1), 1000) {
-                Some(ms) => draft.longest("idle_timeout", ms, &one.position, &one.shown()),
-                None => draft.leave_out(&one.position, &one.shown(), NO_TIME),
-            },
+        match server.find("proxy_timeout") {
+            None => draft.longest("idle_timeout", Some(600_000), Origins::default()),
+            Some(one) => draft.longest("idle_timeout", time(one.word(1), 1000), one.origin),
         }
     }
 }
 
-const NO_TIME: &str = "this is not a time";
-
-/// Leaves out directives that have no equivalent, or belong elsewhere.
-pub(super) fn left_out(
-    context: &Context<'_>,
-    server: &Directive,
+/// Converts, or explains, the directives that no other function takes.
+pub(super) fn rest(
+    server: &Server<'_>,
     passes_through: bool,
     section: &mut Section,
     draft: &mut Draft,
 ) {
-    for one in &server.block {
-        let name = one.name();
-        if name == "limit_conn" {
-            limit(one, section, draft);
-        } else if name == "proxy_bind"
-            && one.word(1).parse::<std::net::IpAddr>().is_ok()
-            && !one.has_word("transparent")
-        {
-            section.set_text("source_addresses", one.word(1));
-        } else if name == "health_check" && !context.is_http {
-            health_check(one, context.is_on(server, "proxy_ssl"), section);
-        } else if name == "error_log" {
-            section.leave_out(&one.position, &one.shown(), ERROR_LOG);
-        } else if name == "js_access" {
-            let what = format!("{}: {CLIENT_NETWORKS}", one.shown());
-            section.add_to_do(&one.position, &what);
-        } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
-        } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
-            section.leave_out(&one.position, &one.shown(), BYTES_PER_CLIENT);
-        } else if context.is_http {
-            section.leave_out(
-                &one.position,
-                &one.shown(),
-                "stays with nginx, or with the backend",
-            );
-        } else {
-            section.leave_out(&one.position, &one.shown(), "no equivalent");
+    let limits = server.all("limit_conn");
+    for one in limits {
+        limit(one, section, draft);
+    }
+    for one in &server.own.block {
+        let (name, from) = (one.name(), one.origin);
+        match name {
+            "error_log" => section.left_out(from, ERROR_LOG),
+            "js_access" => section.step(from, CLIENT_NETWORKS),
+            "health_check" if !server.is_http() => {
+                health_check(one, server.is_on("proxy_ssl"), section)
+            }
+            "ssl_preread" if !passes_through || !one.is("on") => {
+                section.without_effect(from, "there is no map by the ClientHello here");
+            }
+            "return" if !server.is_http() => {
+                section.step(from, "nginx answers by itself: let a backend do so")
+            }
+            _ if server.is_http() => {}
+            _ => {
+                if let Some((fate, why)) = fate_of(name) {
+                    section.say(fate, from, why);
+                }
+            }
+        }
+    }
+    if let Some(one) = server.find("proxy_bind").filter(|_| !server.is_http()) {
+        match one.word(1).parse::<std::net::IpAddr>() {
+            Ok(_) if !one.has_word("transparent") => {
+                section.set_text("source_addresses", one.word(1), one.origin);
+            }
+            _ => section.left_out(
+                one.origin,
+                "`source_addresses` takes IP addresses; `proxy_protocol` sends those of clients",
+            ),
+        }
+    }
+    for name in ["proxy_upload_rate", "proxy_download_rate"] {
+        if let Some(one) = server.find(name) {
+            section.left_out(one.origin, BYTES_PER_CLIENT);
+        }
+    }
+    if passes_through {
+        let tls = server.own.block.iter().chain(&server.context.block.block);
+        let tls = tls.filter(|one| one.name().starts_with("ssl_") && one.name() != "ssl_preread");
+        let from = origins_of(tls);
+        if !from.is_empty() {
+            section.without_effect(from, "TLS passes through to the backend");
+        }
+        if let Some(one) = server.find("proxy_half_close") {
+            section.without_effect(one.origin, "both directions pass through");
         }
     }
 }
 
-/// Returns whether a directive outside of servers belongs to one that is converted, or to nginx's memory.
-fn is_of_context(name: &str) -> bool {
-    let parts = [
-        "limit_conn_log_level",
-        "limit_conn_zone",
-        "map",
-        "resolver",
-        "resolver_timeout",
-        "server",
-        "upstream",
-    ];
-    parts.contains(&name) || name.ends_with("_hash_bucket_size") || name.ends_with("_hash_max_size")
-}
-
-/// Returns whether a directive is converted elsewhere, or has no effect in Dormouse.
-fn is_known(name: &str) -> bool {
-    const KNOWN: [&str; 35] = [
-        "access_log",
-        "http2",
-        "location",
-        "listen",
-        "server_name",
-        "ssl",
-        "ssl_preread",
-        "ssl_certificate",
-        "ssl_certificate_key",
-        "ssl_protocols",
-        "ssl_ciphers",
-        "ssl_ecdh_curve",
-        "ssl_alpn",
-        "ssl_client_certificate",
-        "ssl_trusted_certificate",
-        "ssl_verify_client",
-        "ssl_crl",
-        "ssl_stapling",
-        "ssl_stapling_verify",
-        "ssl_stapling_file",
-        "ssl_session_cache",
-        "ssl_session_timeout",
-        "ssl_session_tickets",
-        "ssl_session_ticket_key",
-        "ssl_prefer_server_ciphers",
-        "ssl_buffer_size",
-        "ssl_handshake_timeout",
-        "proxy_pass",
-        "proxy_timeout",
-        "proxy_connect_timeout",
-        "proxy_protocol",
-        "proxy_half_close",
-        "set_real_ip_from",
-        "preread_timeout",
-        "preread_buffer_size",
-    ];
-    const REPORTED: [&str; 11] = [
-        "allow",
-        "deny",
-        "ssl_conf_command",
-        "ssl_dhparam",
-        "ssl_early_data",
-        "ssl_ocsp",
-        "ssl_verify_depth",
-        "ssl_password_file",
-        "tcp_nodelay",
-        "proxy_buffer_size",
-        "proxy_socket_keepalive",
-    ];
-    KNOWN.contains(&name) || REPORTED.contains(&name) || name.starts_with("proxy_ssl")
-}
-
 /// Converts `proxy_half_close`. `on` is the default of Dormouse, and all that it can do with TLS to the backend.
-pub(super) fn half_close(context: &Context<'_>, server: &Directive, section: &mut Section) {
-    let is_off = context
-        .find(server, "proxy_half_close")
-        .is_some_and(|one| one.is("off"));
-    if is_off && !context.is_on(server, "proxy_ssl") {
-        section.set("half_close", "false");
+pub(super) fn half_close(server: &Server<'_>, section: &mut Section) {
+    match server.find("proxy_half_close") {
+        Some(one) if one.is("off") && !server.is_on("proxy_ssl") => {
+            section.set("half_close", "false", one.origin);
+        }
+        Some(one) => section.without_effect(one.origin, DEFAULT),
+        None => {}
     }
 }
 
@@ -471,27 +611,23 @@ fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
     match one.word(2).parse::<u64>() {
         Ok(n) => {
             let why = "converted, but it counts a client's connections to all routes together";
-            section.leave_out(&one.position, &one.shown(), why);
-            draft.largest("connections_per_client", n);
+            section.left_out(one.origin, why);
+            draft.largest("connections_per_client", n, one.origin);
         }
-        Err(_) => section.leave_out(&one.position, &one.shown(), "use `connections_per_client`"),
+        Err(_) => section.left_out(one.origin, "use `connections_per_client`"),
     }
 }
 
 /// Converts `health_check` of nginx Plus.
 fn health_check(one: &Directive, has_tls: bool, section: &mut Section) {
-    let value = |name: &str| {
-        one.values()
-            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-    };
-    section.set_text("check", if has_tls { "tls" } else { "connect" });
-    section.time(
-        "check_every",
-        value("interval").and_then(|text| time(text, 1000)),
-    );
-    for (name, option) in [("fails", "check_fall"), ("passes", "check_rise")] {
-        if let Some(n) = value(name).and_then(|n| n.parse::<u32>().ok()) {
-            section.set(option, n.to_string());
+    section.set_text("check", if has_tls { "tls" } else { "connect" }, one.origin);
+    for (n, word) in one.words.iter().enumerate().skip(1) {
+        let from = one.part(n);
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("interval", text) => section.time("check_every", time(text, 1000), from),
+            ("fails", n) => section.number("check_fall", n, from),
+            ("passes", n) => section.number("check_rise", n, from),
+            _ => section.left_out(from, "checks only connect, or make a TLS handshake"),
         }
     }
 }

@@ -1,15 +1,22 @@
 //! Servers without TLS over TCP: those that only redirect clients to https, and all others, which are no
 //! longer served when nginx stops.
 
-use super::context::{Context, address, datagrams};
+use std::collections::HashSet;
+
+use super::context::{Context, Server, addresses as of_listen, datagrams};
+use super::originate;
 use super::syntax::Directive;
 use crate::advice::{
-    ACME_WAS_ANSWERED, NGINX_STAYS, REDIRECTS_BESIDE_OTHERS, REDIRECTS_ELSEWHERE,
+    ACME_WAS_ANSWERED, NGINX_STAYS, QUIC, REDIRECTS_BESIDE_OTHERS, REDIRECTS_ELSEWHERE,
     REDIRECTS_ON_SOCKET, REDIRECTS_OTHER_NAMES,
 };
 use crate::draft::{Draft, Redirect};
+use crate::origin::Origin;
+use crate::section::Fate;
 
 const LEFT_TO_NGINX: &str = "is left to nginx, which stays behind Dormouse";
+const PLAIN: &str = "it does not use TLS: keep nginx for it, or this address will not be served";
+const UDP: &str = "UDP is not supported: keep nginx for it, or this address will not be served";
 
 /// A server that redirects clients.
 struct Found<'a> {
@@ -17,117 +24,206 @@ struct Found<'a> {
     redirect: Redirect,
 }
 
+/// An address without TLS, with its `listen` line if there is one.
+struct PlainAddress<'a> {
+    text: String,
+    listen: Option<&'a Directive>,
+}
+
 /// Reads all servers of the context that have an address without TLS.
 pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     let nginx_stays = draft.has_step(NGINX_STAYS);
     report_datagrams(context, nginx_stays, draft);
-    let plain: Vec<(&Directive, Vec<String>)> = (context.block.all("server"))
-        .map(|server| (server, addresses(context, server)))
+    let plain: Vec<(Server<'_>, Vec<PlainAddress<'_>>)> = (context.servers())
+        .map(|server| {
+            let addresses = addresses(&server);
+            (server, addresses)
+        })
         .filter(|(_, addresses)| !addresses.is_empty())
         .collect();
+    // Those of a server that also has TLS have been converted.
+    let carried = draft.carried();
     for (server, addresses) in &plain {
+        let whole = server
+            .own
+            .origins()
+            .into_iter()
+            .filter(|one| !carried.contains(one));
+        let whole: Vec<Origin> = whole.collect();
+        let title = title(server, addresses);
         if nginx_stays {
-            let title = title(context, server, addresses);
-            draft.leave_out(&server.position, &title, LEFT_TO_NGINX);
+            draft
+                .program
+                .say(Fate::Stays, whole, format!("{title} {LEFT_TO_NGINX}"));
             continue;
         }
         let found = if context.is_http {
-            redirect(server)
+            redirect(server.own)
         } else {
             None
         };
-        let (sockets, tcp): (Vec<String>, Vec<String>) =
-            addresses.iter().cloned().partition(|one| is_socket(one));
+        let tcp: Vec<String> = addresses
+            .iter()
+            .filter(|one| !is_socket(one))
+            .map(|one| one.text.clone())
+            .collect();
         // Only one of nginx and Dormouse can have an address.
         let is_shared = plain.iter().any(|(other, theirs)| {
-            let is_same = theirs.iter().any(|one| tcp.contains(one));
-            is_same && redirect(other).is_none()
+            let is_same = theirs.iter().any(|one| tcp.contains(&one.text));
+            is_same && redirect(other.own).is_none()
         });
-        let (left, why) = match &found {
+        match &found {
             Some(found) if !is_shared => {
-                if !tcp.is_empty() {
-                    let (position, shown) = (&found.line.position, found.line.shown());
-                    draft.redirect(&tcp, &found.redirect, position, &shown);
-                    remarks(server, found, draft);
+                let sockets = addresses.iter().filter(|one| is_socket(one));
+                let sockets: Vec<Origin> =
+                    sockets.filter_map(|one| Some(one.listen?.origin)).collect();
+                if tcp.is_empty() {
+                    draft
+                        .program
+                        .step(whole, format!("{title}: {REDIRECTS_ON_SOCKET}"));
+                } else if !sockets.is_empty() {
+                    draft.program.step(sockets, REDIRECTS_ON_SOCKET);
                 }
-                (&sockets, REDIRECTS_ON_SOCKET)
+                if !tcp.is_empty() {
+                    redirects(server, addresses, &tcp, found, &carried, draft);
+                }
             }
-            Some(_) => (addresses, REDIRECTS_BESIDE_OTHERS),
-            None if server.find("return").is_some() => (addresses, REDIRECTS_ELSEWHERE),
-            None => (
-                addresses,
-                "does not use TLS: keep nginx for it, or this address will not be served",
-            ),
-        };
-        if !left.is_empty() {
-            let what = format!("{} {why}", title(context, server, left));
-            draft.add_to_do(&server.position, &what);
+            Some(_) => draft
+                .program
+                .step(whole, format!("{title}: {REDIRECTS_BESIDE_OTHERS}")),
+            None if server.own.find("return").is_some() => {
+                draft
+                    .program
+                    .step(whole, format!("{title}: {REDIRECTS_ELSEWHERE}"));
+            }
+            None => draft.program.step(whole, format!("{title}: {PLAIN}")),
+        }
+    }
+}
+
+/// Converts a server that redirects, and says what else it did.
+fn redirects(
+    server: &Server<'_>,
+    addresses: &[PlainAddress<'_>],
+    tcp: &[String],
+    found: &Found<'_>,
+    carried: &HashSet<Origin>,
+    draft: &mut Draft,
+) {
+    let listens = addresses.iter().filter_map(|one| one.listen);
+    let mut from: Vec<Origin> = listens.flat_map(Directive::origins).collect();
+    from.push(found.line.origin);
+    let mut taken: HashSet<Origin> = from.iter().copied().collect();
+    draft.redirect(tcp, &found.redirect, from);
+    if let Some(one) = server.own.all("location").find(|one| is_acme(one)) {
+        taken.extend(one.origins());
+        draft.program.step(one.origins(), ACME_WAS_ANSWERED);
+    }
+    if server.own.find("if").is_some() {
+        draft
+            .program
+            .left_out(found.line.origin, REDIRECTS_OTHER_NAMES);
+    }
+    for one in server
+        .own
+        .block
+        .iter()
+        .flat_map(|one| [one].into_iter().chain(&one.block))
+    {
+        let is_left = |one: &Origin| !carried.contains(one) && !taken.contains(one);
+        let rest = one.origins().into_iter().filter(is_left);
+        let rest: Vec<Origin> = rest.collect();
+        match one.name() {
+            _ if rest.is_empty() => {}
+            "server_name" => draft
+                .program
+                .without_effect(rest, "clients are redirected whatever name they ask for"),
+            // After a `return` for all requests, nothing else is reached.
+            "return" | "root" | "access_log" | "error_log" | "server_tokens" | "index"
+            | "log_not_found" => {
+                draft
+                    .program
+                    .without_effect(rest, "every request is redirected");
+            }
+            _ => {}
         }
     }
 }
 
 /// Reports the addresses of UDP and QUIC.
 fn report_datagrams(context: &Context<'_>, nginx_stays: bool, draft: &mut Draft) {
-    for one in context
-        .block
-        .all("server")
-        .flat_map(|one| one.all("listen"))
-    {
-        let Some(protocol) = datagrams(one) else {
-            continue;
-        };
-        let shown = one.shown();
-        match protocol {
-            _ if nginx_stays => draft.leave_out(&one.position, &shown, LEFT_TO_NGINX),
-            // Browsers then use TCP.
-            "quic" => draft.leave_out(&one.position, &shown, "QUIC is not supported"),
-            _ => {
-                let what = format!(
-                    "{shown}: UDP is not supported: keep nginx for it, or this address will not be served"
-                );
-                draft.add_to_do(&one.position, &what);
+    for server in context.servers() {
+        let speaks_tls =
+            |one: &&Directive| datagrams(one).is_none() && !context.tls(one).is_empty();
+        let only_datagrams = server.own.all("listen").all(|one| datagrams(one).is_some());
+        for one in server.own.all("listen") {
+            let Some(protocol) = datagrams(one) else {
+                continue;
+            };
+            let from = match only_datagrams && !server.own.all("listen").any(|one| speaks_tls(&one))
+            {
+                true => server.own.origins(),
+                false => one.origins(),
+            };
+            match protocol {
+                // Its certificates leave nginx, too.
+                "quic" => draft.program.step(from, QUIC),
+                _ if nginx_stays => draft.program.say(Fate::Stays, from, LEFT_TO_NGINX),
+                _ => draft.program.step(from, UDP),
+            }
+        }
+        for name in [
+            "http3",
+            "quic_retry",
+            "quic_gso",
+            "quic_host_key",
+            "http3_hq",
+            "quic_active_connection_id_limit",
+        ] {
+            if let Some(one) = server.own.find(name) {
+                draft
+                    .program
+                    .without_effect(one.origin, "there is no QUIC here");
             }
         }
     }
 }
 
-/// Adds remarks about what else the server did.
-fn remarks(server: &Directive, found: &Found<'_>, draft: &mut Draft) {
-    if let Some(one) = server.all("location").find(|one| is_acme(one)) {
-        draft.add_to_do(&one.position, ACME_WAS_ANSWERED);
-    }
-    if server.find("if").is_some() {
-        draft.leave_out(
-            &found.line.position,
-            &found.line.shown(),
-            REDIRECTS_OTHER_NAMES,
-        );
-    }
+fn title(server: &Server<'_>, addresses: &[PlainAddress<'_>]) -> String {
+    let names = server.own.names();
+    let name = names.first().map_or("", |(name, _)| name);
+    let addresses: Vec<&str> = addresses.iter().map(|one| &*one.text).collect();
+    let kind = server.context.block.name();
+    format!("{kind} server {name} on {}", addresses.join(", ")).replace("  ", " ")
 }
 
-fn title(context: &Context<'_>, server: &Directive, addresses: &[String]) -> String {
-    let names = server.find("server_name").map_or("", |one| one.word(1));
-    let (kind, addresses) = (context.block.name(), addresses.join(", "));
-    format!("{kind} server {names} on {addresses}").replace("  ", " ")
+fn is_socket(address: &PlainAddress<'_>) -> bool {
+    address.text.starts_with("unix:")
 }
 
-fn is_socket(address: &str) -> bool {
-    address.starts_with("unix:")
-}
-
-/// Returns the addresses on which the server neither uses TLS nor reads the ClientHello.
-fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
-    if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
+/// Returns the addresses on which the server neither uses TLS nor reads the ClientHello nor connects with TLS.
+fn addresses<'a>(server: &Server<'a>) -> Vec<PlainAddress<'a>> {
+    let is_preread = !server.is_http() && server.is_on("ssl_preread");
+    if server.is_on("ssl") || is_preread || originate::is_one(server) {
         return Vec::new();
     }
-    let is_plain = |one: &&Directive| !context.has_tls(one) && datagrams(one).is_none();
-    let all = server.all("listen").filter(is_plain);
-    let shown = |one: &Directive| address(one.word(1)).unwrap_or_else(|| one.word(1).to_owned());
-    let mut addresses: Vec<String> = all.map(shown).collect();
-    if context.is_http && server.find("listen").is_none() {
-        addresses.push("0.0.0.0:80".to_owned());
+    let is_plain =
+        |one: &&Directive| server.context.tls(one).is_empty() && datagrams(one).is_none();
+    let mut all = Vec::new();
+    for listen in server.own.all("listen").filter(is_plain) {
+        let texts = of_listen(listen.word(1)).unwrap_or_else(|| vec![listen.word(1).to_owned()]);
+        all.extend(texts.into_iter().map(|text| PlainAddress {
+            text,
+            listen: Some(listen),
+        }));
     }
-    addresses
+    if server.is_http() && server.own.find("listen").is_none() {
+        all.push(PlainAddress {
+            text: "0.0.0.0:80".to_owned(),
+            listen: None,
+        });
+    }
+    all
 }
 
 /// `return 301 https://$host$request_uri`, in a server, its `location /`, or an `if`; or a `rewrite`

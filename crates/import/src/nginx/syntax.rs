@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{ImportError, Position};
-use crate::source::{files_matching, read};
+use crate::origin::{Ledger, Origin};
+use crate::section::Fate;
+use crate::source::{TooManyFiles, files_matching, read};
 
 /// Maximum number of included files.
 const INCLUDES_MAX: usize = 500;
@@ -12,8 +14,10 @@ const DEPTH_MAX: usize = 30;
 
 #[derive(Clone, Debug)]
 pub(super) struct Directive {
-    pub(super) position: Position,
+    pub(super) origin: Origin,
     pub(super) words: Vec<String>,
+    /// The origins of the words, if each has a meaning of its own.
+    parts: Vec<Origin>,
     pub(super) block: Vec<Directive>,
 }
 
@@ -21,14 +25,6 @@ const NO_END: &str = "this does not end with `;`";
 const ENDS: &str = "a directive ends with `;`, a block with `}`";
 
 impl Directive {
-    fn new(position: Position, words: Vec<String>) -> Directive {
-        Directive {
-            position,
-            words,
-            block: Vec::new(),
-        }
-    }
-
     pub(super) fn name(&self) -> &str {
         self.word(0)
     }
@@ -47,23 +43,62 @@ impl Directive {
         self.words.iter().skip(1).map(String::as_str)
     }
 
+    /// Returns the words after the name and the first value, each with its origin.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = (&str, Origin)> {
+        let words = self.words.iter().enumerate().skip(2);
+        words.map(|(n, word)| (word.as_str(), self.part(n)))
+    }
+
+    /// Returns the origin of a word.
+    pub(super) fn part(&self, n: usize) -> Origin {
+        self.parts.get(n).copied().unwrap_or(self.origin)
+    }
+
+    /// Returns the origin of this word after the name.
+    pub(super) fn part_of(&self, word: &str) -> Option<Origin> {
+        let at = self.words.iter().skip(1).position(|there| there == word)?;
+        Some(self.part(at + 1))
+    }
+
+    /// Returns its origins and those of everything in its block.
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        let mut all = Vec::new();
+        self.collect_origins(&mut all);
+        all
+    }
+
+    /// Returns the origins of everything in its block, or its own if it has none.
+    pub(super) fn inner_origins(&self) -> Vec<Origin> {
+        match self.block.is_empty() {
+            true => self.origins(),
+            false => self.block.iter().flat_map(Directive::origins).collect(),
+        }
+    }
+
+    fn collect_origins(&self, all: &mut Vec<Origin>) {
+        all.push(self.origin);
+        all.extend(self.parts.iter().filter(|part| **part != self.origin));
+        self.block.iter().for_each(|one| one.collect_origins(all));
+    }
+
     /// Returns whether one of the words after the name is this one.
     pub(super) fn has_word(&self, word: &str) -> bool {
         self.values().any(|there| there == word)
-    }
-
-    pub(super) fn shown(&self) -> String {
-        self.words.join(" ")
     }
 
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Directive> {
         self.block.iter().filter(move |one| one.name() == name)
     }
 
-    /// Returns the names of all `server_name` lines of a server.
-    pub(super) fn names(&self) -> Vec<&str> {
+    /// Returns the names of all `server_name` lines of a server, each with its origin.
+    pub(super) fn names(&self) -> Vec<(&str, Origin)> {
         let lines = self.block.iter().filter(|one| one.name() == "server_name");
-        lines.flat_map(Directive::values).collect()
+        let words =
+            lines.flat_map(|line| line.words.iter().enumerate().map(move |word| (line, word)));
+        let names = words.filter(|(_, (n, _))| *n > 0);
+        names
+            .map(|(line, (n, word))| (word.as_str(), line.part(n)))
+            .collect()
     }
 
     /// Returns the last directive of this name.
@@ -72,26 +107,32 @@ impl Directive {
     }
 }
 
-/// Parses a whole configuration into one block. Also returns the includes that do not exist.
+/// A whole configuration.
+pub(super) struct Whole {
+    pub(super) block: Vec<Directive>,
+    /// What became of each `include`.
+    pub(super) includes: Vec<(Origin, Fate, &'static str)>,
+}
+
 pub(super) fn parse(
     text: &str,
     position: &Position,
     file: &Path,
-) -> Result<(Directive, Vec<(Position, String)>), ImportError> {
+    ledger: &mut Ledger,
+) -> Result<Whole, ImportError> {
     let mut reader = DirectiveReader {
         // nginx's relative paths start from the folder of its main file.
         folder: file.parent().unwrap_or(Path::new("")).to_owned(),
         left: INCLUDES_MAX,
         open: vec![same(file)],
-        missing: Vec::new(),
+        includes: Vec::new(),
+        ledger,
     };
     let block = reader.text(text, position, 0)?;
-    let whole = Directive {
-        position: position.clone(),
-        words: Vec::new(),
+    Ok(Whole {
         block,
-    };
-    Ok((whole, reader.missing))
+        includes: reader.includes,
+    })
 }
 
 /// Returns the same path for the same file.
@@ -99,12 +140,13 @@ fn same(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-struct DirectiveReader {
+struct DirectiveReader<'a> {
     folder: PathBuf,
     left: usize,
     /// The files that are being read.
     open: Vec<PathBuf>,
-    missing: Vec<(Position, String)>,
+    includes: Vec<(Origin, Fate, &'static str)>,
+    ledger: &'a mut Ledger,
 }
 
 /// The tokens of a file, and the position in them.
@@ -114,7 +156,15 @@ struct Tokens<'a> {
     at: usize,
 }
 
-impl DirectiveReader {
+/// Returns whether each word of this directive has a meaning of its own.
+fn has_parts(words: &[String]) -> bool {
+    matches!(
+        words.first().map(String::as_str),
+        Some("listen" | "server" | "server_name" | "health_check")
+    )
+}
+
+impl DirectiveReader<'_> {
     fn text(
         &mut self,
         text: &str,
@@ -127,6 +177,32 @@ impl DirectiveReader {
             at: 0,
         };
         self.block(&mut tokens, None, depth)
+    }
+
+    /// Enters a directive and, where each has a meaning of its own, its words.
+    fn enter(&mut self, position: &Position, words: Vec<String>) -> Result<Directive, ImportError> {
+        let mut parts = Vec::new();
+        let origin = if has_parts(&words) && words.len() > 2 {
+            let (first, more) = words.split_at(2);
+            let origin = self.ledger.enter(position, first.join(" "))?;
+            parts.extend([origin, origin]);
+            for word in more {
+                parts.push(self.ledger.enter_word(position, word)?);
+            }
+            origin
+        } else {
+            let shown = words
+                .iter()
+                .map(|word| if word.is_empty() { "\"\"" } else { word });
+            self.ledger
+                .enter(position, shown.collect::<Vec<_>>().join(" "))?
+        };
+        Ok(Directive {
+            origin,
+            words,
+            parts,
+            block: Vec::new(),
+        })
     }
 
     /// Parses the contents of a block, or of a file.
@@ -155,9 +231,10 @@ impl DirectiveReader {
                     return fault(number, "this `;` ends nothing", "remove it");
                 }
                 Token::Semicolon => {
-                    let one = Directive::new(position.at(line), std::mem::take(&mut words));
+                    let at = position.at(line);
+                    let one = self.enter(&at, std::mem::take(&mut words))?;
                     match one.name() {
-                        "include" => block.extend(self.include(&one, depth)?),
+                        "include" => block.extend(self.include(&one, &at, depth)?),
                         _ => block.push(one),
                     }
                 }
@@ -166,8 +243,12 @@ impl DirectiveReader {
                     return fault(number, what, "is this the right file?");
                 }
                 Token::Open => {
-                    let mut one = Directive::new(position.at(line), std::mem::take(&mut words));
+                    let at = position.at(line.max(1));
+                    let mut one = self.enter(&at, std::mem::take(&mut words))?;
                     one.block = self.block(tokens, Some(number), depth + 1)?;
+                    if !one.block.is_empty() {
+                        self.ledger.is_head(one.origin);
+                    }
                     block.push(one);
                 }
                 Token::Close if !words.is_empty() => return fault(line, NO_END, ENDS),
@@ -189,37 +270,51 @@ impl DirectiveReader {
     }
 
     /// Reads a file, or all files that match a pattern (glob(7)), in the order of their names.
-    fn include(&mut self, one: &Directive, depth: usize) -> Result<Vec<Directive>, ImportError> {
-        let path = self.folder.join(one.word(1));
-        let files = match one.word(1).contains(['*', '?', '[']) {
+    fn include(
+        &mut self,
+        one: &Directive,
+        position: &Position,
+        depth: usize,
+    ) -> Result<Vec<Directive>, ImportError> {
+        let is_pattern = one.word(1).contains(['*', '?', '[']);
+        let files = match is_pattern {
             true => files_matching(&self.folder, one.word(1)),
-            false if path.is_file() => vec![path],
-            false => {
-                self.missing.push((one.position.clone(), one.shown()));
-                Vec::new()
-            }
+            false => Ok(vec![self.folder.join(one.word(1))]),
         };
+        let (fate, why) = match &files {
+            Err(TooManyFiles) => (
+                Fate::ToDo,
+                "this stands for too large a part of the machine",
+            ),
+            Ok(files) if is_pattern && files.is_empty() => (Fate::LeftOut, "no file matches"),
+            Ok(files) if files.iter().all(|file| file.is_file()) => {
+                (Fate::WithoutEffect, "included: see the lines of that file")
+            }
+            Ok(_) => (
+                Fate::ToDo,
+                "this file does not exist: what it says is missing here",
+            ),
+        };
+        self.includes.push((one.origin, fate, why));
         let mut all = Vec::new();
-        for file in files {
-            all.extend(self.file(one, &file, depth)?);
+        for file in files
+            .unwrap_or_default()
+            .iter()
+            .filter(|file| file.is_file())
+        {
+            all.extend(self.file(position, file, depth)?);
         }
         Ok(all)
     }
 
     fn file(
         &mut self,
-        one: &Directive,
+        position: &Position,
         file: &Path,
         depth: usize,
     ) -> Result<Vec<Directive>, ImportError> {
-        let fault = |what: String, help: &str| {
-            Err(ImportError::new(
-                &one.position,
-                one.position.line,
-                what,
-                help,
-            ))
-        };
+        let fault =
+            |what: String, help: &str| Err(ImportError::new(position, position.line, what, help));
         let shown = file.display();
         if self.open.contains(&same(file)) {
             return fault(
@@ -252,7 +347,7 @@ enum Token {
 }
 
 fn tokens(text: &str, position: &Position) -> Result<Vec<(usize, Token)>, ImportError> {
-    let mut all = Vec::new();
+    let mut all: Vec<(usize, Token)> = Vec::new();
     let mut word: Option<String> = None;
     let mut line = 1;
     let mut chars = text.chars().peekable();
@@ -265,6 +360,16 @@ fn tokens(text: &str, position: &Position) -> Result<Vec<(usize, Token)>, Import
         };
         if special.is_some() || c.is_whitespace() || (c == '#' && word.is_none()) {
             all.extend(word.take().map(|word| (line, Token::Word(word))));
+            if c == '{' && is_code(&all) {
+                let opened = line;
+                line += lua(&mut chars).ok_or_else(|| {
+                    let what = "the `{` of this Lua code is not closed";
+                    ImportError::new(position, opened, what, "add the missing `}`")
+                })?;
+                all.push((opened, Token::Word("{ … }".to_owned())));
+                all.push((line, Token::Semicolon));
+                continue;
+            }
             all.extend(special.map(|token| (line, token)));
             if c == '#' {
                 while chars.next_if(|&c| c != '\n').is_some() {}
@@ -315,4 +420,72 @@ fn tokens(text: &str, position: &Position) -> Result<Vec<(usize, Token)>, Import
     }
     all.extend(word.map(|word| (line, Token::Word(word))));
     Ok(all)
+}
+
+/// Returns whether a block of Lua code follows: its directive, with at most a variable after it, has been read.
+fn is_code(tokens: &[(usize, Token)]) -> bool {
+    let words = tokens.iter().rev().map_while(|(_, token)| match token {
+        Token::Word(word) => Some(word),
+        _ => None,
+    });
+    words.take(2).any(|word| word.ends_with("_by_lua_block"))
+}
+
+/// Skips Lua code up to its closing brace, and returns the number of lines. Braces in strings and comments do not
+/// count. `None`: it has no end.
+fn lua(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<usize> {
+    let (mut depth, mut lines) = (1, 0);
+    while depth > 0 {
+        let c = chars.next()?;
+        match c {
+            '\n' => lines += 1,
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            '"' | '\'' => loop {
+                match chars.next()? {
+                    '\\' => lines += usize::from(chars.next()? == '\n'),
+                    '\n' => {
+                        lines += 1;
+                        break;
+                    }
+                    end if end == c => break,
+                    _ => {}
+                }
+            },
+            '-' if chars.next_if_eq(&'-').is_some() => {
+                if chars.next_if_eq(&'[').is_some() {
+                    lines += long_bracket(chars)?;
+                } else {
+                    while chars.next_if(|c| *c != '\n').is_some() {}
+                }
+            }
+            '[' => lines += long_bracket(chars)?,
+            _ => {}
+        }
+    }
+    Some(lines)
+}
+
+/// Skips the rest of `[[ … ]]` or `[=[ … ]=]`, whose first bracket has been read, and returns the number of lines.
+/// Anything else is left alone.
+fn long_bracket(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<usize> {
+    let mut level = 0;
+    while chars.next_if_eq(&'=').is_some() {
+        level += 1;
+    }
+    if chars.next_if_eq(&'[').is_none() {
+        return Some(0);
+    }
+    let (mut lines, mut equals) = (0, None);
+    loop {
+        match (chars.next()?, equals) {
+            (']', Some(n)) if n == level => return Some(lines),
+            (']', _) => equals = Some(0),
+            ('=', Some(n)) => equals = Some(n + 1),
+            (c, _) => {
+                lines += usize::from(c == '\n');
+                equals = None;
+            }
+        }
+    }
 }

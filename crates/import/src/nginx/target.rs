@@ -1,146 +1,295 @@
-//! Where connections go: `proxy_pass`, upstreams, and maps of names to either.
+//! Where connections go: `proxy_pass`, with variables and maps of names or protocols to targets.
 
-use super::context::Context;
+use super::context::{Server, addresses};
 use super::syntax::Directive;
-use crate::advice::{
-    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION,
-    NGINX_SEES_NO_TLS, ONE_LABEL, REVOKED_SERVERS, nginx_stays,
-};
+use super::{backend_tls, forward, upstream};
+use crate::advice::{COMPUTED_TARGET, NAMES_BY_EXPRESSION, ONE_LABEL};
+use crate::cases::{Case, complete};
 use crate::draft::Draft;
-use crate::error::Position;
+use crate::origin::{Origin, Origins};
 use crate::section::Section;
-use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
-use crate::value::time;
 
-/// The target of clients that ask for one of these names or offer one of these protocols; without
-/// names and protocols, of all other clients.
-pub(super) struct TargetCase {
-    pub(super) names: Vec<String>,
-    pub(super) protocols: Vec<String>,
-    /// What follows `proxy_pass`. Empty: nginx itself.
-    pub(super) target: String,
-    pub(super) position: Position,
+/// Maximum nesting of maps and variables.
+const DEPTH_MAX: usize = 8;
+/// Maximum number of cases of a server.
+const CASES_MAX: usize = 900;
+
+/// Where the connections of a case go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// nginx itself processes requests, or there is no target.
+    Itself,
+    /// What follows `proxy_pass`.
+    To(String),
+    /// It is computed for each connection.
+    Computed,
 }
 
-impl TargetCase {
-    fn whole(target: &str, position: &Position) -> TargetCase {
-        TargetCase {
-            names: Vec::new(),
-            protocols: Vec::new(),
-            target: target.to_owned(),
-            position: position.clone(),
-        }
-    }
-}
+pub(super) type TargetCase = Case<Target>;
 
 /// Returns the targets of a server.
 pub(super) fn cases(
-    context: &Context<'_>,
-    server: &Directive,
+    server: &Server<'_>,
+    listens: &[&Directive],
     section: &mut Section,
 ) -> Vec<TargetCase> {
-    if context.is_http {
-        let pass = only_forwards(context, server);
-        return vec![
-            pass.map_or(TargetCase::whole("", &server.position), |pass| {
-                TargetCase::whole(pass.word(1), &pass.position)
-            }),
-        ];
+    let whole = |target, from: Origins| TargetCase {
+        names: Vec::new(),
+        protocols: Vec::new(),
+        target,
+        from,
+    };
+    if server.is_http() {
+        return vec![match forward::only_forwards(server) {
+            Some(pass) => whole(Target::To(pass.word(1).to_owned()), pass.origin.into()),
+            None => whole(Target::Itself, Origins::default()),
+        }];
     }
     let Some(pass) = server.find("proxy_pass") else {
-        return vec![TargetCase::whole("", &server.position)];
+        return vec![whole(Target::Itself, Origins::default())];
     };
-    let Some(variable) = pass.word(1).strip_prefix('$') else {
-        return vec![TargetCase::whole(pass.word(1), &pass.position)];
+    let mut resolver = Resolver {
+        server,
+        port: port_of(listens),
+        cases: Vec::new(),
     };
-    let is_it = |map: &&Directive| map.word(2).strip_prefix('$') == Some(variable);
-    match context.block.all("map").find(is_it) {
-        Some(map) => of_map(map, section),
-        None => {
-            section.add_to_do(
-                &pass.position,
-                "this target is computed for each connection: add backends to `to`",
-            );
-            Vec::from([TargetCase::whole("$", &pass.position)])
+    let start = whole(Target::To(pass.word(1).to_owned()), pass.origin.into());
+    resolver.resolve(start, 0, section);
+    complete(grouped(resolver.cases))
+}
+
+/// Returns the port of the addresses, if it is only one.
+fn port_of(listens: &[&Directive]) -> Option<String> {
+    let all = listens.iter().filter_map(|one| addresses(one.word(1)));
+    let mut ports = all.flatten().filter_map(|one| {
+        let (_, port) = one.rsplit_once(':')?;
+        Some(port.to_owned())
+    });
+    let first = ports.next()?;
+    ports.all(|port| port == first).then_some(first)
+}
+
+/// Joins cases that lead to the same target.
+fn grouped(cases: Vec<TargetCase>) -> Vec<TargetCase> {
+    let mut all: Vec<TargetCase> = Vec::new();
+    for case in cases {
+        let is_same = |one: &&mut TargetCase| {
+            one.target == case.target
+                && one.names.is_empty() == case.names.is_empty()
+                && (one.protocols == case.protocols
+                    || one.names.is_empty()
+                        && !one.protocols.is_empty()
+                        && !case.protocols.is_empty())
+        };
+        match all.iter_mut().find(is_same) {
+            Some(one) => {
+                one.names.extend(case.names);
+                let more = case.protocols.into_iter();
+                let more: Vec<String> = more.filter(|it| !one.protocols.contains(it)).collect();
+                one.protocols.extend(more);
+                one.from.add(case.from);
+            }
+            None => all.push(case),
         }
+    }
+    all
+}
+
+/// Expands variables.
+struct Resolver<'a> {
+    server: &'a Server<'a>,
+    port: Option<String>,
+    cases: Vec<TargetCase>,
+}
+
+impl Resolver<'_> {
+    fn resolve(&mut self, case: TargetCase, depth: usize, section: &mut Section) {
+        let Target::To(text) = &case.target else {
+            return self.cases.push(case);
+        };
+        let Some((before, variable, behind)) = variable(text) else {
+            return self.cases.push(case);
+        };
+        let with = |value: &str| Target::To(format!("{before}{value}{behind}"));
+        let block = self.server.context.block;
+        let is_it = |map: &&Directive| map.word(2).trim_matches(['$', '{', '}']) == variable;
+        let map = block.all("map").find(is_it);
+        let set = self
+            .server
+            .own
+            .all("set")
+            .find(|one| one.word(1).trim_start_matches('$') == variable);
+        let is_too_much = depth >= DEPTH_MAX || self.cases.len() >= CASES_MAX;
+        match (&self.port, map, set) {
+            _ if is_too_much => self.computed(case, section),
+            (Some(port), ..) if variable == "server_port" => {
+                let target = with(port);
+                self.resolve(TargetCase { target, ..case }, depth + 1, section);
+            }
+            (_, _, Some(set)) => {
+                let (target, mut from) = (with(set.word(2)), case.from.clone());
+                from.add(set.origin);
+                self.resolve(
+                    TargetCase {
+                        target,
+                        from,
+                        ..case
+                    },
+                    depth + 1,
+                    section,
+                );
+            }
+            (_, Some(map), _) => {
+                for mut entry in of_map(map, &case, section) {
+                    if let Target::To(value) = &entry.target {
+                        entry.target = with(value);
+                    }
+                    self.resolve(entry, depth + 1, section);
+                }
+            }
+            _ => self.computed(case, section),
+        }
+    }
+
+    fn computed(&mut self, case: TargetCase, section: &mut Section) {
+        section.step(&case.from, COMPUTED_TARGET);
+        self.cases.push(TargetCase {
+            target: Target::Computed,
+            ..case
+        });
     }
 }
 
-/// Converts a map from the client's server name or protocols.
-fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
-    let by_name = matches!(map.word(1), "$ssl_preread_server_name" | "$ssl_server_name");
-    let by_protocol = matches!(
-        map.word(1),
-        "$ssl_preread_alpn_protocols" | "$ssl_alpn_protocol"
-    );
-    if !by_name && !by_protocol {
-        section.add_to_do(
-            &map.position,
-            "routes are chosen only by server name and protocol: add backends to `to`",
-        );
-        return Vec::from([TargetCase::whole("$", &map.position)]);
+/// Returns the text before the first variable, its name, and the text behind it.
+fn variable(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('$')?;
+    if let Some(inner) = rest.strip_prefix('{') {
+        let (name, behind) = inner.split_once('}')?;
+        return Some((before, name, behind));
+    }
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let (name, behind) = rest.split_at(end.unwrap_or(rest.len()));
+    Some((before, name, behind))
+}
+
+/// What a map chooses by.
+enum MapSource {
+    Name,
+    Protocol,
+    Version,
+    Other,
+}
+
+/// Returns the entries of a map from the client's server name, protocols or version, as cases of `outer`.
+fn of_map(map: &Directive, outer: &TargetCase, section: &mut Section) -> Vec<TargetCase> {
+    let source = match map.word(1).trim_matches(['$', '{', '}']) {
+        "ssl_preread_server_name" | "ssl_server_name" => MapSource::Name,
+        "ssl_preread_alpn_protocols" | "ssl_alpn_protocol" => MapSource::Protocol,
+        "ssl_preread_protocol" => MapSource::Version,
+        _ => MapSource::Other,
+    };
+    if matches!(source, MapSource::Other) {
+        let why = "routes are chosen only by server name and protocol: add backends to `to`";
+        let mut from = outer.from.clone();
+        from.add(map.origins());
+        section.step(from, why);
+        let target = Target::Computed;
+        return vec![TargetCase {
+            target,
+            ..outer.clone()
+        }];
     }
     let has_wildcards = map.block.iter().any(|line| line.name() == "hostnames");
     let mut cases: Vec<TargetCase> = Vec::new();
     for line in &map.block {
-        let (pattern, target) = (line.name().trim_start_matches('\\'), line.word(1));
-        if matches!(pattern, "hostnames" | "volatile") && target.is_empty() {
+        let Some((names, protocols)) = entry(line, &source, has_wildcards, section) else {
             continue;
-        }
-        let (mut names, mut protocols) = (Vec::new(), Vec::new());
-        match pattern {
-            "default" => {}
-            "" => {
-                let why = "clients without a server name or protocol go where all others go";
-                section.leave_out(&line.position, "\"\"", why);
-            }
-            _ if by_name && !has_wildcards && pattern.starts_with(['*', '.']) => {
-                let why = "without `hostnames`, this is no wildcard, so it matches no client";
-                section.leave_out(&line.position, pattern, why);
-            }
-            _ if by_name => names = name(pattern, &line.position, section),
-            _ => protocols = protocol(pattern, &line.position, section),
-        }
-        if pattern != "default" && names.is_empty() && protocols.is_empty() {
-            continue;
-        }
-        let is_same = |case: &&mut TargetCase| {
-            case.target == target
-                && case.names.is_empty() == names.is_empty()
-                && case.protocols.is_empty() == protocols.is_empty()
         };
-        match cases.iter_mut().find(is_same) {
-            Some(case) => {
-                case.names.extend(names);
-                case.protocols.extend(protocols);
-            }
-            None => cases.push(TargetCase {
-                names,
-                protocols,
-                target: target.to_owned(),
-                position: line.position.clone(),
-            }),
+        let mut case = TargetCase {
+            names,
+            protocols,
+            target: Target::To(line.word(1).to_owned()),
+            from: outer.from.clone(),
+        };
+        case.from.add(line.origin);
+        match (outer.names.is_empty(), case.names.is_empty()) {
+            (true, _) => {}
+            (false, true) => case.names.clone_from(&outer.names),
+            (false, false) => section.step(
+                &case.from,
+                "two maps of names decide: only the inner one does here",
+            ),
         }
+        if case.protocols.is_empty() {
+            case.protocols.clone_from(&outer.protocols);
+        }
+        cases.push(case);
     }
     cases
 }
 
+/// Returns the names and protocols of a line of a map; neither are all others. `None`: it leads nobody anywhere here,
+/// which is said.
+fn entry(
+    line: &Directive,
+    source: &MapSource,
+    has_wildcards: bool,
+    section: &mut Section,
+) -> Option<(Vec<String>, Vec<String>)> {
+    let (pattern, from) = (line.name().trim_start_matches('\\'), line.origin);
+    let is_parameter = line.word(1).is_empty();
+    match (pattern, source) {
+        ("hostnames", _) if is_parameter => {
+            section.without_effect(from, "wildcards are possible in any route");
+        }
+        ("volatile", _) if is_parameter => {
+            section.without_effect(from, "routes are chosen for each connection");
+        }
+        ("default", _) => return Some((Vec::new(), Vec::new())),
+        ("", MapSource::Version) => section.step(from, WITHOUT_TLS),
+        (_, MapSource::Version) => section.step(
+            from,
+            "routes are chosen only by server name and protocol, not by version",
+        ),
+        ("", _) => section.left_out(
+            from,
+            "clients without a server name or protocol go where all others go",
+        ),
+        (_, MapSource::Name) if !has_wildcards && pattern.starts_with(['*', '.']) => section
+            .left_out(
+                from,
+                "without `hostnames`, this is no wildcard, so it matches no client",
+            ),
+        (_, MapSource::Name) if is_expression(pattern) => {
+            section.step(from, NAMES_BY_EXPRESSION);
+        }
+        (_, MapSource::Name) => {
+            let names = name(pattern, from, section);
+            return (!names.is_empty()).then_some((names, Vec::new()));
+        }
+        _ => {
+            let protocols = protocol(pattern, from, section);
+            return (!protocols.is_empty()).then_some((Vec::new(), protocols));
+        }
+    }
+    None
+}
+
+const WITHOUT_TLS: &str = "connections that do not begin with TLS went there: here they are \
+    refused, so keep nginx for them, or give them an address of their own";
+
 /// Converts a server name: `.example.com` is two.
-pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
+pub(super) fn name(text: &str, from: Origin, section: &mut Section) -> Vec<String> {
     match text {
         "" | "_" | "\"\"" => Vec::new(),
-        _ if is_expression(text) => {
-            section.add_to_do(position, &format!("{text}: {NAMES_BY_EXPRESSION}"));
-            Vec::new()
-        }
         _ => match text.strip_prefix('.') {
             Some(name) => {
-                section.leave_out(position, text, ONE_LABEL);
+                section.left_out(from, ONE_LABEL);
                 vec![name.to_owned(), format!("*.{name}")]
             }
             None => {
                 if text.starts_with("*.") {
-                    section.leave_out(position, text, ONE_LABEL);
+                    section.left_out(from, ONE_LABEL);
                 }
                 vec![text.to_owned()]
             }
@@ -154,7 +303,7 @@ pub(super) fn is_expression(text: &str) -> bool {
 }
 
 /// Converts `h2`, `h2,http/1.1` or `~\bh2\b`.
-fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
+fn protocol(text: &str, from: Origin, section: &mut Section) -> Vec<String> {
     let plain = text.trim_start_matches('~').replace("\\b", "");
     let is_name = |name: &str| {
         !name.is_empty()
@@ -163,369 +312,72 @@ fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<Strin
                 .all(|b| b.is_ascii_alphanumeric() || b"/.-_".contains(&b))
     };
     let names: Vec<String> = plain.split(',').map(str::to_owned).collect();
-    if names.iter().all(|name| is_name(name)) {
-        return names;
+    if !names.iter().all(|name| is_name(name)) {
+        section.step(from, "protocols must be listed in `alpn`; until then clients that offer them reach another route");
+        return Vec::new();
     }
-    section.leave_out(position, text, "protocols must be listed in `alpn`");
-    Vec::new()
+    if !text.starts_with('~') && text != "acme-tls/1" {
+        section.left_out(
+            from,
+            "converted, but nginx compared all protocols that the client offers, in this order",
+        );
+    }
+    names
 }
 
-/// Returns the `proxy_pass` of an `http` server that only forwards requests. If it does anything
-/// else, nginx has to stay.
-pub(super) fn only_forwards<'a>(
-    context: &Context<'a>,
-    server: &'a Directive,
-) -> Option<&'a Directive> {
-    const OF_SERVER: [&str; 9] = [
-        "listen",
-        "server_name",
-        "location",
-        "access_log",
-        "error_log",
-        "http2",
-        "keepalive_timeout",
-        "client_max_body_size",
-        "server_tokens",
-    ];
-    const OF_LOCATION: [&str; 8] = [
-        "proxy_pass",
-        "proxy_http_version",
-        "proxy_read_timeout",
-        "proxy_send_timeout",
-        "proxy_connect_timeout",
-        "proxy_buffering",
-        "proxy_request_buffering",
-        "client_max_body_size",
-    ];
-    let of_server = |one: &Directive| {
-        let name = one.name();
-        let is_for_tls = name.starts_with("ssl")
-            || name.starts_with("proxy_ssl")
-            || matches!(name, "allow" | "deny" | "limit_conn" | "set_real_ip_from");
-        OF_SERVER.contains(&name) || is_for_tls
-    };
-    let of_location = |one: &Directive| match one.name() {
-        "proxy_set_header" => matches!(
-            one.word(1).to_ascii_lowercase().as_str(),
-            "host" | "connection" | "upgrade"
-        ),
-        // Others change the responses.
-        "proxy_redirect" => matches!(one.word(1), "default" | "off"),
-        name => OF_LOCATION.contains(&name) || name.starts_with("proxy_ssl"),
-    };
-    let mut locations = server.all("location");
-    let location = locations.next().filter(|one| one.word(1) == "/")?;
-    let pass = location.find("proxy_pass")?;
-    let (_, rest) = pass.word(1).split_once("://")?;
-    let has_path = match rest.strip_prefix("unix:") {
-        Some(path) => path.contains(':'),
-        None => rest.contains('/'),
-    };
-    let simple = locations.next().is_none()
-        && !has_path
-        && !rest.contains('$')
-        && server.block.iter().all(of_server)
-        && location.block.iter().all(of_location)
-        && !does_more(context.block);
-    simple.then_some(pass)
-}
-
-/// Sets `to`, and TLS to the backends.
+/// Sets `to`, and TLS to the backends, and the PROXY header, whatever the target is.
 pub(super) fn set(
-    context: &Context<'_>,
-    server: &Directive,
-    target: &str,
-    position: &Position,
+    server: &Server<'_>,
+    case: &TargetCase,
     section: &mut Section,
     draft: &mut Draft,
 ) {
-    if target.is_empty() {
-        if context.is_http {
-            stays_behind(context, server, section, draft);
-        } else {
-            section.add_to_do(position, "this server has no backends: add them to `to`");
+    match &case.target {
+        Target::Itself if server.is_http() => {
+            return forward::behind(server, section, draft);
         }
-        return;
+        Target::Itself => {
+            section.step(
+                server.own.origin,
+                "this server has no backends: add them to `to`",
+            );
+        }
+        Target::To(text) => to(server, text, &case.from, section),
+        Target::Computed => {}
     }
-    if target.starts_with('$') {
-        return;
-    }
-    let (scheme, target) = target.split_once("://").unwrap_or(("", target));
-    let has_tls = match context.is_http {
-        true => scheme.eq_ignore_ascii_case("https"),
-        false => context.is_on(server, "proxy_ssl"),
+    let target = match &case.target {
+        Target::To(text) => text.as_str(),
+        _ => "",
     };
-    let port = match (context.is_http, has_tls) {
+    let (scheme, target) = target.split_once("://").unwrap_or(("", target));
+    let has_tls = match server.is_http() {
+        true => scheme.eq_ignore_ascii_case("https"),
+        false => server.is_on("proxy_ssl"),
+    };
+    backend_tls::convert(server, has_tls, target, section);
+    if !server.is_http()
+        && let Some(one) = server.find("proxy_protocol")
+    {
+        match one.is("on") {
+            true => section.set_text("proxy_protocol", "v1", one.origin),
+            false => section.without_effect(one.origin, "no header is sent by default"),
+        }
+    }
+}
+
+fn to(server: &Server<'_>, text: &str, from: &Origins, section: &mut Section) {
+    let (scheme, target) = text.split_once("://").unwrap_or(("", text));
+    let port = match (server.is_http(), scheme.eq_ignore_ascii_case("https")) {
         (true, true) => "443",
         (true, false) => "80",
         (false, _) => "",
     };
-    let is_it = |upstream: &&Directive| upstream.word(1) == target;
-    match context.block.all("upstream").find(is_it) {
-        Some(upstream) => of_upstream(upstream, port, section),
+    section.targets = vec![target.to_owned()];
+    match server.context.upstream(target) {
+        Some(group) => upstream::convert(group, port, from, section),
         None => {
-            let one = Backend {
-                address: address(target, port),
-                ..Backend::default()
-            };
-            section.set("to", backends(&[one]));
+            let address = upstream::address(target, port);
+            section.set_text("to", &address, from);
         }
-    }
-    if has_tls && !section.has("pass_through") {
-        let location = server.all("location").next().unwrap_or(server);
-        tls(context, server, location, target, position, section);
-    }
-    if !context.is_http && context.is_on(server, "proxy_protocol") {
-        section.set_text("proxy_protocol", "v1");
-    }
-}
-
-/// nginx continues to process requests, as an unencrypted backend.
-fn stays_behind(
-    context: &Context<'_>,
-    server: &Directive,
-    section: &mut Section,
-    draft: &mut Draft,
-) {
-    // A client chooses among the servers of one address by the Host header, so servers that verify
-    // clients differently need different addresses.
-    // The IPv4 and the IPv6 listener of one port count as one.
-    let listen = section.value("listen").unwrap_or_default();
-    let listen = listen.replace("0.0.0.0:", ":").replace("[::]:", ":");
-    let mut part: Vec<String> = (listen.trim_matches(['[', ']']).split(", "))
-        .map(str::to_owned)
-        .collect();
-    part.sort();
-    part.dedup();
-    let verification = (section.options.iter()).filter(|(name, _)| name.starts_with("client_"));
-    part.extend(verification.map(|(name, value)| format!("{name} {value}")));
-    let address = draft.address_behind(part.join(" "));
-    section.set_text("to", &address);
-    section.set_text("proxy_protocol", "v1");
-    section.add_to_do(&server.position, &nginx_stays(&address));
-    // A map or header of all servers uses them, too.
-    let around = context.block.block.iter();
-    let mut around = around.filter(|one| !matches!(one.name(), "server" | "log_format"));
-    let of_all = || around.find_map(|one| of_tls(std::slice::from_ref(one)));
-    if let Some(one) = of_tls(&server.block).or_else(of_all) {
-        section.add_to_do(&one.position, NGINX_SEES_NO_TLS);
-    }
-}
-
-/// Returns the first directive that uses a TLS variable.
-fn of_tls(block: &[Directive]) -> Option<&Directive> {
-    const KNOWN: [&str; 6] = [
-        "$scheme", "${scheme", "$https", "${https", "$ssl_", "${ssl_",
-    ];
-    block.iter().find_map(|one| {
-        let is_it = |word: &str| {
-            let word = word.to_ascii_lowercase();
-            KNOWN.iter().any(|name| word.contains(name))
-        };
-        if one.values().any(is_it) {
-            return Some(one);
-        }
-        of_tls(&one.block)
-    })
-}
-
-/// Returns whether nginx processes the requests of all servers: whether it has a directive that is not known to leave
-/// them alone. A module's directive may protect the backends, so it must not get lost.
-fn does_more(block: &Directive) -> bool {
-    const LEAVE_ALONE: [&str; 37] = [
-        "access_log",
-        "allow",
-        "client_body_buffer_size",
-        "client_body_timeout",
-        "client_header_buffer_size",
-        "client_header_timeout",
-        "client_max_body_size",
-        "default_type",
-        "deny",
-        "error_log",
-        "http2",
-        "include",
-        "keepalive_requests",
-        "keepalive_timeout",
-        "large_client_header_buffers",
-        "limit_conn_zone",
-        "limit_req_zone",
-        "log_format",
-        "map",
-        "proxy_buffer_size",
-        "proxy_buffering",
-        "proxy_buffers",
-        "proxy_cache_path",
-        "proxy_connect_timeout",
-        "proxy_http_version",
-        "proxy_read_timeout",
-        "proxy_send_timeout",
-        "resolver",
-        "send_timeout",
-        "sendfile",
-        "server",
-        "server_tokens",
-        "set_real_ip_from",
-        "tcp_nodelay",
-        "tcp_nopush",
-        "types",
-        "upstream",
-    ];
-    let leaves_alone = |one: &Directive| {
-        let name = one.name();
-        let is_size = name.ends_with("_hash_max_size") || name.ends_with("_hash_bucket_size");
-        let is_for_tls = name.starts_with("ssl_") || name.starts_with("proxy_ssl");
-        LEAVE_ALONE.contains(&name) || is_size || is_for_tls || one.word(1) == "off"
-    };
-    !block.block.iter().all(leaves_alone)
-}
-
-fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {
-    let mut all = Vec::new();
-    for server in upstream.all("server") {
-        let mut one = Backend {
-            address: address(server.word(1), port),
-            ..Backend::default()
-        };
-        let mut is_down = false;
-        for word in server.values().skip(1) {
-            match word.split_once('=').unwrap_or((word, "")) {
-                ("weight", n) => one.weight = n.parse().ok(),
-                ("max_conns", n) => one.max_connections = n.parse().ok().filter(|n| *n > 0),
-                ("max_fails", "0") => section.leave_out(
-                    &server.position,
-                    word,
-                    "a failed backend is always skipped for a while",
-                ),
-                ("max_fails", n) if n.parse::<u32>().is_ok() => section.set("backend_failures", n),
-                ("fail_timeout", text) => section.time("backend_pause", time(text, 1000)),
-                ("slow_start", text) => section.time("slow_start", time(text, 1000)),
-                ("backup", _) => one.is_backup = true,
-                ("down", _) => is_down = true,
-                // Names are looked up repeatedly anyway.
-                ("resolve", _) => {}
-                _ => section.leave_out(
-                    &server.position,
-                    &server.shown(),
-                    &format!("{word}: no equivalent"),
-                ),
-            }
-        }
-        if is_down {
-            section.leave_out(&server.position, &server.shown(), "it is down");
-        } else {
-            all.push(one);
-        }
-    }
-    if !all.is_empty() {
-        section.set("to", backends(&all));
-    }
-    balance(upstream, section);
-}
-
-fn balance(upstream: &Directive, section: &mut Section) {
-    for one in &upstream.block {
-        let by_client = one.word(1).contains("remote_addr");
-        match one.name() {
-            "server" | "zone" | "keepalive" | "keepalive_timeout" | "keepalive_requests"
-            | "resolver" => {}
-            "least_conn" => section.set_text("balance", "least-connections"),
-            "ip_hash" => section.set_text("balance", "client-hash"),
-            "hash" if by_client => section.set_text("balance", "client-hash"),
-            "least_time" | "random" => {
-                section.set_text("balance", "least-connections");
-                section.leave_out(
-                    &one.position,
-                    &one.shown(),
-                    "the nearest equivalent is least-connections",
-                );
-            }
-            _ => section.leave_out(&one.position, &one.shown(), "no equivalent"),
-        }
-    }
-}
-
-/// Sets TLS to the backends.
-fn tls(
-    context: &Context<'_>,
-    server: &Directive,
-    location: &Directive,
-    target: &str,
-    position: &Position,
-    section: &mut Section,
-) {
-    let find = |name: &str| {
-        location
-            .find(name)
-            .or_else(|| server.find(name))
-            .or_else(|| context.block.find(name))
-    };
-    section.set("backend_tls", "true");
-    match find("proxy_ssl_trusted_certificate") {
-        Some(file) => section.set_text("backend_ca", &context.path(file.word(1))),
-        None => section.add_to_do(position, BACKENDS_ARE_VERIFIED),
-    }
-    let is_group = context
-        .block
-        .all("upstream")
-        .any(|upstream| upstream.word(1) == target);
-    match find("proxy_ssl_name") {
-        Some(name) if name.word(1).starts_with('$') => section.leave_out(
-            &name.position,
-            &name.shown(),
-            "`backend_name` is one name for all backends; without it, each backend's own host is used",
-        ),
-        Some(name) => section.set_text("backend_name", name.word(1)),
-        // nginx then asks for the name of the group.
-        None if is_group && target.contains('.') => section.set_text("backend_name", target),
-        None => {}
-    }
-    if let (Some(cert), Some(key)) = (
-        find("proxy_ssl_certificate"),
-        find("proxy_ssl_certificate_key"),
-    ) {
-        let one = Certificate {
-            cert: context.path(cert.word(1)),
-            key: Some(context.path(key.word(1))),
-            ocsp: None,
-        };
-        section.set("backend_certificates", certificates(&[one]));
-    }
-    if let Some(alpn) = find("proxy_ssl_alpn") {
-        section.set(
-            "backend_alpn",
-            quoted_list(&alpn.values().collect::<Vec<_>>()),
-        );
-    }
-    let is_verified = find("proxy_ssl_verify").is_some_and(|one| one.is("on"));
-    if let Some(one) = find("proxy_ssl_crl").filter(|_| is_verified) {
-        let what = format!("{}: {REVOKED_SERVERS}", one.shown());
-        section.add_to_do(&one.position, &what);
-    }
-    if let Some(one) = find("proxy_ssl_password_file") {
-        section.add_to_do(&one.position, KEYS_ARE_PLAIN);
-    }
-    for name in [
-        "proxy_ssl_protocols",
-        "proxy_ssl_ciphers",
-        "proxy_ssl_conf_command",
-    ] {
-        if let Some(one) = find(name) {
-            section.leave_out(&one.position, &one.shown(), BACKEND_VERSIONS);
-        }
-    }
-}
-
-/// Converts `host`, `host:port`, `unix:/path` or `unix:/path:/uri`.
-fn address(text: &str, port: &str) -> String {
-    if let Some(path) = text.strip_prefix("unix:") {
-        return format!("unix:{}", path.split(':').next().unwrap_or(path));
-    }
-    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
-        !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':')
-    });
-    match has_port || port.is_empty() {
-        true => text.to_owned(),
-        false => format!("{text}:{port}"),
     }
 }

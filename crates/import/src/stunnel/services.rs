@@ -4,6 +4,8 @@ use std::path::Path;
 
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
+use crate::origin::{Origin, Origins};
+use crate::section::Section;
 use crate::source::{files_matching, read as read_file};
 
 /// Maximum number of included files.
@@ -11,18 +13,13 @@ const INCLUDES_MAX: usize = 200;
 
 #[derive(Clone, Debug)]
 pub(super) struct StunnelSetting {
-    pub(super) position: Position,
+    pub(super) origin: Origin,
     /// In lower case: case does not matter.
     pub(super) key: String,
-    written_key: String,
     pub(super) value: String,
 }
 
 impl StunnelSetting {
-    pub(super) fn shown(&self) -> String {
-        format!("{} = {}", self.written_key, self.value)
-    }
-
     /// Returns whether this is the value. stunnel ignores the case of all words that it knows.
     pub(super) fn is(&self, value: &str) -> bool {
         self.value.eq_ignore_ascii_case(value)
@@ -31,7 +28,7 @@ impl StunnelSetting {
 
 pub(super) struct Service {
     pub(super) name: String,
-    pub(super) position: Position,
+    pub(super) origin: Origin,
     pub(super) entries: Vec<StunnelSetting>,
 }
 
@@ -41,8 +38,12 @@ impl Service {
         self.entries.iter().rev().find(|one| one.key == key)
     }
 
-    pub(super) fn value(&self, key: &str) -> Option<&str> {
-        self.find(key).map(|one| one.value.as_str())
+    /// Returns the same, and says of the others that it replaces them.
+    pub(super) fn last(&self, key: &str, section: &mut Section) -> Option<&StunnelSetting> {
+        let last = self.find(key)?;
+        let others = self.all(key).filter(|one| one.origin != last.origin);
+        section.replaced(others.map(|one| one.origin).collect::<Origins>());
+        Some(last)
     }
 
     pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a StunnelSetting> {
@@ -51,6 +52,12 @@ impl Service {
 
     pub(super) fn is_on(&self, key: &str) -> bool {
         self.find(key).is_some_and(|one| one.is("yes"))
+    }
+
+    /// Returns everything that belongs to it.
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        let own = self.entries.iter().map(|one| one.origin);
+        [self.origin].into_iter().chain(own).collect()
     }
 }
 
@@ -99,30 +106,27 @@ impl ServiceReader {
                 };
                 self.services.push(Service {
                     name: name.to_owned(),
-                    position,
+                    origin: self.draft.ledger.enter(&position, line)?,
                     entries: Vec::new(),
                 });
                 continue;
             }
+            // No converter takes a line without a value, so it is a step to do.
+            let origin = self.draft.ledger.enter(&position, line)?;
             let Some((key, value)) = line.split_once('=') else {
-                self.draft
-                    .leave_out(&position, line, "this is not `key = value`");
                 continue;
             };
-            let (written_key, value) = (key.trim().to_owned(), value.trim().to_owned());
-            let key = written_key.to_ascii_lowercase();
+            let (key, value) = (key.trim().to_ascii_lowercase(), value.trim().to_owned());
             if key == "include" {
-                self.include(&value, &position, folder, depth)?;
+                self.include(origin, &value, &position, folder, depth)?;
                 continue;
             }
-            let entry = StunnelSetting {
-                position,
-                key,
-                written_key,
-                value,
-            };
+            let entry = StunnelSetting { origin, key, value };
             match self.services.last_mut() {
-                Some(service) => service.entries.push(entry),
+                Some(service) => {
+                    self.draft.ledger.is_head(service.origin);
+                    service.entries.push(entry);
+                }
                 None => self.defaults.push(entry),
             }
         }
@@ -132,21 +136,31 @@ impl ServiceReader {
     /// Reads all files of a folder, in the order of their names.
     fn include(
         &mut self,
+        origin: Origin,
         value: &str,
         position: &Position,
         folder: &Path,
         depth: usize,
     ) -> Result<(), ImportError> {
         let path = folder.join(value);
-        if !path.is_dir() {
-            self.draft.leave_out(
-                position,
-                &format!("include = {value}"),
-                "this folder does not exist",
-            );
+        let Ok(files) = files_matching(&path, "*") else {
+            self.draft
+                .program
+                .step(origin, "there are too many files in this folder");
             return Ok(());
+        };
+        let program = &mut self.draft.program;
+        match (path.is_dir(), files.len()) {
+            (false, _) => program.step(
+                origin,
+                "this folder is not on this machine: its services are missing here",
+            ),
+            (true, 0) => program.without_effect(origin, "there is no file in this folder"),
+            (true, n) => {
+                program.without_effect(origin, format!("{n} included: see their own lines"))
+            }
         }
-        for file in files_matching(&path, "*") {
+        for file in files {
             self.included += 1;
             if depth >= 10 || self.included > INCLUDES_MAX {
                 let what = format!(

@@ -48,7 +48,7 @@ fn names_of_other_servers_in_a_host_header_are_reported() {
     for line in [3, 5] {
         assert_reported(&page.text, &[&format!("line {line}: {said}")], &[]);
     }
-    assert_eq!((page.to_do, page.left_out), (0, 2), "{}", page.text);
+    assert_eq!((page.to_do, page.left_out), (0, 4), "{}", page.text);
     // With addresses of their own, there is no choice.
     let page = converted(Program::Nginx, &text.replace("443 ssl;", "444 ssl;"));
     assert!(!page.contains("nginx chose"), "{page}");

@@ -28,8 +28,8 @@ libwrap = YES
         "proxy_protocol = \"v1\"",
     ];
     lines(&page.text, &wanted);
-    assert_reported(&page.text, &["line 9: requireCert"], &["(line 10)"]);
-    assert_eq!(page.to_do, 1, "{}", page.text);
+    assert_reported(&page.text, &[], &["(line 9)", "(line 10)"]);
+    assert_eq!(page.to_do, 2, "{}", page.text);
 }
 
 #[test]

@@ -20,7 +20,12 @@ http {
     assert_reported(
         &page.text,
         &[],
-        &["(line 1)", "(line 2)", "(line 7)", "(line 10)"],
+        &[
+            "line 1: mail …",
+            "line 2: rtmp …",
+            "line 7: server …",
+            "line 10: server …",
+        ],
     );
     assert_eq!(page.to_do, 4, "{}", page.text);
     assert!(!page.text.contains("\nredirect"), "{}", page.text);
@@ -37,7 +42,7 @@ http {
 }
 ";
     let page = import(Program::Nginx, text).expect("a valid configuration");
-    let said = "on unix:/run/y.sock redirects to https on a unix socket";
+    let said = "listen unix:/run/y.sock -- redirects to https on a unix socket";
     assert_reported(&page.text, &[said], &[]);
     assert_eq!(page.to_do, 1, "{}", page.text);
     assert!(
@@ -89,8 +94,8 @@ backend on
  server s 10.0.0.2:1
 ";
     let page = import(Program::Haproxy, text).expect("a valid configuration");
-    let said = "line 5: frontend internal -- it is disabled";
-    assert_reported(&page.text, &[said], &["(line 10)"]);
+    let said = "line 5: frontend internal … (lines 5-9, 8 settings) -- it is disabled";
+    assert_reported(&page.text, &[said], &["(line 11)"]);
     assert_eq!((page.to_do, page.left_out), (1, 1), "{}", page.text);
     assert!(!page.text.contains(":444"), "{}", page.text);
 }
@@ -109,8 +114,9 @@ fn redirects_of_haproxy_on_a_socket_are_things_to_do() {
     assert_reported(&page.text, &[set, "not on /run/x.sock: keep HAProxy"], &[]);
     assert_eq!(page.to_do, 1, "{}", page.text);
     let page = import(Program::Haproxy, &text("unix@/run/x.sock,:80-81")).expect("a valid one");
-    assert_eq!(page.to_do, 2, "{}", page.text);
-    assert!(!page.text.contains("\nredirect"), "{}", page.text);
+    assert_eq!(page.to_do, 1, "{}", page.text);
+    let both = "\nredirect = [\"0.0.0.0:80\", \"0.0.0.0:81\"]\n";
+    assert!(page.text.contains(both), "{}", page.text);
 }
 
 /// FastCGI is no stream of bytes to pass on.

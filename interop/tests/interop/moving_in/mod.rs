@@ -2,5 +2,9 @@
 
 mod ghostunnel;
 mod import;
+mod probe;
 mod recipes;
+mod scenarios;
+mod side_by_side;
+mod telling_backend;
 mod walk;

@@ -237,10 +237,11 @@ fn starttls_of_stunnel_is_reported() {
     let imported = dormouse(&["import", "stunnel", &file]);
     let page = String::from_utf8_lossy(&imported.stdout);
     assert!(
-        page.contains("# TO DO: protocol = smtp: TLS starts after"),
+        page.contains("line 5: protocol = smtp -- TLS starts after"),
         "{page}"
     );
-    assert!(page.contains("keep stunnel for it (line 5)"), "{page}");
+    assert!(page.contains("keep stunnel for it"), "{page}");
+    assert_eq!(imported.status.code(), Some(1), "{page}");
     let said = String::from_utf8_lossy(&imported.stderr);
     assert!(said.contains("to do before the result can run"), "{said}");
 }
@@ -258,7 +259,10 @@ fn a_plain_server_of_nginx_is_reported() {
          location / {{ proxy_pass http://127.0.0.1:8080; proxy_set_header Host $host; }}"
     );
     for (plain, says) in [
-        ("root /var/www/html;", "does not use TLS: keep nginx for it"),
+        (
+            "root /var/www/html;",
+            "it does not use TLS: keep nginx for it",
+        ),
         (
             "return 301 https://www.b.example$request_uri;",
             "does more than redirect to the same host",
@@ -272,7 +276,7 @@ fn a_plain_server_of_nginx_is_reported() {
         std::fs::write(&file, text).expect("written");
         let imported = dormouse(&["import", "nginx", &file]);
         let page = String::from_utf8_lossy(&imported.stdout);
-        let to_do = page.lines().find(|line| line.starts_with("# TO DO"));
+        let to_do = page.lines().find(|line| line.starts_with("todo = "));
         assert!(
             to_do.is_some_and(|line| line.contains(says)),
             "{says}: {page}"

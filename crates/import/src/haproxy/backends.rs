@@ -2,76 +2,99 @@
 
 use std::path::Path;
 
+use super::condition::{Test, condition};
 use super::config::Config;
-use super::syntax::{HaproxySection, Line, Test, condition};
+use super::syntax::HaproxySection;
 use crate::advice::EARLIER_RULE;
+use crate::cases::{Case, complete};
 use crate::error::Position;
+use crate::origin::Origins;
 use crate::source::read;
 
-/// A backend for clients that ask for one of these names or offer one of these protocols; without
-/// names and protocols, for all other clients.
-pub(super) struct BackendCase<'a> {
-    pub(super) names: Vec<String>,
-    pub(super) protocols: Vec<String>,
-    pub(super) backend: Option<&'a HaproxySection>,
-    pub(super) position: Position,
-}
+pub(super) type BackendCase<'a> = Case<Option<&'a HaproxySection>>;
 
 /// The backends of a frontend, and the lines whose conditions Dormouse does not evaluate.
 #[derive(Default)]
 pub(super) struct BackendCases<'a> {
     pub(super) all: Vec<BackendCase<'a>>,
-    pub(super) not_ours: Vec<(&'static str, &'a Line)>,
+    pub(super) not_ours: Vec<(&'static str, Origins)>,
+    /// Lines about protocols, which HAProxy compares differently.
+    pub(super) by_protocol: Origins,
+    /// Lines that no client reaches.
+    pub(super) unreached: Origins,
 }
 
 pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> BackendCases<'a> {
     let mut cases = BackendCases::default();
     for line in part.all("use_backend") {
         let name = line.word(1);
-        let ways = condition(&line.words, part, &config.folder);
+        let tests = condition(line, part, &config.folder);
+        let from = tests.from;
         if name.contains("%[") {
-            let found = ways.is_none().then(|| cases.of_map(name, config, line));
+            let found = tests
+                .ways
+                .is_none()
+                .then(|| cases.of_map(name, config, &from));
             match found.flatten() {
                 Some(true) => {}
-                Some(false) => cases.not_ours.push((EARLIER_RULE, line)),
+                Some(false) => cases.not_ours.push((EARLIER_RULE, from)),
                 None => {
                     let why = "names must be listed: use a route with `server_names` for each";
-                    cases.not_ours.push((why, line));
+                    cases.not_ours.push((why, from));
                 }
             }
             continue;
         }
-        for way in ways.unwrap_or_else(|| vec![Vec::new()]) {
+        for way in tests.ways.unwrap_or_else(|| vec![Vec::new()]) {
             match way_in(&way) {
                 Some((names, protocols)) => {
                     let backend = config.backend(name);
                     if names.iter().any(|name| cases.decide(name, backend)) {
-                        cases.not_ours.push((EARLIER_RULE, line));
+                        cases.not_ours.push((EARLIER_RULE, from.clone()));
                     }
-                    cases.add(names, protocols, backend, line);
+                    if protocols.iter().any(|one| one != "acme-tls/1") {
+                        cases.by_protocol.add(&from);
+                    }
+                    cases.add(names, protocols, backend, &from);
                 }
                 None => {
                     let why = "routes are chosen only by server name and protocol";
-                    cases.not_ours.push((why, line));
+                    cases.not_ours.push((why, from.clone()));
                 }
             }
         }
     }
+    let default = part.find(&["default_backend"]);
     // An earlier case matches every client already.
     let is_for_all = |case: &BackendCase<'_>| case.names.is_empty() && case.protocols.is_empty();
-    if cases.all.iter().any(is_for_all) {
-        return cases;
+    if let Some(at) = cases.all.iter().position(is_for_all) {
+        let later = cases.all.split_off(at + 1);
+        let later = later
+            .into_iter()
+            .flat_map(|case| case.from.iter().collect::<Vec<_>>());
+        cases.unreached.add(later.collect::<Origins>());
+        cases.unreached.add(
+            default
+                .map(|line| line.origin)
+                .into_iter()
+                .collect::<Origins>(),
+        );
+    } else if let Some(line) = default {
+        cases.add(
+            Vec::new(),
+            Vec::new(),
+            config.backend(line.word(1)),
+            &line.origin.into(),
+        );
+    } else if part
+        .all("server")
+        .chain(part.all("server-template"))
+        .next()
+        .is_some()
+    {
+        cases.add(Vec::new(), Vec::new(), Some(part), &Origins::default());
     }
-    if let Some(line) = part.find(&["default_backend"]) {
-        cases.add(Vec::new(), Vec::new(), config.backend(line.word(1)), line);
-    } else if part.all("server").next().is_some() {
-        cases.all.push(BackendCase {
-            names: Vec::new(),
-            protocols: Vec::new(),
-            backend: Some(part),
-            position: part.position.clone(),
-        });
-    }
+    cases.all = complete(std::mem::take(&mut cases.all));
     cases
 }
 
@@ -89,8 +112,8 @@ fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
     Some((names, protocols))
 }
 
-fn id(part: Option<&HaproxySection>) -> Option<usize> {
-    part.map(|part| part.position.line)
+fn is_same(one: Option<&HaproxySection>, other: Option<&HaproxySection>) -> bool {
+    one.map(|part| part.origin) == other.map(|part| part.origin)
 }
 
 impl<'a> BackendCases<'a> {
@@ -99,23 +122,26 @@ impl<'a> BackendCases<'a> {
         names: Vec<String>,
         protocols: Vec<String>,
         backend: Option<&'a HaproxySection>,
-        line: &Line,
+        from: &Origins,
     ) {
         // More names for the same backend belong to the same route.
         let same = self.all.iter_mut().find(|case| {
-            id(case.backend) == id(backend)
-                && case.backend.is_some()
+            is_same(case.target, backend)
+                && case.target.is_some()
                 && case.protocols == protocols
                 && !case.names.is_empty()
                 && !names.is_empty()
         });
         match same {
-            Some(case) => case.names.extend(names),
+            Some(case) => {
+                case.names.extend(names);
+                case.from.add(from);
+            }
             None => self.all.push(BackendCase {
                 names,
                 protocols,
-                backend,
-                position: line.position.clone(),
+                target: backend,
+                from: from.clone(),
             }),
         }
     }
@@ -128,22 +154,23 @@ impl<'a> BackendCases<'a> {
             let end = pattern.strip_prefix('*').map(str::to_ascii_lowercase);
             end.is_some_and(|end| name.ends_with(&end))
         };
-        let is_same = |earlier: &String| earlier.eq_ignore_ascii_case(&name);
+        let is_name = |earlier: &String| earlier.eq_ignore_ascii_case(&name);
         let mut others = self
             .all
             .iter()
-            .filter(|case| id(case.backend) != id(backend));
+            .filter(|case| !is_same(case.target, backend));
+        // A rule about protocols alone is repeated for the names of later ones.
         others.any(|case| {
-            case.names.is_empty()
+            case.names.is_empty() && case.protocols.is_empty()
                 || case.names.iter().any(matches)
-                || case.protocols.is_empty() && case.names.iter().any(is_same)
+                || case.protocols.is_empty() && case.names.iter().any(is_name)
         })
     }
 
     /// Adds the cases of `%[req.ssl_sni,lower,map(FILE,DEFAULT)]`: each line of the file has a name
     /// and a backend. Returns whether no earlier rule decides for one of the names. `None`: the text is something else,
     /// or the file can't be read.
-    fn of_map(&mut self, text: &str, config: &'a Config, line: &Line) -> Option<bool> {
+    fn of_map(&mut self, text: &str, config: &'a Config, from: &Origins) -> Option<bool> {
         let (file, default) = map(text)?;
         let path = Path::new(&config.path("", file)).to_owned();
         let text = read(&path, &Position::included(file)).ok()?;
@@ -157,11 +184,11 @@ impl<'a> BackendCases<'a> {
             let backend = config.backend(backend).filter(|_| !name.starts_with('#'));
             if backend.is_some() {
                 is_first &= !self.decide(name, backend);
-                self.add(vec![name.to_owned()], Vec::new(), backend, line);
+                self.add(vec![name.to_owned()], Vec::new(), backend, from);
             }
         }
         if let Some(backend) = default.and_then(|name| config.backend(name)) {
-            self.add(Vec::new(), Vec::new(), Some(backend), line);
+            self.add(Vec::new(), Vec::new(), Some(backend), from);
         }
         Some(is_first)
     }

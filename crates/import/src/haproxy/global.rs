@@ -1,0 +1,266 @@
+//! `global`, and the sections that are no proxies.
+
+use super::config::Config;
+use super::rules;
+use super::syntax::{HaproxySection, Line};
+use crate::advice::{BRANCHES, HAPROXY_STAYS, LOG, STAYS_WITH_HAPROXY};
+use crate::draft::Draft;
+use crate::origin::Origin;
+use crate::section::Fate;
+use crate::value::time;
+
+const VARIABLE: &str = "this names a variable of the environment: write its value into the result, \
+    or ${NAME}, which Dormouse fills in as well";
+const OWN: &str = "memory, processes and files of HAProxy";
+
+/// Lines of `global` without effect here, and why.
+pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("busy-polling", OWN),
+    ("daemon", OWN),
+    ("description", OWN),
+    ("expose-experimental-directives", OWN),
+    ("expose-deprecated-directives", OWN),
+    ("grace", OWN),
+    ("h1-case-adjust", OWN),
+    ("h1-case-adjust-file", OWN),
+    ("httpclient.resolvers.id", OWN),
+    ("httpclient.ssl.verify", OWN),
+    ("insecure-fork-wanted", OWN),
+    ("issuers-chain-path", OWN),
+    ("localpeer", OWN),
+    ("master-worker", OWN),
+    ("mworker-max-reloads", OWN),
+    ("node", OWN),
+    ("nbproc", OWN),
+    ("cpu-map", OWN),
+    ("cpu-policy", OWN),
+    ("numa-cpu-mapping", OWN),
+    ("pidfile", OWN),
+    ("presetenv", OWN),
+    ("quiet", OWN),
+    ("resetenv", OWN),
+    ("server-state-base", OWN),
+    ("server-state-file", OWN),
+    ("set-dumpable", OWN),
+    ("set-var", OWN),
+    ("setenv", OWN),
+    ("shm-stats-file", OWN),
+    ("spread-checks", OWN),
+    (
+        "ssl-dh-param-file",
+        "finite-field Diffie-Hellman is not supported",
+    ),
+    (
+        "ssl-load-extra-files",
+        "files beside a certificate are named here",
+    ),
+    (
+        "ssl-load-extra-del-ext",
+        "files beside a certificate are named here",
+    ),
+    (
+        "ssl-skip-self-issued-ca",
+        "chains are sent as they are in their files",
+    ),
+    ("limited-quic", "there is no QUIC here"),
+    ("no-quic", "there is no QUIC here"),
+    ("thread-groups", OWN),
+    ("thread-group", OWN),
+    ("unix-bind", OWN),
+    ("unsetenv", OWN),
+    ("zero-warning", OWN),
+    ("force-cfg-parser-pause", OWN),
+    ("warn-blocked-traffic-after", OWN),
+    ("default-path", "files are named with their whole path here"),
+    ("ca-base", "files are named with their whole path here"),
+    ("crt-base", "files are named with their whole path here"),
+];
+
+pub(super) fn read(config: &Config, draft: &mut Draft) {
+    for line in &config.global {
+        of_global(line, draft);
+    }
+    for part in &config.parts {
+        let has_variable = |line: &&Line| line.words.iter().any(|word| word.contains("${"));
+        for line in part.lines.iter().filter(has_variable) {
+            draft.program.step(line.origin, VARIABLE);
+        }
+        for line in part
+            .lines
+            .iter()
+            .filter(|line| line.word(0).starts_with('.'))
+        {
+            match line.word(0) {
+                ".if" | ".elif" => draft.program.step(line.origin, BRANCHES),
+                _ => draft
+                    .program
+                    .without_effect(line.origin, "it belongs to a `.if`, or is a message"),
+            }
+        }
+        other_section(part, draft);
+    }
+    unused(config, draft);
+}
+
+fn of_global(line: &Line, draft: &mut Draft) {
+    let (value, from, program) = (line.word(1), line.origin, &mut draft.program);
+    let why = match line.word(0) {
+        "nbthread" => return program.number("workers", value, from),
+        "maxconn" => return program.number("max_connections", value, from),
+        "user" | "uid" => return program.set_text("user", value, from),
+        "group" | "gid" => return program.set_text("group", value, from),
+        "hard-stop-after" => return draft.longest("shutdown_grace", time(value, 1), from),
+        "tune.ssl.lifetime" => {
+            let seconds = time(value, 1000).map(|ms| (ms / 1000).clamp(60, 43_200));
+            return match seconds {
+                Some(seconds) => program.set_text("ticket_lifetime", &format!("{seconds}s"), from),
+                None => program.left_out(from, "this is not a time"),
+            };
+        }
+        "chroot" => return program.without_effect(from, "workers confine themselves (`sandbox`)"),
+        "stats" => "use `admin`, `dormouse status` and `/metrics`",
+        "log" | "log-send-hostname" | "log-tag" => LOG,
+        "maxsslrate" | "maxconnrate" | "maxsessrate" => {
+            "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
+        }
+        "maxsslconn" => "use `max_connections`",
+        "ulimit-n" | "fd-hard-limit" => {
+            "set it where the program starts: LimitNOFILE= or ulimit -Hn"
+        }
+        "ssl-server-verify" => "servers' certificates are always verified",
+        "lua-load" | "lua-load-per-thread" | "lua-prepend-path" => {
+            "Dormouse runs no code for a connection"
+        }
+        "ssl-engine" | "ssl-provider" | "ssl-provider-path" | "ssl-propquery"
+        | "ssl-mode-async" => {
+            return program.step(
+                from,
+                "keys are read from files: list them in `certificates`",
+            );
+        }
+        "ssl-security-level" => "suites and keys reach level 2 in any case",
+        "ssl-default-bind-sigalgs" | "ssl-default-bind-client-sigalgs" => "no equivalent",
+        // Those that binds and servers have taken are done; of the others nothing is left to say.
+        "ssl-default-bind-options"
+        | "ssl-default-bind-ciphers"
+        | "ssl-default-bind-ciphersuites"
+        | "ssl-default-bind-curves"
+        | "tune.ssl.cachesize"
+        | "ssl-default-server-options" => return,
+        word if word.starts_with("ssl-default-server-") => {
+            "TLS 1.2 and 1.3 with AEAD suites are used with backends"
+        }
+        word if word.starts_with("tune.")
+            || word.starts_with("no")
+            || word.starts_with("profiling")
+            || word.starts_with("acme.") =>
+        {
+            return program.without_effect(from, OWN);
+        }
+        word => {
+            if let Some((_, why)) = WITHOUT_EFFECT.iter().find(|(known, _)| *known == word) {
+                program.without_effect(from, *why);
+            }
+            return;
+        }
+    };
+    draft.program.left_out(from, why);
+}
+
+/// Sections that are no proxies.
+fn other_section(part: &HaproxySection, draft: &mut Draft) {
+    let (program, all) = (&mut draft.program, part.origins());
+    match part.kind.as_str() {
+        "log-forward" => program.step(
+            all,
+            "keep HAProxy for it, or its addresses will not be served",
+        ),
+        "program" => program.step(all, "HAProxy starts this program: start it in another way"),
+        "userlist" | "cache" | "http-errors" | "fcgi-app" => {
+            program.without_effect(all, "it is about requests, which Dormouse does not read");
+        }
+        "peers" => program.left_out(all, "tables are not shared; see `ticket_keys` for sessions"),
+        "resolvers" => {
+            program.without_effect(all, "names are looked up with the system's resolver")
+        }
+        "mailers" | "ring" | "log-profile" | "traces" => program.left_out(all, LOG),
+        "healthcheck" => program.left_out(all, "checks are those of `check`"),
+        "global" | "defaults" | "crt-store" | "acme" if part.lines.is_empty() => {
+            program.without_effect(part.origin, "it is empty");
+        }
+        _ => {}
+    }
+}
+
+/// Says what becomes of settings that no converted section uses.
+fn unused(config: &Config, draft: &mut Draft) {
+    let haproxy_stays = draft.has_step(HAPROXY_STAYS);
+    let carried = draft.carried();
+    for part in &config.parts {
+        let (fate, why) = match part.kind.as_str() {
+            "backend" if haproxy_stays => (Fate::Stays, STAYS_WITH_HAPROXY),
+            "backend" => (
+                Fate::WithoutEffect,
+                "no converted frontend uses this backend",
+            ),
+            "crt-store" => (Fate::WithoutEffect, "no bind names this certificate"),
+            "acme" => (
+                Fate::WithoutEffect,
+                "no certificate that a bind names uses it",
+            ),
+            "global" => (
+                Fate::WithoutEffect,
+                "no bind or server is left that uses it",
+            ),
+            "defaults" => {
+                for line in &part.lines {
+                    if carried.contains(&line.origin) || line.word(0).starts_with('.') {
+                        continue;
+                    }
+                    if let Some((fate, why)) = rules::fate_of(line, true) {
+                        draft.program.say(fate, line.origin, why);
+                    } else if matches!(
+                        line.word(0),
+                        "timeout" | "balance" | "default-server" | "default_backend"
+                    ) || matches!(line.word(0), "option" | "http-check" | "tcp-check")
+                    {
+                        let why = "no converted section uses it";
+                        draft
+                            .program
+                            .without_effect(line.origins().collect::<Vec<_>>(), why);
+                    }
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        let is_lost = |one: &Origin| !carried.contains(one);
+        let lost: Vec<Origin> = match part.kind.as_str() {
+            // Only a whole backend: of one that is used, each line has to be accounted for.
+            "backend"
+                if part
+                    .lines
+                    .iter()
+                    .any(|line| carried.contains(&line.origin) && line.word(0) == "server") =>
+            {
+                continue;
+            }
+            "acme" if part.lines.iter().any(|line| carried.contains(&line.origin)) => continue,
+            "crt-store" => {
+                let lines = part.lines.iter().filter(|line| is_lost(&line.origin));
+                lines.flat_map(Line::origins).filter(is_lost).collect()
+            }
+            "global" => (part.lines.iter())
+                .filter(|line| {
+                    line.word(0).starts_with("ssl-default-") || line.word(0) == "tune.ssl.cachesize"
+                })
+                .flat_map(Line::origins)
+                .filter(is_lost)
+                .collect(),
+            _ => part.origins().into_iter().filter(is_lost).collect(),
+        };
+        if !lost.is_empty() {
+            draft.program.say(fate, lost, why);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Files that cannot be read or parsed, and files that include others.
+
+use super::*;
+
+/// Invalid files, each with the line to blame.
+#[test]
+fn invalid_files_are_reported_with_their_line() {
+    let cases = [
+        (
+            Program::Nginx,
+            "stream {\n server {\n listen 1 ssl;\n",
+            2,
+            "is not closed",
+        ),
+        (Program::Nginx, "stream {\n}\n}\n", 3, "has no `{`"),
+        (
+            Program::Nginx,
+            "stream {\n listen 443 ssl\n}\n",
+            2,
+            "end with `;`",
+        ),
+        (Program::Nginx, "a;\nstream", 2, "end with `;`"),
+        (Program::Nginx, "a \"b\n;\n", 1, "is not closed"),
+        (Program::Nginx, "a;\n;", 2, "ends nothing"),
+        (Program::Haproxy, "global\n user 'x\n", 2, "is not closed"),
+        (Program::Haproxy, "\nbind :443 ssl\n", 2, "in no section"),
+        (
+            Program::Hitch,
+            "backend = \"x\nfrontend = {\n",
+            1,
+            "is not closed",
+        ),
+        (
+            Program::Hitch,
+            "\nfrontend = {\n host = \"*\"\n",
+            2,
+            "is not closed",
+        ),
+        (Program::Hitch, "}\n", 1, "has no `{`"),
+        (Program::Stunnel, "a = b\n[x\n", 2, "is not closed"),
+    ];
+    for (program, text, line, what) in cases {
+        let fault = import(program, text).map(|page| page.text).expect_err(text);
+        assert_eq!(fault.position.line, line, "{text}: {fault}");
+        assert!(fault.what.contains(what), "{text}: {fault}");
+    }
+    let deep = "x { ".repeat(100_000);
+    let fault = import(Program::Nginx, &deep).map(|page| page.text);
+    assert!(fault.expect_err("too deep").what.contains("more than 30"));
+}
+
+/// Files that are not configurations, and their includes.
+#[test]
+fn refuses_files_that_are_not_configurations() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).expect("written");
+    let refused = |program, name: &str| match read(program, &at(name)) {
+        Ok(_) => panic!("{name} was read"),
+        Err(fault) => fault.to_string(),
+    };
+    write("binary", b"frontend\n\x7fELF\x00\x01");
+    write("key", b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n");
+    write("long", &vec![b'x'; 200_000]);
+    write("huge", &vec![b'\n'; 10 << 20]);
+    for program in [
+        Program::Hitch,
+        Program::Stunnel,
+        Program::Nginx,
+        Program::Haproxy,
+    ] {
+        assert!(refused(program, "binary").contains("binary:2"));
+        let said = refused(program, "key");
+        assert!(said.contains("key:1") && !said.contains("c2Vj"), "{said}");
+        assert!(refused(program, "long").contains("this line has 200000 bytes"));
+        assert!(refused(program, "huge").contains("larger than 4 MiB"));
+        assert!(refused(program, "missing").contains("cannot be read"));
+        assert!(refused(program, ".").contains("cannot be read"));
+    }
+    // A file that includes itself, directly or through another file.
+    write("loop.conf", b"a;\ninclude loop.conf;\n");
+    assert!(refused(Program::Nginx, "loop.conf").contains("loop.conf:2"));
+    write("one.conf", b"include two*.conf;\n");
+    write("two.conf", b"\ninclude one.conf;\n");
+    let said = refused(Program::Nginx, "one.conf");
+    assert!(
+        said.contains("two.conf:2") && said.contains("includes itself"),
+        "{said}"
+    );
+    // A mistake in an included file has that file's position.
+    write("bad.conf", b"\n\nserver {\n");
+    write("main.conf", b"stream {\ninclude bad.conf;\n}\n");
+    assert!(refused(Program::Nginx, "main.conf").contains("bad.conf:3"));
+    // The same for stunnel's folders.
+    std::fs::create_dir(at("d")).expect("a folder");
+    write("d/loop", b"include = d\n");
+    write("stunnel.conf", b"include = d\n");
+    assert!(refused(Program::Stunnel, "stunnel.conf").contains("one file too many"));
+}
+
+/// Includes are followed, and remarks name the included file.
+#[test]
+fn converts_included_files() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    std::fs::create_dir(folder.path().join("conf.d")).expect("a folder");
+    write(
+        "nginx.conf",
+        "stream {\n include conf.d/*.conf;\n include missing.conf;\n include sites/*/tls[0-9].conf;\n}\n",
+    );
+    write(
+        "conf.d/a.conf",
+        "server { listen 443 ssl; proxy_pass 10.0.0.1:80;\n js_filter x; }\n",
+    );
+    write(
+        "conf.d/a.conf~",
+        "server { listen 444 ssl; proxy_pass 10.0.0.1:80; }\n",
+    );
+    for (number, site) in ["one", "two"].into_iter().enumerate() {
+        std::fs::create_dir_all(folder.path().join("sites").join(site)).expect("a folder");
+        let server = format!("server {{ listen 445{number} ssl; proxy_pass 10.0.0.1:80; }}\n");
+        write(&format!("sites/{site}/tls{number}.conf"), &server);
+    }
+    let page = read(Program::Nginx, &folder.path().join("nginx.conf"))
+        .expect("read")
+        .finish("x");
+    for part in [
+        "listen = \"0.0.0.0:443\"",
+        "listen = \"0.0.0.0:4450\"",
+        "listen = \"0.0.0.0:4451\"",
+        "conf.d/a.conf:2: js_filter x",
+        "line 3: include missing.conf -- this file does not exist",
+    ] {
+        assert!(page.text.contains(part), "{part} in {}", page.text);
+    }
+    assert!(!page.text.contains(":444"), "{}", page.text);
+}
