@@ -1,9 +1,9 @@
 //! Steps that are still to take before a configuration may run.
 
-use crate::input::context::ReadContext;
-use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::option::value::RawValue;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
