@@ -31,6 +31,8 @@ pub struct Limits {
     pub total_timeout_ms: Option<u64>,
     /// Time for the rest of a record that has begun to arrive.
     pub partial_record_timeout_ms: u64,
+    /// Time without progress after which a connection that holds memory is closed, while memory is short.
+    pub stall_timeout_ms: u64,
     /// Time for a connect to a backend.
     pub backend_connect_timeout_ms: u64,
     /// Time to deliver received bytes after the other side has closed.
@@ -140,6 +142,7 @@ impl Share {
             idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
             total_timeout_ms: timeouts.total_timeout.map(milliseconds),
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
+            stall_timeout_ms: milliseconds(timeouts.stall_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
             log_handshakes: config.log.log_handshakes,

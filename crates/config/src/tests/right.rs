@@ -223,6 +223,7 @@ const EVERY_OPTION: &str = "
         idle_timeout = '1h'
         total_timeout = '1d'
         partial_record_timeout = '2s'
+        stall_timeout = '20s'
         backend_connect_timeout = '3s'
         hang_timeout = '20s'
         handshake_grace = '3s'

@@ -293,7 +293,7 @@ impl InFlight {
         start: impl FnOnce(u16) -> Option<Handshake>,
     ) -> HandshakeStep {
         let received = if early.is_empty() {
-            match receive(self.fd, work) {
+            match receive(self.fd, RECEIVE_MAX / 4, work) {
                 Ok(Some(n)) => &work.scratch.opening[..n],
                 Ok(None) => return HandshakeStep::Continues,
                 Err(step) => return step,
@@ -408,10 +408,35 @@ fn shake(
         Ok(false) => return HandshakeStep::Continues,
         Err(_) => return HandshakeStep::Ended,
     }
-    match receive(fd, work) {
-        Ok(Some(n)) => take(&work.io, fd, handshake, &work.scratch.opening[..n], now),
-        Ok(None) => HandshakeStep::Continues,
-        Err(step) => step,
+    if work.may_read_ahead() {
+        return receive_and_take(fd, handshake, RECEIVE_MAX / 4, work, now).1;
+    }
+    // The header of a record, then the record.
+    for _ in 0..2 {
+        let most = handshake.missing();
+        let (received, step) = receive_and_take(fd, handshake, most, work, now);
+        if received < most || !matches!(step, HandshakeStep::Continues) {
+            return step;
+        }
+    }
+    HandshakeStep::Continues
+}
+
+/// Passes at most `most` bytes to the handshake. Returns how many it has received.
+fn receive_and_take(
+    fd: Fd,
+    handshake: &mut Handshake,
+    most: usize,
+    work: &mut Workspace<impl Io>,
+    now: UnixTime,
+) -> (usize, HandshakeStep) {
+    match receive(fd, most, work) {
+        Ok(Some(n)) => {
+            let received = &work.scratch.opening[..n];
+            (n, take(&work.io, fd, handshake, received, now))
+        }
+        Ok(None) => (0, HandshakeStep::Continues),
+        Err(step) => (0, step),
     }
 }
 
@@ -420,7 +445,7 @@ fn receive_hello(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) 
     if !received.is_empty() && route_choice::can_choose(received) {
         return HandshakeStep::Hello;
     }
-    match receive(fd, work) {
+    match receive(fd, RECEIVE_MAX / 4, work) {
         Ok(Some(n)) => received.extend_from_slice(&work.scratch.opening[..n]),
         Ok(None) => return HandshakeStep::Continues,
         Err(step) => return step,
@@ -432,9 +457,13 @@ fn receive_hello(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) 
     }
 }
 
-/// Receives into the scratch buffer. `None`: no bytes are available.
-fn receive(fd: Fd, work: &mut Workspace<impl Io>) -> Result<Option<usize>, HandshakeStep> {
-    let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
+/// Receives at most `most` bytes into the scratch buffer. `None`: no bytes are available.
+fn receive(
+    fd: Fd,
+    most: usize,
+    work: &mut Workspace<impl Io>,
+) -> Result<Option<usize>, HandshakeStep> {
+    let room = &mut work.scratch.opening[..most.min(RECEIVE_MAX / 4)];
     match work.io.recv(fd, room) {
         Ok(Attempt::Done(0)) | Err(_) => Err(HandshakeStep::Ended),
         Ok(Attempt::Done(n)) => Ok(Some(n)),
