@@ -7,7 +7,7 @@ use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::socket::{
-    Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Received,
+    Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Queues, Received,
 };
 use dormouse_routes::socket_options::SocketOptions;
 use dormouse_testkit::NOW_S;
@@ -190,8 +190,17 @@ impl Io for SimIo {
         self.call("unread", fd, |kernel| kernel.unread(fd))
     }
 
-    fn send_memory(&self, fd: Fd) -> io::Result<usize> {
-        self.call("send_memory", fd, |kernel| kernel.unsent(fd))
+    fn held_back(&self, fd: Fd) -> io::Result<usize> {
+        self.call("held_back", fd, |kernel| kernel.unsent(fd))
+    }
+
+    fn set_writable_when_drained(&self, fd: Fd, on: bool) -> io::Result<()> {
+        let call = |kernel: &mut Kernel| kernel.set_writable_when_drained(fd, on);
+        self.call("set_writable_when_drained", fd, call)
+    }
+
+    fn queues(&self, fd: Fd) -> io::Result<Queues> {
+        self.call("queues", fd, |kernel| kernel.queues(fd))
     }
 
     fn set_client_options(&self, _: &SocketOptions, _: Fd) {}

@@ -17,6 +17,7 @@ pub(crate) enum Subject {
     BackendDown,
     BackendTls,
     PartialRecord,
+    Stalled,
     PacedClient,
     PacedAll,
     Paused,

@@ -29,6 +29,8 @@ pub(crate) enum CloseReason {
     TooOld,
     /// A record was not complete within `partial_record_timeout`.
     PartialRecord,
+    /// Memory was short, and the connection made no progress for `stall_timeout`.
+    Stalled,
     /// The gateway stops.
     Stopping,
     /// A drain closed the connection.
@@ -50,7 +52,8 @@ impl CloseReason {
             CloseReason::Limit
             | CloseReason::Idle
             | CloseReason::TooOld
-            | CloseReason::PartialRecord => (Count::ClosedLimit, Tally::ClosedLimit),
+            | CloseReason::PartialRecord
+            | CloseReason::Stalled => (Count::ClosedLimit, Tally::ClosedLimit),
             CloseReason::Stopping => (Count::ClosedStopping, Tally::ClosedStopping),
             CloseReason::Drained => (Count::ClosedDrained, Tally::ClosedDrained),
             CloseReason::Crash => (Count::ClosedByCrash, Tally::ClosedByCrash),
@@ -70,6 +73,7 @@ impl CloseReason {
             | CloseReason::Idle
             | CloseReason::TooOld
             | CloseReason::PartialRecord
+            | CloseReason::Stalled
             | CloseReason::Stopping
             | CloseReason::Drained
             | CloseReason::Crash => Subject::Limit,
@@ -77,7 +81,7 @@ impl CloseReason {
     }
 
     /// All reasons. A log entry stores a reason's position here, so the order must not change.
-    const ALL: [CloseReason; 13] = [
+    const ALL: [CloseReason; 14] = [
         CloseReason::Clean,
         CloseReason::TlsTruncated,
         CloseReason::TlsFailed,
@@ -91,6 +95,7 @@ impl CloseReason {
         CloseReason::Stopping,
         CloseReason::Drained,
         CloseReason::Crash,
+        CloseReason::Stalled,
     ];
 
     /// The reason's code in an entry of the connection log, from 1 on.
@@ -121,6 +126,7 @@ impl CloseReason {
             CloseReason::Idle => ("idle_timeout", Party::Dormouse),
             CloseReason::TooOld => ("total_timeout", Party::Dormouse),
             CloseReason::PartialRecord => ("partial_record_timeout", Party::Dormouse),
+            CloseReason::Stalled => ("stall_timeout", Party::Dormouse),
             CloseReason::Stopping => ("stopped", Party::Dormouse),
             CloseReason::Drained => ("drained", Party::Dormouse),
             CloseReason::Crash => ("crash", Party::Dormouse),

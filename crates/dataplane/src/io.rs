@@ -15,7 +15,7 @@ use dormouse_engine::{Handshake, UnixTime};
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{
-    self, Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Received,
+    self, Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Queues, Received,
 };
 use dormouse_reactor::{Fd, OnExec, descriptors, process};
 use dormouse_routes::socket_options::SocketOptions;
@@ -115,8 +115,14 @@ pub trait Io {
     /// Bytes in the receive queue.
     fn received_unread(&self, fd: Fd) -> io::Result<usize>;
 
-    /// Kernel memory that the send queue uses.
-    fn send_memory(&self, fd: Fd) -> io::Result<usize>;
+    /// Bytes that the kernel has not sent, because the peer's window or the network is full.
+    fn held_back(&self, fd: Fd) -> io::Result<usize>;
+
+    /// Sets whether the poller reports a socket as writable only when nothing is held back. Unix sockets refuse.
+    fn set_writable_when_drained(&self, fd: Fd, on: bool) -> io::Result<()>;
+
+    /// Kernel memory of both queues.
+    fn queues(&self, fd: Fd) -> io::Result<Queues>;
 
     // ---- options ----
 
@@ -308,8 +314,16 @@ impl Io for OsIo {
         socket::received_unread(fd)
     }
 
-    fn send_memory(&self, fd: Fd) -> io::Result<usize> {
-        socket::send_memory(fd)
+    fn held_back(&self, fd: Fd) -> io::Result<usize> {
+        socket::held_back(fd)
+    }
+
+    fn set_writable_when_drained(&self, fd: Fd, on: bool) -> io::Result<()> {
+        socket::set_writable_when_drained(fd, on)
+    }
+
+    fn queues(&self, fd: Fd) -> io::Result<Queues> {
+        socket::queues(fd)
     }
 
     fn set_client_options(&self, options: &SocketOptions, fd: Fd) {

@@ -1,5 +1,7 @@
 //! Bytes moved by a step.
 
+use dormouse_handover::slot::{Flag, Slot};
+
 /// Bytes moved by a step, by direction.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct StepBytes {
@@ -13,6 +15,14 @@ impl StepBytes {
     /// Bytes that the step received, from both sides.
     pub(crate) fn received(&self) -> u64 {
         self.tls_in + self.plain_in
+    }
+
+    /// Bytes that the step passed to the TLS side.
+    pub(crate) fn passed_to_tls(&self, slot: &Slot) -> u64 {
+        match slot.has(Flag::PassThrough) {
+            true => self.plain_in,
+            false => self.tls_out,
+        }
     }
 
     /// Whether the step moved no bytes.

@@ -178,7 +178,7 @@ impl<I: Io> Worker<I> {
             self.outbound.next_deadline_ms(self.may_refill()),
             self.cx.connections.next_deadline_ms(now_ms),
             self.cx.work.tickets.next_deadline_ms(),
-            self.cx.work.kernel.next_deadline_ms(),
+            self.cx.work.next_measurement_ms(),
             self.cx.work.connection_log.next_deadline_ms(),
             self.door.listeners.next_deadline_ms(),
             self.compaction.next_deadline_ms(),

@@ -35,6 +35,8 @@ pub struct Limits {
     pub timeouts_since_ms: u64,
     /// Time for the rest of a record that has begun to arrive.
     pub partial_record_timeout_ms: u64,
+    /// Time without progress after which a connection that holds memory is closed, while memory is short.
+    pub stall_timeout_ms: u64,
     /// Time for a connect to a backend.
     pub backend_connect_timeout_ms: u64,
     /// Time to deliver received bytes after the other side has closed.
@@ -150,6 +152,7 @@ impl Share {
             timeout_jitter: timeouts.timeout_jitter,
             timeouts_since_ms: self.timeouts_since_ms,
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
+            stall_timeout_ms: milliseconds(timeouts.stall_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
             log_handshakes: config.log.log_handshakes,

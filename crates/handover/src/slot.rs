@@ -146,9 +146,9 @@ pub enum Flag {
     ResetTls = 1 << 6,
     /// While draining: wait for the TLS peer to close, so that a reset does not overtake our last record.
     LingerTls = 1 << 7,
-    /// The opening flow waits for memory; the TLS side is not read until then.
+    /// The opening flow waits for memory, or for its destination; the TLS side is not read until then.
     Starved = 1 << 8,
-    /// The sealing flow waits for memory; the plain side is not read until then.
+    /// The sealing flow waits for memory, or for the TLS side; the plain side is not read until then.
     SealingStarved = 1 << 9,
     /// TLS is established, and the backend is connected only when the client sends something.
     AwaitsClient = 1 << 10,
@@ -168,6 +168,12 @@ pub enum Flag {
     Joined = 1 << 17,
     /// The connection waits because of a byte rate limit; neither side is read until then.
     Paced = 1 << 18,
+    /// While memory is short: a part of a record is in the kernel. The opening flow waits for the rest, or for memory.
+    AwaitsRecord = 1 << 19,
+    /// The opening flow is starved until its destination has drained, which an event reports.
+    OpeningHeld = 1 << 20,
+    /// The sealing flow is starved until the TLS side has drained, which an event reports.
+    SealingHeld = 1 << 21,
 }
 
 impl Slot {
@@ -199,7 +205,7 @@ impl Slot {
 
     /// Whether a flow waits for memory.
     pub fn is_starved(&self) -> bool {
-        self.has(Flag::Starved) || self.has(Flag::SealingStarved)
+        self.has(Flag::Starved) || self.has(Flag::SealingStarved) || self.has(Flag::AwaitsRecord)
     }
 
     /// Sets the plain side's descriptor.

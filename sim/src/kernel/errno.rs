@@ -8,6 +8,7 @@ pub(crate) const NO_ENTRY: i32 = 2;
 pub(crate) const TOO_MANY_FILES: i32 = 24;
 pub(crate) const NO_WATCH: i32 = 28;
 pub(crate) const BROKEN_PIPE: i32 = 32;
+pub(crate) const NOT_SUPPORTED: i32 = 95;
 pub(crate) const NO_PORT: i32 = 99;
 pub(crate) const RESET: i32 = 104;
 pub(crate) const NOT_CONNECTED: i32 = 107;

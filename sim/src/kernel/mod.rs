@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   stream       two ends and the queues between them     descriptors  the shared table
-//!   poller       level-triggered readiness                faults       faults and defects
+//!   poller       readiness                                faults       faults and defects
 //!   peers        what clients and backends do
 //! ```
 
@@ -22,7 +22,7 @@ use descriptors::{Descriptors, File};
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
-use dormouse_reactor::socket::{Accepted, Addr, Attempt, Connecting, Peer, Received};
+use dormouse_reactor::socket::{Accepted, Addr, Attempt, Connecting, Peer, Queues, Received};
 use errno::error;
 use poller::Poller;
 use std::collections::{BTreeSet, VecDeque};
@@ -371,6 +371,7 @@ impl Kernel {
             false => self.portion(bytes.len()).or(is_empty.then_some(1)),
         };
         let Some(most) = portion else {
+            self.streams.note_refused(end);
             return Ok(Attempt::WouldBlock);
         };
         let sent = match self.sabotage {
@@ -566,6 +567,23 @@ impl Kernel {
 
     pub(crate) fn unsent(&self, fd: Fd) -> io::Result<usize> {
         Ok(self.streams.unsent(self.end_of(fd)?))
+    }
+
+    /// Sets whether a TCP socket is writable only when its send queue is empty.
+    pub(crate) fn set_writable_when_drained(&mut self, fd: Fd, on: bool) -> io::Result<()> {
+        let end = self.end_of(fd)?;
+        self.streams.set_writable_when_drained(end, on)
+    }
+
+    /// Memory of the queues. Queued bytes have no overhead here.
+    pub(crate) fn queues(&self, fd: Fd) -> io::Result<Queues> {
+        let end = self.end_of(fd)?;
+        Ok(Queues {
+            received: self.streams.unread(end),
+            received_max: self.buffers.receive,
+            sent: self.streams.unsent(end),
+            sent_max: self.buffers.send,
+        })
     }
 
     pub(crate) fn unread(&self, fd: Fd) -> io::Result<usize> {

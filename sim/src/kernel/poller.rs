@@ -1,4 +1,4 @@
-//! Readiness: level-triggered and registered by descriptor, like epoll.
+//! Readiness, registered by descriptor and level-triggered unless an edge is asked for, like epoll.
 
 use super::errno::{self, error};
 use super::stream::Readiness;
@@ -13,6 +13,8 @@ struct Watch {
     interest: Interest,
     /// A one-shot event was reported; nothing is reported until the interest is set again.
     disarmed: bool,
+    /// What had arrived and departed at the last report, if that was a report of an edge.
+    reported: Option<(u64, u64)>,
 }
 
 /// The watched descriptors.
@@ -43,6 +45,7 @@ impl Poller {
             token,
             interest,
             disarmed: false,
+            reported: None,
         };
         self.watches.insert(fd.0, watch);
     }
@@ -68,9 +71,11 @@ impl Poller {
         };
         let reads = watch.interest.contains(Interest::READ);
         let writes = watch.interest.contains(Interest::WRITE);
+        let has_arrived = watch.reported.is_none_or(|(arrivals, _)| arrivals != ready.arrivals);
+        let has_room = watch.reported.is_none_or(|(_, departures)| departures != ready.departures);
         let found = Interest::NONE
-            .with(Interest::READ, reads && ready.readable)
-            .with(Interest::WRITE, writes && ready.writable);
+            .with(Interest::READ, reads && ready.readable && has_arrived)
+            .with(Interest::WRITE, writes && ready.writable && has_room);
         let condition = match ready {
             Readiness { error: true, .. } => Condition::ERROR,
             Readiness { hung_up: true, .. } => Condition::HUNG_UP,
@@ -79,10 +84,15 @@ impl Poller {
             } if reads => Condition::READ_CLOSED,
             _ => Condition::NONE,
         };
+        let condition = match has_arrived {
+            true => condition,
+            false => Condition::NONE,
+        };
         if found == Interest::NONE && condition == Condition::NONE {
             return;
         }
         watch.disarmed = watch.interest.contains(Interest::ONCE);
+        watch.reported = (watch.interest.contains(Interest::EDGE)).then_some((ready.arrivals, ready.departures));
         events.push(watch.token, found, condition);
     }
 }

@@ -50,6 +50,10 @@ pub(crate) struct Readiness {
     pub(crate) read_closed: bool,
     pub(crate) hung_up: bool,
     pub(crate) error: bool,
+    /// Grows with all that arrives: bytes, ends and errors.
+    pub(crate) arrivals: u64,
+    /// Grows when there is new room, also after a refusal of a send that had room.
+    pub(crate) departures: u64,
 }
 
 #[derive(Debug)]
@@ -62,6 +66,12 @@ struct End {
     /// Delivered and not received.
     received: VecDeque<u8>,
     received_max: usize,
+    /// All bytes delivered so far.
+    delivered: u64,
+    /// Number of times that there was new room.
+    departures: u64,
+    /// The end is writable only when its send queue is empty.
+    writable_when_drained: bool,
     /// The sending direction of this end is shut down.
     shut: bool,
     /// The other end's FIN has arrived.
@@ -110,6 +120,9 @@ impl Streams {
                 sent_max: buffers.send,
                 received: VecDeque::new(),
                 received_max: buffers.receive,
+                delivered: 0,
+                departures: 0,
+                writable_when_drained: false,
                 shut: false,
                 ended: false,
                 end_marked: false,
@@ -186,11 +199,14 @@ impl Streams {
         if n == 0 && !bytes.is_empty() {
             return Ok(Attempt::WouldBlock);
         }
-        let queue = match unix {
-            true => &mut self.ends[id.other().0].received,
-            false => &mut end.sent,
-        };
-        queue.extend(&bytes[..n]);
+        match unix {
+            true => {
+                let other = &mut self.ends[id.other().0];
+                other.received.extend(&bytes[..n]);
+                other.delivered += n as u64;
+            }
+            false => end.sent.extend(&bytes[..n]),
+        }
         self.changes += u64::from(n > 0);
         Ok(Attempt::Done(n))
     }
@@ -216,6 +232,9 @@ impl Streams {
             if !keep {
                 end.received.drain(..n);
                 self.changes += 1;
+                if self.family(id) == Family::Unix {
+                    self.ends[id.other().0].departures += 1;
+                }
             }
             return Ok(Attempt::Done(n));
         }
@@ -343,6 +362,8 @@ impl Streams {
         let room = other.received_max.saturating_sub(other.received.len());
         let n = end.sent.len().min(room).min(most);
         move_front(&mut end.sent, &mut other.received, n);
+        other.delivered += n as u64;
+        end.departures += u64::from(n > 0);
         self.changes += u64::from(n > 0);
         if end.sent.is_empty() && end.shut && !other.ended {
             other.ended = true;
@@ -359,6 +380,11 @@ impl Streams {
             && (!end.sent.is_empty() || (end.shut && !other.ended))
     }
 
+    /// Notes that a send was refused although there was room: there is again.
+    pub(crate) fn note_refused(&mut self, id: EndId) {
+        self.ends[id.0].departures += 1;
+    }
+
     pub(crate) fn unsent(&self, id: EndId) -> usize {
         match self.family(id) {
             Family::Tcp => self.ends[id.0].sent.len(),
@@ -368,6 +394,15 @@ impl Streams {
 
     pub(crate) fn unread(&self, id: EndId) -> usize {
         self.ends[id.0].received.len()
+    }
+
+    /// Makes a TCP socket writable only when its send queue is empty, or as usual.
+    pub(crate) fn set_writable_when_drained(&mut self, id: EndId, on: bool) -> io::Result<()> {
+        if self.family(id) == Family::Unix {
+            return Err(error(errno::NOT_SUPPORTED));
+        }
+        self.ends[id.0].writable_when_drained = on;
+        Ok(())
     }
 
     /// The address of an end.
@@ -394,9 +429,12 @@ impl Streams {
         let unix = self.family(id) == Family::Unix;
         let room = match unix {
             true => self.room(id) > 0,
+            false if end.writable_when_drained => end.sent.is_empty(),
             false => end.sent.len() * 3 <= end.sent_max * 2,
         };
         let error = end.error.is_some();
+        let ends = [end.ended, end.end_marked, is_reset, error, other.closed];
+        let arrivals = ends.iter().fold(end.delivered, |bits, &has| bits << 1 | u64::from(has));
         let gone = is_reset || (unix && other.closed);
         Readiness {
             readable: !end.received.is_empty() || end.end_marked || end.ended || is_reset || error,
@@ -404,6 +442,8 @@ impl Streams {
             read_closed: end.ended || is_reset,
             hung_up: gone || (end.ended && end.shut),
             error,
+            arrivals,
+            departures: end.departures,
         }
     }
 }

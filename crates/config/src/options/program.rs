@@ -93,7 +93,7 @@ option_groups! {
     }
 
     /// Limits on memory, connections and rates. Reaching a limit writes a log line and increments a
-    /// counter; it never closes an established connection.
+    /// counter; it closes no established connection that makes progress (`stall_timeout`).
     Limits, "Limits" {
         /// Maximum memory of all processes together, including what the kernel holds for their
         /// sockets. Limits set to `auto` are chosen to fit; if the limits add up to more, the
@@ -146,8 +146,8 @@ option_groups! {
             costs "this much per handshake in flight, if the client sends it";
 
         /// Memory for pending bytes (partial records, and writes that the other side has not taken
-        /// yet), in all workers together. When it is full, nothing more is read until some of it is
-        /// free. `auto`: 64 MiB, or an eighth of `memory` if that is less; at least 1 MiB, and
+        /// yet), in all workers together. When it is full, a connection whose other side has not taken
+        /// what it got before is not read; all others are read a record at a time. `auto`: 64 MiB, or an eighth of `memory` if that is less; at least 1 MiB, and
         /// `pending_per_connection`, for each worker.
         pending_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
             costs "its size while all of it is used; returned to the system when it is not";
@@ -158,8 +158,8 @@ option_groups! {
             costs "this much of `pending_memory` per blocked connection";
 
         /// Maximum that the kernel may hold in all send queues longer than 4 KiB, in all workers
-        /// together. Above it, connections with a slow receiver are not read; other connections are
-        /// not affected. `auto`: an eighth of `memory`, or a quarter of what TCP may use on this
+        /// together. Near it, connections with a slow receiver are read less; a quarter is reserved for
+        /// connections whose receiver reads. `auto`: an eighth of `memory`, or a quarter of what TCP may use on this
         /// machine before it comes under pressure (net.ipv4.tcp_mem), whichever is less; at least 1
         /// MiB for each worker.
         kernel_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
@@ -189,6 +189,12 @@ option_groups! {
 
         /// Maximum time from the first byte of a record to its last. Then both sides get a reset.
         partial_record_timeout: Duration = default "60s", "100ms" ..= "1h";
+
+        /// While `pending_memory` or `kernel_memory` is nearly full: close a connection that has held
+        /// some of it for this long without progress. Its peer has taken nothing of what waits for it,
+        /// or sent nothing more of a record. Both sides get a reset. When not even a record fits any
+        /// more, a quarter of this time. With enough memory, a connection may wait for any time.
+        stall_timeout: Duration = default "60s", "1s" ..= "1d";
 
         /// Maximum time until a backend accepts a connection.
         backend_connect_timeout: Duration = default "5s", "10ms" ..= "10m";

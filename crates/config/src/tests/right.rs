@@ -224,6 +224,7 @@ const EVERY_OPTION: &str = "
         total_timeout = '1d'
         timeout_jitter = 20
         partial_record_timeout = '2s'
+        stall_timeout = '20s'
         backend_connect_timeout = '3s'
         hang_timeout = '20s'
         handshake_grace = '3s'

@@ -7,6 +7,11 @@
 //! reports one while the other side still has bytes to take, the side is removed from epoll: a
 //! level-triggered hang-up would make the loop spin. It is added again, and its error is seen, when it
 //! may be read again.
+//!
+//! A part of a record that stays in the kernel, because memory is short, would be reported in every turn. So would a
+//! socket that is writable but takes nothing, because the kernel has no memory. So the side of such a record is watched
+//! for what arrives from now on, and a side that is only written is watched for the next room: the worker always sends
+//! until the socket takes no more.
 
 use crate::io::Io;
 use crate::token::Side;
@@ -18,6 +23,12 @@ use std::io::{self, ErrorKind};
 const WATCHED: u8 = 1;
 const READ: u8 = 2;
 const WRITE: u8 = 4;
+/// Only what happens from now on is reported.
+const EDGE: u8 = 16;
+/// Writable is reported only when the kernel holds nothing back.
+const DRAINED: u8 = 32;
+/// Only in a slot: what epoll has reported may be lost, with the worker that has received it.
+const STALE: u8 = 64;
 /// Removed from epoll, because it reported an error or hang-up while it was not read or written.
 const BROKEN: u8 = 8;
 
@@ -38,25 +49,46 @@ fn interests(slot: &Slot) -> (u8, u8) {
             watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
         ),
         Phase::Established => (
-            watch(may_read_tls(slot), tls_write),
-            watch(may_read_plain(slot), slot.has(Flag::OpeningBlocked)),
+            tls_watch(slot, tls_write),
+            sides_watch(
+                may_read_plain(slot),
+                slot.has(Flag::OpeningBlocked),
+                slot.has(Flag::OpeningHeld) && !slot.has(Flag::Echo),
+            ),
         ),
-        Phase::Warm => (watch(may_read_tls(slot), tls_write), 0),
+        Phase::Warm => (tls_watch(slot, tls_write), 0),
         Phase::Draining => (
             if slot.has(Flag::LingerTls) {
-                watch(slot.has(Flag::TlsShut), tls_write)
+                sides_watch(slot.has(Flag::TlsShut), tls_write, false)
             } else if slot.has(Flag::ResetTls) && tls_write {
-                watch(false, true)
+                sides_watch(false, true, false)
             } else {
                 0
             },
             if slot.has(Flag::OpeningBlocked) {
-                watch(false, true)
+                sides_watch(false, true, false)
             } else {
                 0
             },
         ),
     }
+}
+
+fn tls_watch(slot: &Slot, write: bool) -> u8 {
+    let edge = if slot.has(Flag::AwaitsRecord) {
+        EDGE
+    } else {
+        0
+    };
+    let held = slot.has(Flag::SealingHeld) || (slot.has(Flag::Echo) && slot.has(Flag::OpeningHeld));
+    sides_watch(may_read_tls(slot), write, held) | edge
+}
+
+/// The interest of a side that may be read, has bytes to send, or holds a flow until it has drained.
+fn sides_watch(read: bool, write: bool, held: bool) -> u8 {
+    let drained = if held { WRITE | DRAINED } else { 0 };
+    let edge = if write && !read { EDGE } else { 0 };
+    watch(read, write) | drained | edge
 }
 
 /// Whether the TLS side may be read.
@@ -80,6 +112,15 @@ pub(crate) fn may_read_plain(slot: &Slot) -> bool {
         && !slot.tls.closed()
 }
 
+/// Makes the next [`apply`] watch anew what is watched for edges: a dead worker may have received them.
+pub(crate) fn distrust_edges(slot: &mut Slot) {
+    for watch in [&mut slot.tls_watch, &mut slot.plain_watch] {
+        if *watch & EDGE != 0 {
+            *watch |= STALE;
+        }
+    }
+}
+
 /// Applies changes of the interest to epoll. `tls` and `plain` are the tokens of the sides.
 pub(crate) fn apply(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Result<()> {
     let (tls_watch, plain_watch) = interests(slot);
@@ -92,6 +133,16 @@ pub(crate) fn apply(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::
 }
 
 fn change(io: &impl Io, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {
+    let to = match to & DRAINED != 0 {
+        was if was == (*now & DRAINED != 0) => to,
+        // Without this event, the connection is checked from time to time.
+        true if io.set_writable_when_drained(fd, true).is_err() => to & !(WRITE | DRAINED),
+        true => to,
+        false => {
+            let _ = io.set_writable_when_drained(fd, false);
+            to
+        }
+    };
     if *now == to || (*now == BROKEN && to & (READ | WRITE) == 0) {
         return Ok(());
     }
@@ -116,6 +167,7 @@ fn interest_of(watch: u8) -> Interest {
     Interest::NONE
         .with(Interest::READ, watch & READ != 0)
         .with(Interest::WRITE, watch & WRITE != 0)
+        .with(Interest::EDGE, watch & EDGE != 0)
 }
 
 /// Gives epoll the new token of a side, after its slot was moved.

@@ -17,6 +17,7 @@ pub(crate) mod pass_through;
 mod recovered;
 mod relocation;
 pub(crate) mod sealing;
+mod starvation;
 pub(crate) mod step;
 pub(crate) mod tallies;
 pub(crate) mod timers;
@@ -29,6 +30,8 @@ use crate::close_reason::CloseReason;
 use crate::effects::Effect;
 use crate::effects::LocalClient;
 use crate::io::{Io, PeerName, peer_address};
+use crate::memory::backlog;
+use crate::memory::holders::{Held, Stall, Waiting};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
 use crate::pause::Pause;
@@ -36,7 +39,7 @@ use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
 use crate::token::{self, Id, Side};
 use crate::traffic;
-use crate::workspace::{Allowance, Workspace};
+use crate::workspace::Workspace;
 use begin::First;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, Slot};
@@ -336,7 +339,6 @@ impl Connections {
         };
         let limits = &settings.limits;
         let former = Tally::of(slot);
-        let was_starved = slot.is_starved();
         let mut cx = Context {
             work,
             route,
@@ -345,10 +347,11 @@ impl Connections {
         let is_over = step(slot, event, &mut cx);
         traffic::count_step(slot, work);
         self.tallies.update(former, Tally::of(slot));
-        if slot.is_starved() && !was_starved {
-            let wait_ms = work.starved_wait_ms;
-            self.starved
-                .push((index, slot.generation), work.now_ms, wait_ms);
+        let id = (index, slot.generation);
+        match work.starved_wait_ms.take() {
+            Some(wait_ms) if slot.is_starved() => self.starved.push(id, work.now_ms, wait_ms),
+            _ if slot.is_starved() => {}
+            _ => self.starved.forget(id),
         }
         if limits.per_client.any_bytes()
             && !is_over
@@ -361,7 +364,7 @@ impl Connections {
             )
         {
             self.paced
-                .push(index, slot.generation, work.now_ms + wait_ms);
+                .push(id, work.now_ms + wait_ms, ());
             note_paced(slot, limit, work);
         }
         work.note_step(index, slot);
@@ -441,7 +444,8 @@ impl Connections {
             return;
         };
         self.tallies.remove(Tally::of(slot));
-        self.paced.forget(index, slot.generation);
+        self.starved.forget((index, slot.generation));
+        self.paced.forget((index, slot.generation));
         work.backends.leave(slot.backend);
         traffic::leave(slot, &work.traffic);
         work.tickets.forget(slot.generation);
@@ -502,13 +506,13 @@ impl Connections {
             self.step(index, Event::Timer, settings, work);
         }
         self.rearm_some(settings, work.now_ms);
-        self.measure_queues(work);
-        self.resume_starved(work);
+        self.measure_queues(settings, work);
+        self.resume_starved(settings, work);
         self.end_waits(settings, work);
     }
 
-    /// Resumes connections that were not read because memory was short, if there is memory now.
-    fn resume_starved<I: Io>(&mut self, work: &mut Workspace<I>) {
+    /// Resumes connections that were not read because memory was short, if a step would read them now.
+    fn resume_starved<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
         for starved in self.starved.due(work.now_ms) {
             let (index, generation) = starved.id;
             let Some(slot) = self.slots.get_mut(index) else {
@@ -517,20 +521,12 @@ impl Connections {
             if slot.generation != generation || !slot.is_starved() {
                 continue;
             }
-            let mut is_resumed = false;
-            for (flow, destination) in [
-                (Flag::Starved, opening::destination(slot)),
-                (Flag::SealingStarved, slot.tls_fd()),
-            ] {
-                if slot.has(flow) && work.allowance(destination) != Allowance::Nothing {
-                    slot.clear(flow);
-                    is_resumed = true;
-                }
-            }
+            let is_resumed = starvation::resume(slot, work);
             if slot.is_starved() {
                 self.starved.push(starved.id, work.now_ms, starved.wait_ms);
             }
             if is_resumed {
+                self.set_timer(index, settings, work.now_ms);
                 self.apply_interest(index, work);
             }
         }
@@ -538,7 +534,7 @@ impl Connections {
 
     /// Resumes rate-limited connections whose wait is over.
     fn end_waits<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
-        while let Some((index, generation)) = self.paced.next_due(work.now_ms) {
+        while let Some(((index, generation), ())) = self.paced.next_due(work.now_ms) {
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
             };
@@ -555,20 +551,26 @@ impl Connections {
 
     /// Ends all waits, because a reload has changed the rate limits.
     pub(crate) fn end_all_waits(&mut self) {
-        self.paced.end_all();
+        self.paced.end_all(0);
     }
 
-    /// Measures send queues while little kernel memory is left, since the kernel does not report that
-    /// a queue drains. Also measures the queues of a predecessor's connections once.
-    fn measure_queues<I: Io>(&mut self, work: &mut Workspace<I>) {
-        for index in work.kernel.next_checks(work.now_ms) {
+    /// Measures send queues while little memory is left, since the kernel does not report that a queue drains, and ends
+    /// connections that have held memory for too long without progress. Also measures the queues of a predecessor's
+    /// connections once.
+    fn measure_queues<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
+        for index in work.next_measured() {
+            work.bytes = StepBytes::default();
             self.note_queues(index, work);
+            self.end_if_stalled(index, settings, work);
         }
         for _ in 0..SURVEYED_PER_TURN {
             let next = self.survey_from.and_then(|from| self.slots.next_live(from));
             self.survey_from = next.map(|index| index + 1);
             match next {
-                Some(index) => self.note_queues(index, work),
+                Some(index) => {
+                    work.bytes = StepBytes::default();
+                    self.note_queues(index, work);
+                }
                 None => return,
             }
         }
@@ -583,17 +585,64 @@ impl Connections {
         }
     }
 
-    /// Measures the send queues of a connection.
+    /// Notes what a connection holds, after a step that has moved `work.bytes`.
     fn note_queues<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         let Some(slot) = self.slots.get(index) else {
             return;
         };
-        let mut bytes = work.io.send_memory(slot.tls_fd()).unwrap_or(0);
+        let queue = |fd| work.io.queues(fd).map_or(0, |queues| queues.sent);
+        let mut held = Held {
+            partial: usize::from(slot.partial_len),
+            ..Held::default()
+        };
+        held.tls = Waiting {
+            queue: queue(slot.tls_fd()),
+            pending: work.pending.len(slot.sealing_pending),
+            passed: work.bytes.passed_to_tls(slot) as usize,
+        };
         if slot.plain_fd() != Fd::NONE {
-            bytes += work.io.send_memory(slot.plain_fd()).unwrap_or(0);
+            held.plain = Waiting {
+                queue: queue(slot.plain_fd()),
+                pending: backlog::opened(slot, &work.pending).len(),
+                passed: work.bytes.plain_out as usize,
+            };
         }
-        work.kernel.note(index, bytes);
+        work.kernel.note(index, held, work.now_ms);
     }
+
+    /// Ends a connection with a reset if memory is short and its peer has neither taken a byte of what the connection
+    /// holds, nor completed its record, for `stall_timeout`.
+    fn end_if_stalled<I: Io>(&mut self, index: u32, settings: &Settings, work: &mut Workspace<I>) {
+        let Some(patience_ms) = work.patience_ms(settings) else {
+            return;
+        };
+        let Some(stall) = work.kernel.stall(index, patience_ms, work.now_ms) else {
+            return;
+        };
+        if !self.verify(index, work) {
+            return;
+        }
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        log_stalled(slot, stall, settings, work);
+        work.count.add(Count::StallTimeouts, 1);
+        traffic::count_sudden_close(slot, CloseReason::Stalled, work);
+        slot.set(Flag::ResetTls);
+        slot.set(Flag::ResetPlain);
+        self.remove(index, Some(CloseReason::Stalled), work);
+    }
+}
+
+fn log_stalled<I: Io>(slot: &Slot, stall: Stall, settings: &Settings, work: &mut Workspace<I>) {
+    let route = settings.route(slot.route).or(settings.routes.last());
+    let route = route.map_or("", |route| route.name.as_str());
+    let peer = PeerName::new(&work.io, slot.tls_fd());
+    let id = ConnectionId::of(slot, work.id_seed);
+    let reason = stall.describe();
+    work.bursts.note(Subject::Stalled, work.now_ms, |more| {
+        tracing::info!(route, %id, %peer, reason, more, "no progress while memory is short; connection closed");
+    });
 }
 
 fn note_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {

@@ -9,9 +9,10 @@ use crate::established::flow;
 use crate::established::interest::may_read_tls;
 use crate::established::pass_through;
 use crate::io::Io;
+use crate::memory::allowance::{Allowance, OPENING};
 use crate::memory::backlog;
+use crate::workspace::Workspace;
 use crate::workspace::scratch::content_ranges;
-use crate::workspace::{Allowance, Workspace};
 use dormouse_engine::stream::{End, Incoming, open_record};
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_handover::trial;
@@ -19,6 +20,9 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Attempt, RANGES_MAX};
 use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, Refusal, SealKey};
 use std::ops::Range;
+
+/// Length of a record's header.
+const RECORD_HEADER: usize = 5;
 
 /// Plaintexts shorter than this are moved together, so that one call can send all of them.
 const PIECE_MIN: usize = 4096;
@@ -58,28 +62,22 @@ fn open_turn(
     key: &mut Option<Box<OpenKey>>,
 ) -> Flow {
     let mut moved = 0;
+    slot.clear(Flag::AwaitsRecord);
     while moved < work.turn_max() && may_read_tls(slot) {
-        // The new bytes go after the stored beginning of a record, if there is one.
-        let have = usize::from(slot.partial_len);
-        let most = match work.allowance(destination(slot)) {
-            Allowance::Full => work.receive_max(),
-            Allowance::Lean(room) => match one_record(slot, work, have)? {
-                0 => {
-                    work.starve_for_record(slot);
-                    return Ok(());
-                }
-                // A record can't be split, so a long record waits while no kernel memory is left.
-                most if most > room && work.kernel.is_used_up() => {
-                    work.starve_for_record(slot);
-                    return Ok(());
-                }
-                most => most,
-            },
-            Allowance::Nothing => {
-                work.starve(slot, Flag::Starved);
+        let most = match next(slot, work)? {
+            Next::Receive(most) => most,
+            Next::AwaitBytes => return Ok(()),
+            Next::AwaitRecord => {
+                work.await_record(slot);
+                return Ok(());
+            }
+            Next::Starve { moves } => {
+                work.starve(slot, &OPENING, moves);
                 return Ok(());
             }
         };
+        // The new bytes go after the stored beginning of a record, if there is one.
+        let have = usize::from(slot.partial_len);
         let room = have..(have + most).min(work.scratch.opening.len());
         let n = match work.io.recv(slot.tls_fd(), &mut work.scratch.opening[room]) {
             Ok(Attempt::Done(0)) => return Err(Fault::TlsTruncated),
@@ -103,39 +101,87 @@ fn open_turn(
     Ok(())
 }
 
-/// The socket to which plaintext is sent.
-pub(crate) fn destination(slot: &Slot) -> Fd {
-    if slot.has(Flag::Echo) {
-        slot.tls_fd()
-    } else {
-        slot.plain_fd()
+/// What a step does with the TLS side.
+#[derive(Debug)]
+enum Next {
+    /// It receives at most this many bytes.
+    Receive(usize),
+    /// Nothing has arrived. An event reports when something has.
+    AwaitBytes,
+    /// Memory is short, and a part of a record has arrived. An event reports when more has.
+    AwaitRecord,
+    /// Memory is short. An event reports when the destination has drained, if it doesn't move now.
+    Starve { moves: bool },
+}
+
+/// Whether a step would read a connection that waits for memory, or for the rest of a record.
+pub(crate) fn may_resume(slot: &Slot, work: &Workspace<impl Io>) -> bool {
+    if slot.has(Flag::PassThrough) {
+        return pass_through::room(work, slot.plain_fd()).is_ok();
+    }
+    !matches!(
+        next(slot, work),
+        Ok(Next::AwaitRecord | Next::Starve { .. })
+    )
+}
+
+/// Decides what to do with the TLS side: the one rule of steps and of [`may_resume`].
+fn next(slot: &Slot, work: &Workspace<impl Io>) -> Flow<Next> {
+    match work.allowance(destination(slot)) {
+        Allowance::Full => Ok(Next::Receive(work.receive_max())),
+        Allowance::Lean { room: 0, moves } => Ok(Next::Starve { moves }),
+        Allowance::Lean { room, moves } => next_record(slot, work, room, moves),
     }
 }
 
-/// Returns how many bytes to receive of one record, and nothing of the next, while memory is short: 0 while the kernel
-/// does not have all of the record, and 1 at the end of the stream, so that the receive reports the end.
-fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<usize> {
+/// As [`next`], while memory is short: one record, if all of it has arrived and its plaintext has `room`, and nothing of
+/// the next one. At the end of the stream one byte, so that the receive reports the end.
+fn next_record(
+    slot: &Slot,
+    work: &Workspace<impl Io>,
+    room: usize,
+    moves: bool,
+) -> Flow<Next> {
     let stored = backlog::partial(slot, &work.pending);
+    let receive = |len: usize| match len <= room {
+        true => Next::Receive(len.saturating_sub(stored.len()).max(1)),
+        false => Next::Starve { moves },
+    };
     if let Some(len) = record_len(stored) {
         // It has begun, and its chunk has room for the rest.
-        return Ok(len.saturating_sub(have).max(1));
+        return Ok(receive(len));
     }
-    let mut ahead = [0; 5];
+    let mut ahead = [0; RECORD_HEADER];
     let peeked = match work.io.peek(slot.tls_fd(), &mut ahead) {
-        Ok(Attempt::Done(0)) => return Ok(1),
+        Ok(Attempt::Done(0)) => return Ok(Next::Receive(1)),
         Ok(Attempt::Done(n)) => n,
-        Ok(Attempt::WouldBlock) => return Ok(0),
+        Ok(Attempt::WouldBlock) => return Ok(Next::AwaitBytes),
         Err(e) => return Err(Fault::TlsFailed(e)),
     };
     let header = stored.iter().chain(&ahead[..peeked]).copied();
     let Some(len) = record_len(&header.collect::<Vec<u8>>()) else {
-        return Ok(0);
+        return Ok(Next::AwaitRecord);
     };
-    let missing = len.saturating_sub(have);
-    match work.io.received_unread(slot.tls_fd()) {
-        Ok(unread) if unread < missing && work.may_store_part(missing, unread) => Ok(unread),
-        Ok(unread) if unread < missing => Ok(0),
-        _ => Ok(missing.max(1)),
+    let missing = len.saturating_sub(stored.len());
+    Ok(match work.io.received_unread(slot.tls_fd()) {
+        Ok(unread) if unread < missing => {
+            let fills = work.is_receive_queue_full(slot.tls_fd());
+            match work.may_store_part(fills) {
+                true => Next::Receive(unread),
+                false if fills => Next::Starve { moves: true },
+                false => Next::AwaitRecord,
+            }
+        }
+        _ => receive(len),
+    })
+}
+
+/// The socket to which plaintext is sent.
+fn destination(slot: &Slot) -> Fd {
+    if slot.has(Flag::Echo) {
+        slot.tls_fd()
+    } else {
+        slot.plain_fd()
     }
 }
 
@@ -145,7 +191,7 @@ fn record_len(begun: &[u8]) -> Option<usize> {
         return None;
     };
     // `open` refuses an impossible length; here it must only not make us wait.
-    Some((5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX))
+    Some((RECORD_HEADER + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX))
 }
 
 /// Appends bytes to a record that is still incomplete, so that a record that arrives byte by byte is

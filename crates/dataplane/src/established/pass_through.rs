@@ -8,8 +8,9 @@ use crate::established::fault::{Fault, Flow};
 use crate::established::flow::send_sealed;
 use crate::established::interest::{may_read_plain, may_read_tls};
 use crate::io::Io;
+use crate::memory::allowance::{Allowance, OPENING, SEALING};
 use crate::memory::backlog;
-use crate::workspace::{Allowance, Workspace};
+use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
@@ -20,8 +21,12 @@ use std::slice::from_ref;
 pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let mut moved = 0;
     while moved < work.turn_max() && may_read_tls(slot) {
-        let Some(most) = room(slot, work, slot.plain_fd(), Flag::Starved) else {
-            return Ok(());
+        let most = match room(work, slot.plain_fd()) {
+            Ok(most) => most,
+            Err(moves) => {
+                work.starve(slot, &OPENING, moves);
+                return Ok(());
+            }
         };
         let n = match work
             .io
@@ -64,8 +69,12 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
 pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let mut moved = 0;
     while moved < work.turn_max() && may_read_plain(slot) {
-        let Some(most) = room(slot, work, slot.tls_fd(), Flag::SealingStarved) else {
-            return Ok(());
+        let most = match room(work, slot.tls_fd()) {
+            Ok(most) => most,
+            Err(moves) => {
+                work.starve(slot, &SEALING, moves);
+                return Ok(());
+            }
         };
         let n = match work
             .io
@@ -95,20 +104,14 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
     Ok(())
 }
 
-/// Returns how many bytes to receive that go to `destination`. `None`: none for now; the flow is marked
-/// `starved` and resumed later.
-fn room(
-    slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
-    destination: Fd,
-    starved: Flag,
-) -> Option<usize> {
+/// Returns how many bytes to receive that go to `destination`.
+///
+/// # Errors
+/// None, because memory is short; the error is whether the destination moves.
+pub(crate) fn room(work: &Workspace<impl Io>, destination: Fd) -> Result<usize, bool> {
     match work.allowance(destination) {
-        Allowance::Full => Some(work.receive_max()),
-        Allowance::Lean(room) => Some(room),
-        Allowance::Nothing => {
-            work.starve(slot, starved);
-            None
-        }
+        Allowance::Full => Ok(work.receive_max()),
+        Allowance::Lean { room: 0, moves } => Err(moves),
+        Allowance::Lean { room, .. } => Ok(room.min(work.receive_max())),
     }
 }

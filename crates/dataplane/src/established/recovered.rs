@@ -1,7 +1,7 @@
 //! Connections recovered from a predecessor: their interest, timers and counts, and the deferred check of their sockets.
 
 use crate::established::Connections;
-use crate::established::unverified;
+use crate::established::{interest, unverified};
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::traffic;
@@ -27,6 +27,7 @@ impl Connections {
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }
+            interest::distrust_edges(slot);
             self.set_timer(index, settings, work.now_ms);
             self.apply_interest(index, work);
         }

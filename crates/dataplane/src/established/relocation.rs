@@ -3,7 +3,6 @@
 use crate::established::interest;
 use crate::established::{Connections, Moved, logged};
 use crate::io::Io;
-use crate::memory::starved::SOON_MS;
 use crate::token::{self, Side};
 use crate::workspace::Workspace;
 use dormouse_tables::counters::Count;
@@ -38,14 +37,10 @@ impl Connections {
         let is_last = logged::is_last_of_page(&self.slots, from);
         work.connection_log.moved(from, to, is_last);
         if let Some(slot) = self.slots.get(to) {
-            if slot.is_starved() {
-                self.starved
-                    .push((to, slot.generation), work.now_ms, SOON_MS);
-            }
+            self.starved.moved(from, to, slot.generation);
             self.paced.moved(from, to, slot.generation);
         }
-        work.kernel.forget(from);
-        self.note_queues(to, work);
+        work.kernel.moved(from, to);
         Some(to)
     }
 

@@ -9,8 +9,9 @@ use crate::established::flow;
 use crate::established::interest::may_read_plain;
 use crate::established::pass_through;
 use crate::io::Io;
+use crate::memory::allowance::{Allowance, SEALING};
+use crate::workspace::Workspace;
 use crate::workspace::scratch::content_ranges;
-use crate::workspace::{Allowance, Workspace};
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::socket::{Attempt, Received};
 use dormouse_record::{CONTENT_MAX, SealKey};
@@ -48,15 +49,19 @@ fn read_turn(
                 let records = left.min(work.receive_max() / CONTENT_MAX);
                 (records, records * CONTENT_MAX)
             }
-            Allowance::Lean(room) => (1, room),
-            Allowance::Nothing => {
-                work.starve(slot, Flag::SealingStarved);
+            Allowance::Lean { room: 0, moves } => {
+                work.starve(slot, &SEALING, moves);
                 return Ok(());
+            }
+            Allowance::Lean { room, .. } => {
+                let records = (room / CONTENT_MAX).clamp(1, left);
+                let records = records.min(work.receive_max() / CONTENT_MAX);
+                (records, room.min(records * CONTENT_MAX))
             }
         };
         let mut ranges = content_ranges(slot);
         if records == 1 {
-            ranges[0].end = ranges[0].start + most.min(CONTENT_MAX);
+            ranges[0].end = ranges[0].start + most;
         }
         let ranges = &ranges[..records];
         let (n, is_end) = match receive(slot, &work.io, &mut work.scratch.sealing, ranges) {
@@ -81,6 +86,14 @@ fn read_turn(
         }
     }
     Ok(())
+}
+
+/// Whether a step would read a connection that waits for memory.
+pub(crate) fn may_resume(slot: &Slot, work: &Workspace<impl Io>) -> bool {
+    !matches!(
+        work.allowance(slot.tls_fd()),
+        Allowance::Lean { room: 0, .. }
+    )
 }
 
 /// Receives from the plain side, and reports whether its data has ended.

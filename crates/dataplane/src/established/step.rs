@@ -21,6 +21,7 @@ use crate::established::flow;
 use crate::established::interest::{self, may_read_plain, may_read_tls};
 use crate::established::opening;
 use crate::established::sealing;
+use crate::established::starvation;
 use crate::established::timers;
 use crate::established::warm;
 use crate::io::{Io, PeerName};
@@ -90,10 +91,15 @@ fn on_ready<I: Io>(
         (Phase::Established, Side::Plain) if slot.has(Flag::Joined) => joint_ready(slot, ready, cx),
         (Phase::Established, _) => {
             slot.active_s = cx.now_s();
+            let has_drained = ready.is_writable() && starvation::on_drained(slot, side);
             match side {
-                Side::Tls => tls_ready(slot, ready, cx),
-                Side::Plain => plain_ready(slot, ready, cx),
+                Side::Tls => tls_ready(slot, ready, cx)?,
+                Side::Plain => plain_ready(slot, ready, cx)?,
             }
+            if has_drained {
+                starvation::read_other(slot, side, cx.work)?;
+            }
+            Ok(())
         }
         (Phase::Warm, _) => match flush_and_read_tls(slot, ready, cx) {
             Some(done) => done,
@@ -123,7 +129,15 @@ fn flush_and_read_tls<I: Io>(
     {
         return Some(Err(fault));
     }
-    may_read_tls(slot).then(|| opening::read_tls(slot, work))
+    may_read_tls(slot).then(|| {
+        opening::read_tls(slot, work)?;
+        if slot.has(Flag::AwaitsRecord) && ready.is_read_closed() {
+            // All that the peer has sent is there, and the rest of the record is not.
+            let error = work.io.take_error(slot.tls_fd());
+            return Err(error.map_or_else(Fault::TlsFailed, |()| Fault::TlsTruncated));
+        }
+        Ok(())
+    })
 }
 
 fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {

@@ -13,6 +13,7 @@ use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
 use crate::lifecycle::stop::Stop;
+use crate::memory::allowance::Allowance;
 use crate::memory::backlog;
 use crate::worker::{Inheritance, Worker};
 use crate::workspace::Parts;
@@ -78,6 +79,7 @@ fn limits() -> Limits {
         timeout_jitter: 0,
         timeouts_since_ms: 0,
         partial_record_timeout_ms: 60_000,
+        stall_timeout_ms: 60_000,
         backend_connect_timeout_ms: 5_000,
         drain_timeout_ms: 10_000,
         log_handshakes: false,
@@ -515,8 +517,8 @@ fn longer_send_queues_of_a_reload_are_measured() {
     let work = world.worker().parts().work;
     work.kernel.limit_to(8 << 20);
     assert_eq!(work.allowance(Fd::NONE), Allowance::Full, "not measured");
-    work.limit_steps(&settings);
-    assert_eq!(work.allowance(Fd::NONE), Allowance::Nothing, "measured");
+    work.step.follow(&settings);
+    assert_eq!(work.allowance(Fd::NONE), Allowance::NOTHING, "measured");
 }
 
 /// A TCP connection: the gateway's end and the peer's. Its queues are as short as the kernel allows, and together shorter

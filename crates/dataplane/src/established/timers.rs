@@ -43,7 +43,7 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
             Some(limits.backend_connect_timeout_ms),
         ),
         Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_CHECK_MS)),
-        Phase::Established | Phase::Warm if slot.partial_len > 0 && is_up_to_peer(slot) => (
+        Phase::Established | Phase::Warm if has_partial(slot) && is_up_to_peer(slot) => (
             TimerPurpose::PartialRecord,
             Some(limits.partial_record_timeout_ms),
         ),
@@ -55,6 +55,11 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
         },
         Phase::Free => (TimerPurpose::None, None),
     }
+}
+
+/// Whether the beginning of a record has arrived: it is stored, or stays in the kernel because memory is short.
+fn has_partial(slot: &Slot) -> bool {
+    slot.partial_len > 0 || slot.has(Flag::AwaitsRecord)
 }
 
 /// Whether the TLS peer can complete its record: not while we do not read it, and not after its end. (A starved connection

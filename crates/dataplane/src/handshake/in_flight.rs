@@ -33,6 +33,9 @@ use std::rc::Rc;
 /// bytes in flight, but a peer that keeps sending does not read our alert.
 const LINGER_READS_MAX: u32 = 16;
 
+/// Maximum bytes received at a time.
+const FLIGHT_MAX: usize = RECEIVE_MAX / 4;
+
 /// A client that was just accepted.
 pub(crate) struct NewConnection {
     pub(crate) fd: Fd,
@@ -229,7 +232,7 @@ impl AwaitsHello {
     /// Receives more of a ClientHello, which may arrive in any number of pieces.
     fn step<I: Io>(mut self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
         if self.received.is_empty() || !route_choice::can_choose(&self.received) {
-            match newcomer.receive(turn.work) {
+            match newcomer.receive(FLIGHT_MAX, turn.work) {
                 Ok(Some(n)) => {
                     let received = &turn.work.scratch.opening[..n];
                     self.received.extend_from_slice(received);
@@ -294,7 +297,7 @@ impl Known {
     /// queued gets no answer.
     fn step<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
         let n = match self.received.is_empty() {
-            true => match newcomer.receive(turn.work) {
+            true => match newcomer.receive(FLIGHT_MAX, turn.work) {
                 Ok(Some(n)) => n,
                 Ok(None) => return Next::Waits(Stage::Known(self)),
                 Err(Gone) => return newcomer.end(self.has_begun, turn),
@@ -328,7 +331,12 @@ impl Shaking {
             Ok(false) => return Next::Waits(Stage::Shaking(self)),
             Err(_) => return newcomer.end(true, turn),
         }
-        let n = match newcomer.receive(turn.work) {
+        // While memory is short, nothing is read of what follows the record: it could not be stored.
+        let most = match turn.work.may_read_ahead() {
+            true => FLIGHT_MAX,
+            false => self.handshake.missing(),
+        };
+        let n = match newcomer.receive(most, turn.work) {
             Ok(Some(n)) => n,
             Ok(None) => return Next::Waits(Stage::Shaking(self)),
             Err(Gone) => return newcomer.end(true, turn),
@@ -431,9 +439,9 @@ impl<I: Io> Turn<'_, I> {
 struct Gone;
 
 impl Newcomer {
-    /// Receives into the scratch buffer. `None`: no bytes are available.
-    fn receive<I: Io>(&self, work: &mut Workspace<I>) -> Result<Option<usize>, Gone> {
-        let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
+    /// Receives at most `most` bytes into the scratch buffer. `None`: no bytes are available.
+    fn receive<I: Io>(&self, most: usize, work: &mut Workspace<I>) -> Result<Option<usize>, Gone> {
+        let room = &mut work.scratch.opening[..most.min(FLIGHT_MAX)];
         match work.io.recv(self.fd, room) {
             Ok(Attempt::Done(0)) | Err(_) => Err(Gone),
             Ok(Attempt::Done(n)) => Ok(Some(n)),

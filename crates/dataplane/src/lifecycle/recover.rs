@@ -225,6 +225,9 @@ fn forget_heap<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
         // Connections that waited for memory are read once, and wait again if it is still short.
         slot.clear(Flag::Starved);
         slot.clear(Flag::SealingStarved);
+        slot.clear(Flag::AwaitsRecord);
+        slot.clear(Flag::OpeningHeld);
+        slot.clear(Flag::SealingHeld);
         // The charged bytes are in a shared table, so the next step finds the wait again.
         slot.clear(Flag::Paced);
     }

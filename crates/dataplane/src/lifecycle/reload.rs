@@ -146,7 +146,7 @@ impl Reloader {
         let changed = self.place_routes(routes, originations, &handover, remembered, settings);
         door.follow(&settings.routes);
         settings.limits = handover.share.limits(&handover.config);
-        work.limit_steps(settings);
+        work.step.follow(settings);
         work.connection_log.follow(settings);
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);

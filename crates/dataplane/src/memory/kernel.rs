@@ -3,8 +3,11 @@
 //! A send queue grows only when we read from the other side. So the worker keeps to the bound by
 //! reading less: each connection may have at most an eighth of the remaining memory in its queue. While
 //! few peers are slow, that is more than a socket takes. The more peers are slow, the less is left for
-//! each, and the sum approaches its bound but never exceeds it. A peer that reads has an empty queue
-//! and is served.
+//! each, and the sum approaches its bound but never exceeds it.
+//!
+//! The last quarter is a reserve for queues that move: the peer's window is open, and nothing waits for
+//! it in the kernel. So peers that take nothing can't slow down those that do. A queue that stops to
+//! move has got at most one record of the reserve.
 //!
 //! Queues of up to 4 KiB are not counted, and every connection may have one: that is a constant per
 //! connection. The kernel does not report that a queue drains, so a number here is what the queue was
@@ -14,10 +17,7 @@
 //! not measured: every forwarded byte has the same chance to cause a measurement. A slow peer is
 //! measured after about 2 KiB; so is an exchange of small messages, but its queues are empty.
 
-use std::collections::BTreeMap;
-
-/// Queues up to this size are not counted, and every connection may have one.
-pub(crate) const UNCOUNTED_MAX: usize = 4096;
+use crate::memory::holders::{Held, Holders, Stall, UNCOUNTED_MAX};
 
 /// Average number of forwarded bytes between two measurements.
 const CHECK_BYTES: u64 = 2048;
@@ -28,17 +28,30 @@ const MESSAGE_OVERHEAD: u64 = 256;
 /// One connection may use this fraction of the remaining memory.
 const PARTS: usize = 8;
 
-/// Interval at which queues are measured again.
+/// This fraction of the limit is the reserve.
+const RESERVE_PARTS: usize = 4;
+
+/// Kernel memory for one record, whatever the size of its segments.
+const RECORD_BYTES: usize = 32 << 10;
+
+/// Memory is short while a queue may not grow to this size.
+const SHORT_BYTES: usize = 64 << 10;
+
+/// Interval at which queues are measured again while some get shorter.
 const CHECK_MS: u64 = 50;
+/// The same while none does.
+const CHECK_LATE_MS: u64 = 3_200;
 /// Queues measured at once.
 const CHECKS: usize = 512;
 
-/// Send queues by slot index.
+/// The bound on send queues, and when to measure them.
 pub(crate) struct KernelMemory {
     limit: usize,
-    sum: usize,
-    queues: BTreeMap<u32, usize>,
+    holders: Holders,
     check_ms: u64,
+    interval_ms: u64,
+    /// Whether a peer has taken bytes since the last round of measurements.
+    has_moved: bool,
     look_from: u32,
     /// Bytes until the next measurement.
     unmeasured: u64,
@@ -50,9 +63,10 @@ impl KernelMemory {
     pub(crate) fn new(limit: u64, seed: u64) -> KernelMemory {
         KernelMemory {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
-            sum: 0,
-            queues: BTreeMap::new(),
+            holders: Holders::default(),
             check_ms: 0,
+            interval_ms: CHECK_MS,
+            has_moved: false,
             look_from: 0,
             unmeasured: 0,
             random: seed | 1,
@@ -61,7 +75,7 @@ impl KernelMemory {
 
     /// Whether to measure the queues of a connection that has just forwarded `received` bytes.
     pub(crate) fn is_due(&mut self, index: u32, received: u64) -> bool {
-        if self.queues.contains_key(&index) {
+        if self.holders.contains(index) {
             return true;
         }
         if received == 0 {
@@ -85,90 +99,148 @@ impl KernelMemory {
         self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
     }
 
-    /// Notes the measured size of a connection's queues.
-    pub(crate) fn note(&mut self, index: u32, bytes: usize) {
-        if bytes <= UNCOUNTED_MAX {
-            self.forget(index);
-            return;
+    /// Notes what a connection holds, as measured after a step.
+    pub(crate) fn note(&mut self, index: u32, held: Held, now_ms: u64) {
+        if self.holders.note(index, held, now_ms) {
+            self.has_moved = true;
+            self.interval_ms = CHECK_MS;
+            self.check_ms = self.check_ms.min(now_ms + CHECK_MS);
         }
-        let former = self.queues.insert(index, bytes).unwrap_or(0);
-        self.sum = self.sum + bytes - former;
     }
 
     /// Removes a connection.
     pub(crate) fn forget(&mut self, index: u32) {
-        if !self.queues.is_empty()
-            && let Some(former) = self.queues.remove(&index)
-        {
-            self.sum -= former;
-        }
+        self.holders.forget(index);
+    }
+
+    /// Updates the index of a moved slot.
+    pub(crate) fn moved(&mut self, from: u32, to: u32) {
+        self.holders.moved(from, to);
+    }
+
+    /// The part with which a connection has made no progress for `patience_ms`.
+    pub(crate) fn stall(&self, index: u32, patience_ms: u64, now_ms: u64) -> Option<Stall> {
+        self.holders.stall(index, patience_ms, now_ms)
     }
 
     /// Sum of all counted queues.
     pub(crate) fn sum(&self) -> usize {
-        self.sum
+        self.holders.sum()
     }
 
     /// Maximum queue of one connection.
     pub(crate) fn queue_max(&self) -> usize {
-        (self.limit.saturating_sub(self.sum) / PARTS).max(UNCOUNTED_MAX)
+        let shared = self.limit - self.limit / RESERVE_PARTS;
+        (shared.saturating_sub(self.sum()) / PARTS).max(UNCOUNTED_MAX)
     }
 
-    /// Whether the limit is reached.
+    /// Maximum queue of a connection whose queue moves.
+    pub(crate) fn moving_queue_max(&self) -> usize {
+        let left = self.limit.saturating_sub(self.sum());
+        (left / PARTS).max(left.min(RECORD_BYTES)).max(UNCOUNTED_MAX)
+    }
+
+    /// Whether a slow peer gets less than it could use.
+    pub(crate) fn is_short(&self) -> bool {
+        self.queue_max() < SHORT_BYTES
+    }
+
+    /// Whether no record fits into the reserve either.
     pub(crate) fn is_used_up(&self) -> bool {
-        self.sum >= self.limit
+        self.sum() + RECORD_BYTES > self.limit
     }
 
-    /// Returns the queues to measure again now. There are some while half of the limit is used.
-    pub(crate) fn next_checks(&mut self, now_ms: u64) -> Vec<u32> {
-        if self.sum < self.limit / 2 || now_ms < self.check_ms {
+    /// Returns the connections to measure again now. There are some while half of the limit is used, or while memory
+    /// `is_short` for another reason.
+    pub(crate) fn next_checks(&mut self, is_short: bool, now_ms: u64) -> Vec<u32> {
+        if self.next_deadline_ms(is_short).is_none_or(|due_ms| now_ms < due_ms) {
             return Vec::new();
         }
-        self.check_ms = now_ms + CHECK_MS;
-        let next: Vec<u32> = (self.queues.range(self.look_from..))
-            .map(|(&index, _)| index)
-            .take(CHECKS)
-            .collect();
+        let next = self.holders.from(self.look_from, CHECKS);
         // The next call continues after the last one, or starts again.
-        self.look_from = match next.last() {
-            Some(&last) if next.len() == CHECKS => last + 1,
-            _ => 0,
-        };
+        match next.last() {
+            Some(&last) if next.len() == CHECKS => {
+                self.look_from = last + 1;
+                self.check_ms = now_ms + CHECK_MS;
+            }
+            _ => {
+                self.look_from = 0;
+                self.interval_ms = match std::mem::take(&mut self.has_moved) {
+                    true => CHECK_MS,
+                    false => (2 * self.interval_ms).min(CHECK_LATE_MS),
+                };
+                self.check_ms = now_ms + self.interval_ms;
+            }
+        }
         next
     }
 
     /// Time of the next measurement.
-    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        (self.sum >= self.limit / 2 && self.sum > 0).then_some(self.check_ms)
+    pub(crate) fn next_deadline_ms(&self, is_short: bool) -> Option<u64> {
+        let is_half_full = self.sum() > 0 && self.sum() >= self.limit / 2;
+        let is_needed = is_half_full || (is_short && !self.holders.is_empty());
+        is_needed.then_some(self.check_ms)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::holders::Waiting;
 
-    /// The sum stays within its bound, however many peers are slow.
+    /// A connection whose TLS peer has not taken this much.
+    fn queue(bytes: usize) -> Held {
+        let tls = Waiting {
+            queue: bytes,
+            ..Waiting::default()
+        };
+        Held {
+            tls,
+            ..Held::default()
+        }
+    }
+
+    /// The sum stays within its bound, however many peers are slow, and leaves the reserve to those that are not.
     #[test]
     fn the_sum_approaches_its_bound_and_never_exceeds_it() {
         const LIMIT: usize = 64 << 20;
-        for slow in [1, 100, 5_000, 20_000] {
+        const SHARED: usize = LIMIT - LIMIT / RESERVE_PARTS;
+        for slow in [1, 100, 5_000, 10_000] {
             let mut memory = KernelMemory::new(LIMIT as u64, 7);
             let mut queues = vec![0_usize; slow];
             for _ in 0..200 {
-                for (index, queue) in queues.iter_mut().enumerate() {
-                    *queue = memory.queue_max().max(*queue);
-                    memory.note(index as u32, *queue);
+                for (index, bytes) in queues.iter_mut().enumerate() {
+                    *bytes = memory.queue_max().max(*bytes);
+                    memory.note(index as u32, queue(*bytes), 0);
                 }
             }
-            assert!(memory.sum() <= LIMIT, "{slow} hold {}", memory.sum());
-            assert!(slow == 1 || memory.sum() > LIMIT / 2);
-            // A peer that reads is still served.
+            assert!(memory.sum() <= SHARED, "{slow} hold {}", memory.sum());
+            assert!(slow == 1 || memory.sum() > SHARED / 2);
             assert!(memory.queue_max() >= UNCOUNTED_MAX);
+            assert!(memory.moving_queue_max() >= LIMIT / RESERVE_PARTS / PARTS);
+            assert!(!memory.is_used_up());
             for index in 0..slow as u32 {
                 memory.forget(index);
             }
-            assert_eq!((memory.sum(), memory.queues.len()), (0, 0));
+            assert_eq!((memory.sum(), memory.holders.is_empty()), (0, true));
         }
+    }
+
+    /// Queues that have moved and stop keep one record each; the reserve lasts for many of them, and is never exceeded.
+    #[test]
+    fn the_reserve_is_given_in_records() {
+        const LIMIT: usize = 8 << 20;
+        let mut memory = KernelMemory::new(LIMIT as u64, 7);
+        memory.note(0, queue(LIMIT - LIMIT / RESERVE_PARTS), 0);
+        assert!(memory.is_short() && memory.queue_max() == UNCOUNTED_MAX);
+        let mut given = 0;
+        while !memory.is_used_up() {
+            assert!(memory.moving_queue_max() >= RECORD_BYTES);
+            given += 1;
+            memory.note(given, queue(RECORD_BYTES), 0);
+        }
+        assert_eq!(given as usize, LIMIT / RESERVE_PARTS / RECORD_BYTES);
+        assert!(memory.sum() <= LIMIT);
     }
 
     /// No connection forwards much without a measurement, whatever its rhythm; small messages rarely
@@ -200,7 +272,7 @@ mod tests {
             );
         }
         assert!(memory.is_due(1, 65_536));
-        memory.note(1, 8_192);
+        memory.note(1, queue(8_192), 0);
         assert!((0..100).all(|n| memory.is_due(1, n)));
     }
 
@@ -208,13 +280,37 @@ mod tests {
     fn measures_all_queues_in_turn() {
         let mut memory = KernelMemory::new(1 << 20, 7);
         for index in 0..1_000 {
-            memory.note(index * 3, 8_192);
+            memory.note(index * 3, queue(8_192), 0);
         }
-        let mut seen: Vec<u32> = (0..3)
-            .flat_map(|n| memory.next_checks(n * CHECK_MS))
+        let mut seen: Vec<u32> = (0..2)
+            .flat_map(|n| memory.next_checks(false, n * CHECK_MS))
             .collect();
-        seen.truncate(1_000);
         assert!(seen.iter().copied().eq((0..1_000).map(|index| index * 3)));
-        assert!(memory.next_checks(2 * CHECK_MS + 1).is_empty(), "too soon");
+        seen.clear();
+        assert!(memory.next_checks(false, 2 * CHECK_MS).is_empty(), "too soon");
+    }
+
+    /// Measurements of peers that take nothing become rare, until one takes something.
+    #[test]
+    fn idle_queues_are_measured_less_and_less() {
+        let mut memory = KernelMemory::new(1 << 20, 7);
+        (0..90).for_each(|index| memory.note(index, queue(8_192), 0));
+        let mut now_ms = 0;
+        let mut rounds = Vec::new();
+        while now_ms < 30_000 {
+            now_ms = memory.next_deadline_ms(false).expect("half of the limit is used");
+            rounds.push(now_ms);
+            for index in memory.next_checks(false, now_ms) {
+                memory.note(index, queue(8_192), now_ms);
+            }
+        }
+        assert_eq!(rounds[..5], [0, 100, 300, 700, 1_500]);
+        assert!(rounds.len() < 20, "{rounds:?}");
+        memory.note(3, queue(8_000), now_ms);
+        assert_eq!(memory.next_deadline_ms(false), Some(now_ms + CHECK_MS));
+        // Below half of the limit only for another reason.
+        (0..50).for_each(|index| memory.forget(index));
+        assert_eq!(memory.next_deadline_ms(false), None);
+        assert!(memory.next_deadline_ms(true).is_some());
     }
 }

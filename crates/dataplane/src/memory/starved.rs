@@ -1,19 +1,23 @@
 //! Starved connections: not read because pending memory or kernel memory is short.
 //!
-//! No event reports free memory: other connections free pending memory, and send queues drain in the
-//! kernel. So the worker polls starved connections, first after a millisecond, then at growing
-//! intervals, which also grow with their number. A check costs one system call; the connection's
-//! interest changes only if the check finds space.
+//! An event reports that the destination of a connection has drained (if it is a TCP socket), and that
+//! more of a record has arrived; no event reports free memory. So the worker checks starved
+//! connections, first after a millisecond, then at doubled intervals: a connection is noticed at most
+//! as long after its time as it has waited before, and one whose peer takes nothing soon costs nothing.
+//! A check applies the rule of the step itself, so a connection is only woken if it will be read.
 
+use crate::memory::waits::Waits;
 use crate::token::Id;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Time until the first check of a connection whose queue may drain at once.
 pub(crate) const SOON_MS: u64 = 1;
 
+/// Time until the first check of a connection whose event an event reports: the check only finds that
+/// there is memory again without it.
+pub(crate) const LATER_MS: u64 = 64;
+
 /// Longest time between two checks of a connection, unless there are too many connections.
-pub(crate) const LATE_MS: u64 = 64;
+const LATE_MS: u64 = 1_000;
 
 /// Maximum checks per millisecond of all starved connections, about 2 % of the worker's time.
 const CHECKS_PER_MS: u64 = 16;
@@ -21,10 +25,8 @@ const CHECKS_PER_MS: u64 = 16;
 /// Maximum checks per turn.
 const CHECKS: usize = 256;
 
-/// The wait of a starved connection, ordered by time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A starved connection whose check is due.
 pub(crate) struct StarvedWait {
-    check_ms: u64,
     pub(crate) id: Id,
     /// The interval after the check.
     pub(crate) wait_ms: u64,
@@ -33,35 +35,36 @@ pub(crate) struct StarvedWait {
 /// The starved connections.
 #[derive(Default)]
 pub(crate) struct Starved {
-    waiting: BinaryHeap<Reverse<StarvedWait>>,
+    waits: Waits<u64>,
 }
 
 impl Starved {
+    /// Adds a connection, or replaces its wait.
     pub(crate) fn push(&mut self, id: Id, now_ms: u64, wait_ms: u64) {
         let next = (wait_ms * 2).min(LATE_MS);
-        let wait_ms = wait_ms.max(self.waiting.len() as u64 / CHECKS_PER_MS);
-        self.waiting.push(Reverse(StarvedWait {
-            check_ms: now_ms + wait_ms,
-            id,
-            wait_ms: next,
-        }));
+        let wait_ms = wait_ms.max(self.waits.len() as u64 / CHECKS_PER_MS);
+        self.waits.push(id, now_ms + wait_ms, next);
+    }
+
+    /// Removes a connection that is closed or read again.
+    pub(crate) fn forget(&mut self, id: Id) {
+        self.waits.forget(id);
+    }
+
+    /// Updates the index of a moved slot.
+    pub(crate) fn moved(&mut self, from: u32, to: u32, generation: u32) {
+        self.waits.moved(from, to, generation);
     }
 
     /// Takes the connections whose check is due, at most [`CHECKS`].
     pub(crate) fn due(&mut self, now_ms: u64) -> Vec<StarvedWait> {
-        let mut due = Vec::new();
-        while due.len() < CHECKS
-            && let Some(&Reverse(waiting)) = self.waiting.peek()
-            && waiting.check_ms <= now_ms
-        {
-            self.waiting.pop();
-            due.push(waiting);
-        }
-        due
+        let next = || self.waits.next_due(now_ms);
+        let due = std::iter::from_fn(next).map(|(id, wait_ms)| StarvedWait { id, wait_ms });
+        due.take(CHECKS).collect()
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.waiting.peek().map(|Reverse(waiting)| waiting.check_ms)
+        self.waits.next_deadline_ms()
     }
 }
 
@@ -74,15 +77,17 @@ mod tests {
         let mut starved = Starved::default();
         starved.push((7, 1), 0, SOON_MS);
         let (mut now_ms, mut checks) = (0, Vec::new());
-        while now_ms < 300 {
+        while now_ms < 5_000 {
             now_ms = starved.next_deadline_ms().expect("a waiting connection");
             for due in starved.due(now_ms) {
                 checks.push(now_ms);
                 starved.push(due.id, now_ms, due.wait_ms);
             }
         }
-        assert_eq!(checks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
-        assert!(starved.due(300).is_empty());
+        let doubled = [1, 3, 7, 15, 31, 63, 127, 255, 511, 1_023];
+        assert_eq!(checks[..10], doubled);
+        assert_eq!(checks[10..], [2_023, 3_023, 4_023, 5_023]);
+        assert!(starved.due(now_ms).is_empty());
     }
 
     /// Checks take at most their share of the time, however many connections wait.

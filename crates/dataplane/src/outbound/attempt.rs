@@ -80,7 +80,11 @@ impl Attempt {
             Ok(false) => return AttemptStep::Continues,
             Err(error) => return AttemptStep::failed(&error),
         }
-        let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
+        let most = match work.may_read_ahead() {
+            true => RECEIVE_MAX / 4,
+            false => handshake.missing().min(RECEIVE_MAX / 4),
+        };
+        let room = &mut work.scratch.opening[..most];
         match work.io.recv(self.fd, room) {
             Ok(Tried::Done(0)) => {
                 AttemptStep::failed(&"the server closed the connection during the handshake")

@@ -268,6 +268,12 @@ impl Handshake {
         self.client.is_none()
     }
 
+    /// Returns the number of bytes that complete the next record's header, or that record. A caller that passes no more
+    /// keeps all bytes after the handshake.
+    pub fn missing(&self) -> usize {
+        self.driver.records.missing()
+    }
+
     /// Returns the heap bytes in this handshake's buffers, without rustls' own state.
     pub fn buffered_bytes(&self) -> usize {
         self.driver.records.capacity() + self.driver.output.capacity() + self.leftover.capacity()

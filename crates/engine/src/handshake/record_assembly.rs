@@ -116,6 +116,16 @@ impl RecordAssembler {
         }
     }
 
+    /// Returns the number of bytes that complete the next header, or the record with this header.
+    pub(crate) fn missing(&self) -> usize {
+        let partial = self.buffer.get(self.fed..).unwrap_or_default();
+        let len = match *partial {
+            [_, _, _, high, low, ..] => usize::from(u16::from_be_bytes([high, low])),
+            _ => 0,
+        };
+        (HEADER_LEN + len).saturating_sub(partial.len())
+    }
+
     /// Returns the number of bytes taken from the caller so far.
     pub(crate) fn taken(&self) -> usize {
         self.taken
@@ -168,6 +178,10 @@ mod tests {
                     assembler.discard(shown);
                 }
                 assert!(part.is_empty());
+                let ends = [5, 8, 13, 15];
+                let next = ends.into_iter().find(|&end| end > assembler.taken());
+                let next = next.unwrap_or(8 + 7 + 5);
+                assert_eq!(assembler.missing(), next - assembler.taken());
             }
             assert_eq!(records, [&TWO_RECORDS[..8], &TWO_RECORDS[8..15]]);
             assert!(!assembler.is_empty());

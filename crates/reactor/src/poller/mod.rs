@@ -1,4 +1,4 @@
-//! Readiness of many descriptors: epoll, level-triggered.
+//! Readiness of many descriptors: epoll, level-triggered unless [`Interest::EDGE`] is asked for.
 //!
 //! The epoll instance is a descriptor like any other. When a worker dies, the instance and its registrations
 //! survive in the table that its keeper shares, and the next worker adopts it.
@@ -27,6 +27,9 @@ impl Interest {
 
     /// One report only; then none, not even of errors, until [`Poller::modify`].
     pub const ONCE: Interest = Interest(4);
+
+    /// A report only when something has arrived since the last one, or since the interest was set.
+    pub const EDGE: Interest = Interest(8);
 
     /// Whether it includes all of `other`.
     pub fn contains(self, other: Interest) -> bool {
@@ -68,6 +71,9 @@ impl Interest {
         if self.contains(Interest::ONCE) {
             flags |= EventFlags::ONESHOT;
         }
+        if self.contains(Interest::EDGE) {
+            flags |= EventFlags::ET;
+        }
         flags
     }
 }
@@ -101,6 +107,11 @@ impl Event {
     /// Whether sending will not block: there is room or an error.
     pub fn is_writable(self) -> bool {
         self.any(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR)
+    }
+
+    /// Whether the peer's direction has ended, or the connection was reset. All its bytes have arrived.
+    pub fn is_read_closed(self) -> bool {
+        self.any(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
     }
 
     /// Whether both directions are closed, or the connection was reset.
@@ -231,7 +242,8 @@ impl Poller {
     /// The descriptor is not open, or not an epoll instance.
     pub fn adopt(fd: Fd) -> io::Result<Poller> {
         let poller = Poller { fd };
-        // Waiting consumes nothing: ready descriptors are reported again (level-triggered).
+        // Waiting consumes nothing: ready descriptors are reported again (level-triggered), and the interest of
+        // those with `EDGE` is set again.
         poller.wait(&mut Events::with_capacity(1), Some(0))?;
         Ok(poller)
     }

@@ -10,6 +10,7 @@ use seccompiler::{
 };
 
 use crate::process;
+use crate::socket::SIOCOUTQNSD;
 
 /// Refused calls fail with this error.
 const REFUSED: SeccompAction = SeccompAction::Errno(libc::EPERM as u32);
@@ -293,6 +294,7 @@ const SOCKET_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
     (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
 ];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -530,6 +532,7 @@ fn memory_and_self() -> io::Result<Rules> {
             vec![
                 asks(libc::FIONREAD)?,
                 asks(libc::TIOCOUTQ)?,
+                asks(SIOCOUTQNSD)?,
                 asks(libc::FIONBIO)?,
             ],
         ),

@@ -24,10 +24,11 @@ pub use open::{
     pair, pause_listening, resume_listening, try_listen,
 };
 pub use options::{
-    Keepalive, cookie, peer_process, peer_user_id, received_unread, send_memory, set_keepalive,
-    set_keepalive_times, set_nodelay, set_receive_buffer, set_send_buffer, set_user_timeout,
-    take_error, takes_both_families, unsent,
+    Keepalive, Queues, cookie, held_back, peer_process, peer_user_id, queues, received_unread,
+    set_keepalive, set_keepalive_times, set_nodelay, set_receive_buffer,
+    set_send_buffer, set_user_timeout, set_writable_when_drained, take_error, takes_both_families, unsent,
 };
+pub(crate) use options::SIOCOUTQNSD;
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, reset_on_close, send, send_before_more,
     send_gathered, shutdown_write,

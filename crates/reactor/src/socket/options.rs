@@ -101,14 +101,49 @@ pub fn unsent(fd: Fd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Returns the kernel memory of the send queue in bytes, including overhead (SO_MEMINFO).
+/// <linux/sockios.h>: bytes that are not sent.
+pub(crate) const SIOCOUTQNSD: libc::Ioctl = 0x894b;
+
+/// Returns the bytes that TCP has not sent, because the peer's window or the network is full; for unix sockets, the
+/// bytes not received (SIOCOUTQNSD).
 ///
 /// # Errors
 /// The operating system's error.
-pub fn send_memory(fd: Fd) -> io::Result<usize> {
-    // <linux/sock_diag.h>: memory in flight, and memory queued. Unix sockets only have the former.
+pub fn held_back(fd: Fd) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: SIOCOUTQNSD writes one int, for which there is room.
+    let result = unsafe { libc::ioctl(fd.0, SIOCOUTQNSD, &raw mut count) };
+    match os_result(result) {
+        Ok(_) => Ok(usize::try_from(count).unwrap_or(0)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => unsent(fd),
+        Err(error) => Err(error),
+    }
+}
+
+/// The kernel memory of a socket's queues in bytes, including the kernel's overhead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Queues {
+    /// Memory of the receive queue.
+    pub received: usize,
+    /// Memory above which the peer's window is closed.
+    pub received_max: usize,
+    /// Memory of the send queue.
+    pub sent: usize,
+    /// Memory above which the socket takes no more.
+    pub sent_max: usize,
+}
+
+/// Returns the kernel memory of a socket's queues (SO_MEMINFO).
+///
+/// # Errors
+/// The operating system's error.
+pub fn queues(fd: Fd) -> io::Result<Queues> {
+    // <linux/sock_diag.h>. Unix sockets have no memory queued, only memory in flight.
     const SO_MEMINFO: libc::c_int = 55;
-    const SENT: usize = 2;
+    const RECEIVED: usize = 0;
+    const RECEIVED_MAX: usize = 1;
+    const IN_FLIGHT: usize = 2;
+    const SENT_MAX: usize = 3;
     const QUEUED: usize = 5;
     let mut info = [0u32; 9];
     let mut len = size_of_val(&info) as libc::socklen_t;
@@ -123,7 +158,12 @@ pub fn send_memory(fd: Fd) -> io::Result<usize> {
         )
     };
     os_result(result)?;
-    Ok(info[SENT].max(info[QUEUED]) as usize)
+    Ok(Queues {
+        received: info[RECEIVED] as usize,
+        received_max: info[RECEIVED_MAX] as usize,
+        sent: info[IN_FLIGHT].max(info[QUEUED]) as usize,
+        sent_max: info[SENT_MAX] as usize,
+    })
 }
 
 /// Returns the bytes that have arrived but were not received yet.
@@ -195,6 +235,15 @@ pub fn set_send_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
 /// The operating system's error.
 pub fn set_receive_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd.borrow()?, bytes)?)
+}
+
+/// Sets whether the poller reports a socket as writable only when nothing is held back (TCP_NOTSENT_LOWAT), or as usual.
+///
+/// # Errors
+/// The operating system's error: a unix socket holds nothing back.
+pub fn set_writable_when_drained(fd: Fd, on: bool) -> io::Result<()> {
+    // 0 is the system's default: no limit.
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, on.into())
 }
 
 /// Makes a socket readable from the first byte on, which is the kernel's default.

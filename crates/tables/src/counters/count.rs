@@ -195,6 +195,8 @@ counts! {
         "Truncated connections that a unix-socket backend saw as closed.";
     PartialRecordTimeouts = "partial_record_timeouts", counter,
         "Records that took longer than `partial_record_timeout`.";
+    StallTimeouts = "stall_timeouts", counter,
+        "Connections reset because memory was short and they made no progress for `stall_timeout`.";
     IdleTimeouts = "idle_timeouts", counter, "Connections closed after `idle_timeout`.";
     TotalTimeouts = "total_timeouts", counter, "Connections closed after `total_timeout`.";
     PendingExhausted = "pending_exhausted", counter,

@@ -1,0 +1,51 @@
+//! The end of a wait for memory, for the rest of a record, or for a destination to drain.
+
+use crate::established::fault::Flow;
+use crate::established::interest::{Side, may_read_plain, may_read_tls};
+use crate::established::{opening, sealing};
+use crate::io::Io;
+use crate::memory::allowance::{OPENING, SEALING};
+use crate::workspace::Workspace;
+use dormouse_handover::slot::{Flag, Slot};
+
+/// Resumes the flows that a step would read now: the rule is that of the step. Returns whether there are some.
+pub(crate) fn resume(slot: &mut Slot, work: &Workspace<impl Io>) -> bool {
+    let waits_for_tls = slot.has(Flag::Starved) || slot.has(Flag::AwaitsRecord);
+    let reads_tls = waits_for_tls && opening::may_resume(slot, work);
+    if reads_tls {
+        OPENING.resume(slot);
+        slot.clear(Flag::AwaitsRecord);
+    }
+    let reads_plain = slot.has(Flag::SealingStarved) && sealing::may_resume(slot, work);
+    if reads_plain {
+        SEALING.resume(slot);
+    }
+    reads_tls || reads_plain
+}
+
+/// Resumes the flow whose destination has drained: `side` is writable. Returns whether the other side is to be read, in
+/// which the step applies its rule again.
+pub(crate) fn on_drained(slot: &mut Slot, side: Side) -> bool {
+    let opening_goes_to = match slot.has(Flag::Echo) {
+        true => Side::Tls,
+        false => Side::Plain,
+    };
+    if slot.has(Flag::OpeningHeld) && side == opening_goes_to {
+        OPENING.resume(slot);
+        return side == Side::Plain;
+    }
+    let has_drained = slot.has(Flag::SealingHeld) && side == Side::Tls;
+    if has_drained {
+        SEALING.resume(slot);
+    }
+    has_drained
+}
+
+/// Reads the side opposite to `side`, whose wait is over.
+pub(crate) fn read_other(slot: &mut Slot, side: Side, work: &mut Workspace<impl Io>) -> Flow {
+    match side {
+        Side::Plain if may_read_tls(slot) => opening::read_tls(slot, work),
+        Side::Tls if may_read_plain(slot) => sealing::read_plain(slot, work),
+        _ => Ok(()),
+    }
+}
