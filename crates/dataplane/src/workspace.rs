@@ -30,7 +30,7 @@ use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use kept_keys::KeptKeys;
 use proxied_clients::ProxiedClients;
-use scratch::{RECEIVE_MAX, RECORDS_PER_STEP, Scratch};
+use scratch::Scratch;
 use tickets::Tickets;
 
 /// Room in a connection's pending bytes for headers and tags, and for answers to warnings.

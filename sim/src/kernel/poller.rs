@@ -71,8 +71,12 @@ impl Poller {
         };
         let reads = watch.interest.contains(Interest::READ);
         let writes = watch.interest.contains(Interest::WRITE);
-        let has_arrived = watch.reported.is_none_or(|(arrivals, _)| arrivals != ready.arrivals);
-        let has_room = watch.reported.is_none_or(|(_, departures)| departures != ready.departures);
+        let has_arrived = watch
+            .reported
+            .is_none_or(|(arrivals, _)| arrivals != ready.arrivals);
+        let has_room = watch
+            .reported
+            .is_none_or(|(_, departures)| departures != ready.departures);
         let found = Interest::NONE
             .with(Interest::READ, reads && ready.readable && has_arrived)
             .with(Interest::WRITE, writes && ready.writable && has_room);
@@ -92,7 +96,8 @@ impl Poller {
             return;
         }
         watch.disarmed = watch.interest.contains(Interest::ONCE);
-        watch.reported = (watch.interest.contains(Interest::EDGE)).then_some((ready.arrivals, ready.departures));
+        watch.reported =
+            (watch.interest.contains(Interest::EDGE)).then_some((ready.arrivals, ready.departures));
         events.push(watch.token, found, condition);
     }
 }

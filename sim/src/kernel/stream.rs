@@ -434,7 +434,9 @@ impl Streams {
         };
         let error = end.error.is_some();
         let ends = [end.ended, end.end_marked, is_reset, error, other.closed];
-        let arrivals = ends.iter().fold(end.delivered, |bits, &has| bits << 1 | u64::from(has));
+        let arrivals = ends
+            .iter()
+            .fold(end.delivered, |bits, &has| bits << 1 | u64::from(has));
         let gone = is_reset || (unix && other.closed);
         Readiness {
             readable: !end.received.is_empty() || end.end_marked || end.ended || is_reset || error,

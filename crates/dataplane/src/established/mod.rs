@@ -363,8 +363,7 @@ impl Connections {
                 work.now_ms,
             )
         {
-            self.paced
-                .push(id, work.now_ms + wait_ms, ());
+            self.paced.push(id, work.now_ms + wait_ms, ());
             note_paced(slot, limit, work);
         }
         work.note_step(index, slot);

@@ -136,12 +136,7 @@ fn next(slot: &Slot, work: &Workspace<impl Io>) -> Flow<Next> {
 
 /// As [`next`], while memory is short: one record, if all of it has arrived and its plaintext has `room`, and nothing of
 /// the next one. At the end of the stream one byte, so that the receive reports the end.
-fn next_record(
-    slot: &Slot,
-    work: &Workspace<impl Io>,
-    room: usize,
-    moves: bool,
-) -> Flow<Next> {
+fn next_record(slot: &Slot, work: &Workspace<impl Io>, room: usize, moves: bool) -> Flow<Next> {
     let stored = backlog::partial(slot, &work.pending);
     let receive = |len: usize| match len <= room {
         true => Next::Receive(len.saturating_sub(stored.len()).max(1)),

@@ -1,10 +1,11 @@
 //! The end of a wait for memory, for the rest of a record, or for a destination to drain.
 
 use crate::established::fault::Flow;
-use crate::established::interest::{Side, may_read_plain, may_read_tls};
+use crate::established::interest::{may_read_plain, may_read_tls};
 use crate::established::{opening, sealing};
 use crate::io::Io;
 use crate::memory::allowance::{OPENING, SEALING};
+use crate::token::Side;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Slot};
 

@@ -13,9 +13,9 @@
 use crate::io::Io;
 use crate::memory::holders::UNCOUNTED_MAX;
 use crate::memory::starved::{LATER_MS, SOON_MS};
-use crate::scratch::{RECEIVE_MAX, RECORDS_PER_STEP};
 use crate::settings::Settings;
 use crate::workspace::Workspace;
+use crate::workspace::scratch::{RECEIVE_MAX, RECORDS_PER_STEP};
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_record::{CONTENT_MAX, RECORD_MAX};
@@ -200,7 +200,8 @@ impl<I: Io> Workspace<I> {
     /// rest can't arrive, and while half of the reserve is free.
     pub(crate) fn may_store_part(&self, fills: bool) -> bool {
         let in_use = self.pending.bytes_in_use() + 2 * RECORD_MAX + self.step.reserve / 2;
-        let has_reserve = || in_use <= self.pending.bytes_max() && self.pending.can_hold(RECORD_MAX);
+        let has_reserve =
+            || in_use <= self.pending.bytes_max() && self.pending.can_hold(RECORD_MAX);
         self.has_memory() || (fills && has_reserve())
     }
 
@@ -280,7 +281,10 @@ mod tests {
             let room = content_max(kernel.moving_queue_max(), UNCOUNTED_MAX);
             assert!(room >= RECORD_MAX, "{room}");
             let held = Held {
-                tls: Waiting { queue: 20_000, ..Waiting::default() },
+                tls: Waiting {
+                    queue: 20_000,
+                    ..Waiting::default()
+                },
                 ..Held::default()
             };
             kernel.note(kernel.sum() as u32, held, 0);

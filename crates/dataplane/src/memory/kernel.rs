@@ -137,7 +137,9 @@ impl KernelMemory {
     /// Maximum queue of a connection whose queue moves.
     pub(crate) fn moving_queue_max(&self) -> usize {
         let left = self.limit.saturating_sub(self.sum());
-        (left / PARTS).max(left.min(RECORD_BYTES)).max(UNCOUNTED_MAX)
+        (left / PARTS)
+            .max(left.min(RECORD_BYTES))
+            .max(UNCOUNTED_MAX)
     }
 
     /// Whether a slow peer gets less than it could use.
@@ -153,7 +155,10 @@ impl KernelMemory {
     /// Returns the connections to measure again now. There are some while half of the limit is used, or while memory
     /// `is_short` for another reason.
     pub(crate) fn next_checks(&mut self, is_short: bool, now_ms: u64) -> Vec<u32> {
-        if self.next_deadline_ms(is_short).is_none_or(|due_ms| now_ms < due_ms) {
+        if self
+            .next_deadline_ms(is_short)
+            .is_none_or(|due_ms| now_ms < due_ms)
+        {
             return Vec::new();
         }
         let next = self.holders.from(self.look_from, CHECKS);
@@ -287,7 +292,10 @@ mod tests {
             .collect();
         assert!(seen.iter().copied().eq((0..1_000).map(|index| index * 3)));
         seen.clear();
-        assert!(memory.next_checks(false, 2 * CHECK_MS).is_empty(), "too soon");
+        assert!(
+            memory.next_checks(false, 2 * CHECK_MS).is_empty(),
+            "too soon"
+        );
     }
 
     /// Measurements of peers that take nothing become rare, until one takes something.
@@ -298,7 +306,9 @@ mod tests {
         let mut now_ms = 0;
         let mut rounds = Vec::new();
         while now_ms < 30_000 {
-            now_ms = memory.next_deadline_ms(false).expect("half of the limit is used");
+            now_ms = memory
+                .next_deadline_ms(false)
+                .expect("half of the limit is used");
             rounds.push(now_ms);
             for index in memory.next_checks(false, now_ms) {
                 memory.note(index, queue(8_192), now_ms);

@@ -84,8 +84,9 @@ impl<T> Waits<T> {
     fn drop_gone(&mut self) {
         if self.due.len() > 2 * self.waits.len() + GONE_MAX {
             let waits = &self.waits;
-            self.due
-                .retain(|Reverse((due_ms, id))| waits.get(id).is_some_and(|wait| wait.0 == *due_ms));
+            self.due.retain(|Reverse((due_ms, id))| {
+                waits.get(id).is_some_and(|wait| wait.0 == *due_ms)
+            });
         }
     }
 }

@@ -23,12 +23,12 @@ pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, connect_unix, listen,
     pair, pause_listening, resume_listening, try_listen,
 };
+pub(crate) use options::SIOCOUTQNSD;
 pub use options::{
     Keepalive, Queues, cookie, held_back, peer_process, peer_user_id, queues, received_unread,
-    set_keepalive, set_keepalive_times, set_nodelay, set_receive_buffer,
-    set_send_buffer, set_user_timeout, set_writable_when_drained, take_error, takes_both_families, unsent,
+    set_keepalive, set_keepalive_times, set_nodelay, set_receive_buffer, set_send_buffer,
+    set_user_timeout, set_writable_when_drained, take_error, takes_both_families, unsent,
 };
-pub(crate) use options::SIOCOUTQNSD;
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, reset_on_close, send, send_before_more,
     send_gathered, shutdown_write,

@@ -87,7 +87,10 @@ fn a_record_longer_than_the_receive_queue_is_read() {
     let record = ends.client.seal(&content);
     take_memory(&mut world, 128 << 10);
     let work = world.worker().parts().work;
-    assert!(matches!(work.allowance(Fd::NONE), Allowance::Lean { room: 0, .. }));
+    assert!(matches!(
+        work.allowance(Fd::NONE),
+        Allowance::Lean { room: 0, .. }
+    ));
     assert_eq!(upload(&mut world, &record, content.len()), content);
     // The last part of the reserve is kept.
     take_memory(&mut world, 64 << 10);
@@ -167,7 +170,10 @@ fn a_part_of_a_record_waits_for_the_rest() {
         let (begun, rest) = record.split_at(at);
         assert!(pass(&mut world, begun).is_empty());
         assert!(slot(&mut world).has(Flag::AwaitsRecord));
-        assert_eq!(slot(&mut world).timer_purpose(), TimerPurpose::PartialRecord);
+        assert_eq!(
+            slot(&mut world).timer_purpose(),
+            TimerPurpose::PartialRecord
+        );
         assert_eq!(events(&mut world), 0, "after {at} bytes");
         assert_eq!(pass(&mut world, rest), content);
         assert!(!slot(&mut world).is_starved());
@@ -263,7 +269,8 @@ fn an_event_reports_that_a_queue_has_drained() {
     assert!(slot(&mut world).has(Flag::OpeningHeld));
     assert_eq!(events(&mut world), 0);
     let mut received = vec![1; filled];
-    peer.read_exact(&mut received).expect("what has filled the queue");
+    peer.read_exact(&mut received)
+        .expect("what has filled the queue");
     let mut waited = poller::Events::with_capacity(8);
     let io = &world.worker().parts().work.io;
     io.wait(&mut waited, Some(20_000)).expect("a poll");
