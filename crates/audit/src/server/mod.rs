@@ -25,7 +25,7 @@ use dormouse_reactor::socket::Addr;
 
 use self::deadline::Deadline;
 use self::dialer::{Dialer, version_name};
-use self::load::{Budget, Load, Schedule};
+use self::load::{Budget, Load};
 use self::probe_connection::ProbeConnection;
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
@@ -172,8 +172,6 @@ fn examine(
             handshake_took: handshake_took(&dialer),
             reference: reference::measure(key.as_deref()).map_err(Error::system)?,
             began,
-            base_bytes: None,
-            schedule: Schedule::default(),
         };
         keep(audit, load.run())?;
     }

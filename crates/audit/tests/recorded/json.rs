@@ -56,24 +56,30 @@ fn map(place: &'static [&'static str], keys: &'static str, about: &str) -> Objec
     }
 }
 
+const GROWTH: &[&str] = &[
+    "server.memory.growth",
+    "server.memory.growth_resumed",
+    "server.memory.growth_in_use",
+    "server.memory.growth_in_use_resumed",
+    "server.memory.growth_in_use_tls12",
+    "server.memory.growth_in_use_broken",
+];
+const SLOPE: &[&str] = &[
+    "server.memory.growth.slope",
+    "server.memory.growth_resumed.slope",
+    "server.memory.growth_in_use.slope",
+    "server.memory.growth_in_use_resumed.slope",
+    "server.memory.growth_in_use_tls12.slope",
+    "server.memory.growth_in_use_broken.slope",
+];
+
 /// Every object, in the order of the guide.
-fn objects() -> Vec<Object> {
-    const GROWTH: &[&str] = &[
-        "server.memory.growth",
-        "server.memory.growth_resumed",
-        "server.memory.growth_in_use",
-        "server.memory.growth_in_use_resumed",
-        "server.memory.growth_in_use_tls12",
-        "server.memory.growth_in_use_broken",
-    ];
-    const SLOPE: &[&str] = &[
-        "server.memory.growth.slope",
-        "server.memory.growth_resumed.slope",
-        "server.memory.growth_in_use.slope",
-        "server.memory.growth_in_use_resumed.slope",
-        "server.memory.growth_in_use_tls12.slope",
-        "server.memory.growth_in_use_broken.slope",
-    ];
+fn objects() -> impl Iterator<Item = Object> {
+    let all = [of_the_run_and_the_offer(), of_memory(), of_cpu_and_client()];
+    all.into_iter().flatten()
+}
+
+fn of_the_run_and_the_offer() -> Vec<Object> {
     vec![
         other(
             &[""],
@@ -106,6 +112,11 @@ fn objects() -> Vec<Object> {
         of::<FlightRow>(),
         of::<RecordFigures>(),
         of::<SilentClients>(),
+    ]
+}
+
+fn of_memory() -> Vec<Object> {
+    vec![
         of::<MemoryFigures>(),
         of::<MemoryPhase>(),
         of::<Serving>(),
@@ -145,6 +156,11 @@ fn objects() -> Vec<Object> {
             &["server.census.pages"],
             "null if the blocks explain the memory; `unread_bytes`: address space that was not read, because a process maps more than 1 TiB",
         ),
+    ]
+}
+
+fn of_cpu_and_client() -> Vec<Object> {
+    vec![
         of::<CpuFigures>(),
         of::<ParallelHandshakes>(),
         of::<LockWaits>(),

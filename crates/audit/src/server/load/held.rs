@@ -1,299 +1,370 @@
-//! Bytes that held connections use, from the censuses around them.
+//! Connections that are held: their memory at N and 2N, after an exchange, after an idle period, and after closing.
 
-use super::log::{LoadLog, NOT_REACHED};
-use crate::model::Measured;
-use dormouse_census::{self as census, ManagedHeap, Snapshot};
+use std::time::Instant;
 
-/// Share of what a connection uses that may be hidden by a server's own pools before more connections are opened.
-const HIDDEN_SHARE: f64 = 0.05;
+use super::backlog::Backlog;
+use super::echo::{LARGE_BYTES, LargeEcho};
+use super::moments::{Moments, ObjectMoments};
+use super::polling::Activity;
+use super::running::{Partly, RunningPart, missing};
+use dormouse_bench::load::{Messages, Order};
+use dormouse_census::{self as census, Collector, Detail, PageSample};
+use dormouse_measure::Error;
 
-/// Bytes that a connection uses, counted in the allocators.
-pub(super) struct UsedBytes {
-    /// Right after the handshake.
-    pub(super) after_handshake: Measured<f64>,
-    /// The part of these that was ever touched.
-    pub(super) touched_after_handshake: Measured<f64>,
-    /// After an exchange and an idle period.
-    pub(super) held: Measured<f64>,
-    /// The part of these that is still in use after the connections have closed.
-    pub(super) kept: Measured<f64>,
+/// Messages per second when every held connection sends one.
+const SPEAK_PER_S: f64 = 3000.0;
+
+/// What held connections show.
+#[derive(Default)]
+pub(super) struct Held {
+    /// Number of connections held at the end.
+    pub(super) connections: u64,
+    pub(super) moments: Moments,
+    /// Objects of the server's runtimes.
+    pub(super) objects: ObjectMoments,
+    /// A page sample, taken where malloc's heap explains little.
+    pub(super) pages: Option<Result<PageSample, String>>,
+    pub(super) idle: Option<IdleTime>,
+    /// How many of the connections the server closed, and when.
+    pub(super) closed_early: Option<String>,
+    /// Whether a runtime did not collect its garbage before a census.
+    pub(super) is_uncollected: bool,
+    /// Whether the server answers nothing that the audit could send.
+    pub(super) is_silent: bool,
+    pub(super) large: LargeEcho,
+    /// Why connections without a request could not be held.
+    pub(super) silence_refused: Option<String>,
+    /// Open and waiting connections before these were opened.
+    pub(super) before: Backlog,
 }
 
-/// Two censuses whose difference is what the connections use that were opened in between.
-pub(super) struct CensusPair<'a> {
-    pub(super) before: &'a Snapshot,
-    pub(super) held: &'a Snapshot,
-    /// Bytes per connection that the difference hides.
-    hidden_bytes: f64,
+/// CPU time while the connections were idle.
+pub(super) struct IdleTime {
+    /// Microseconds per connection and second; `None` if the server closed connections meanwhile.
+    pub(super) us: Option<f64>,
+    /// Threads that never slept.
+    pub(super) polling: u64,
 }
 
-impl LoadLog {
-    /// Bytes that a connection uses.
-    pub(super) fn used(&self) -> UsedBytes {
-        let opened = ["4n", "2n", "n"];
-        let opened = opened.into_iter().find_map(|name| self.snapshot(name));
-        let opened = self.pair_since_before(opened);
-        let after_handshake = self.used_bytes(&opened, self.opened());
-        let of_held = self.pair_of_held();
-        let held = self.used_bytes(&of_held, self.managed.held.as_ref());
-        UsedBytes {
-            kept: held.value().map_or_else(
-                || Measured::not("the bytes in use are not known"),
-                |_| self.kept_bytes(&of_held).into(),
-            ),
-            touched_after_handshake: touched_bytes(&opened, &after_handshake),
-            after_handshake,
-            held,
-        }
-    }
-
-    /// Bytes per connection that are still in use after the connections have closed.
-    fn kept_bytes(&self, of_held: &Result<CensusPair<'_>, String>) -> Result<f64, String> {
-        let pair = of_held.as_ref().map_err(String::clone)?;
-        if self.collects {
-            return Err("closed connections may be garbage that was not collected yet".into());
-        }
-        if let Some(early) = &self.closed_early {
-            return Err(early.clone());
-        }
-        let closed = self.snapshot("after_close").ok_or(NOT_REACHED)?;
-        pair.before.ensure_comparable(closed)?;
-        if pair.before.connections > 0 {
-            return Err(
-                "CPython freed garbage of earlier connections while these were held".into(),
-            );
-        }
-        let more = closed.used_bytes().saturating_sub(pair.before.used_bytes());
-        Ok(more as f64 / pair.held.connections.max(1) as f64)
-    }
-
-    /// Whether CPython has freed old garbage since the last connections were opened. Garbage that it frees while they are
-    /// opened shows in the halves.
-    pub(super) fn is_garbage_lost(&self) -> bool {
-        let opened = ["before_requests", "4n", "2n", "n"];
-        let opened = opened.into_iter().find_map(|name| self.snapshot(name));
-        let both = opened.zip(self.snapshot("after_quiet"));
-        both.is_some_and(|(opened, quiet)| opened.lost_garbage_until(quiet))
-    }
-
-    /// The censuses whose difference is what held connections use after an exchange.
-    pub(super) fn pair_of_held(&self) -> Result<CensusPair<'_>, String> {
-        let pair = |before, held| {
-            let both = self.snapshot(before).zip(held);
-            let (before, held) = both.ok_or_else(|| self.why_no_census())?;
-            Ok(CensusPair {
-                before,
-                held,
-                hidden_bytes: 0.0,
-            })
+impl RunningPart<'_, '_> {
+    /// Holds 0, N and 2N connections, and with `exchanges` makes them exchange data.
+    pub(super) fn hold(&mut self, served_at_once: Option<u64>, exchanges: bool) -> Partly<Held> {
+        let mut held = Held::default();
+        let end = match served_at_once {
+            Some(1) => Err(Error::target(
+                "the server serves one connection at a time, so idle connections cannot be held",
+            )),
+            _ => self.hold_all(&mut held, exchanges),
         };
-        if self.is_garbage_lost() {
-            let again = pair("after_quiet", self.snapshot("again"));
-            let again = again
-                .ok()
-                .filter(|pair| !pair.before.lost_garbage_until(pair.held));
-            return again.ok_or_else(|| "CPython freed garbage of earlier connections while these were held, and there was no time to hold more; --time raises the limit".into());
-        }
-        // If the server closed those with a request, the silent ones remain.
-        let quiet = self.snapshot("after_quiet");
-        if quiet.is_some() && self.snapshot("before_requests").is_some() {
-            return pair("before_requests", quiet);
-        }
-        self.pair_since_before(self.held_snapshot())
+        (held, end)
     }
 
-    /// This census, and the one before all connections.
-    fn pair_since_before<'a>(
-        &'a self,
-        held: Option<&'a Snapshot>,
-    ) -> Result<CensusPair<'a>, String> {
-        let both = self.snapshot("before").zip(held);
-        let (before, held) = both.ok_or_else(|| self.why_no_census())?;
-        Ok(CensusPair {
-            before,
-            held,
-            hidden_bytes: self.hidden_bytes(),
+    fn hold_all(&mut self, held: &mut Held, exchanges: bool) -> Result<(), Error> {
+        // Before connections are held: while their memory is counted, the server must do nothing else.
+        held.large = self.try_large()?;
+        // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
+        let detail = match self
+            .slot
+            .has_much_room(Instant::now(), self.heap.classes_took)
+        {
+            true => Detail::Classes,
+            false => Detail::Bytes,
+        };
+        self.none_held(held, detail);
+        let mut n = self.open_as_many(held, detail, self.sizes.n)?;
+        self.opened(held, ("n", "N connections"), n);
+        if self.is_late() {
+            self.session
+                .run
+                .note("the time was too short to open twice as many connections");
+        } else if self.budget.is_exceeded_by_twice(held.moments.grown("n")) {
+            self.session
+                .run
+                .note("twice as many connections would exceed the memory limit (--memory)");
+        } else if let Err(error) = self.open("opening", 2 * n) {
+            self.go_on()?;
+            self.missing
+                .push(missing("twice as many idle connections", &error));
+            self.close_all()?;
+            self.drain(Backlog::default());
+            self.none_held(held, detail);
+            n = self.open_as_many(held, detail, n)?;
+            self.opened(held, ("n", "N connections"), n);
+        } else {
+            self.opened(held, ("2n", "2N connections"), 2 * n);
+            self.hold_more(held, 4 * n)?;
+            if self
+                .heap
+                .collection
+                .took()
+                .is_some_and(|took| self.has_room(took))
+            {
+                held.objects.opened = Some(self.objects(Detail::Bytes));
+            }
+        }
+        let is_unexplained = self.heap.no_census.is_some() || held.explains_little();
+        if is_unexplained && !self.is_late() {
+            held.pages = Some(census::sample_pages(&self.pids(), held.connections));
+        }
+        if exchanges {
+            self.exchange(held, n)?;
+        }
+        let detail = held
+            .objects
+            .detail_of_held(self.heap.classes_took, |took| self.has_room(took));
+        self.objects_held(held, detail);
+        self.close(held)
+    }
+
+    /// Holds HTTP connections, of which each has received a response, after others were held without a request.
+    pub(super) fn hold_requests(&mut self, mut held: Held) -> Partly<Held> {
+        let end = self.request(&mut held);
+        (held, end)
+    }
+
+    fn request(&mut self, held: &mut Held) -> Result<(), Error> {
+        held.closed_early = None;
+        held.before = self.backlog();
+        // Connections that were held before without a request may be garbage now.
+        if let Some(Collector::Python(_)) = self.session.collector() {
+            let none = self.census(0);
+            held.moments.add_census("before_requests", none);
+        }
+        if let Some(fewer) =
+            self.open_or_close("opening with a request", held.connections.max(1))?
+        {
+            // What the failed attempts left behind belongs to no connection, unless it is a process for each.
+            if !held
+                .moments
+                .has_process_each(self.pids().len() as u64, fewer)
+            {
+                self.read(held, ("before_requests", "before requests"), 0, true);
+            }
+            self.open_at_once("opening one at a time", fewer, 1)?;
+            held.connections = fewer;
+        }
+        self.read_open(held, ("after_exchange", "after a request"), false);
+        self.quiet(held);
+        self.hold_again(held, held.connections, |_, _| Ok(()))?;
+        self.objects_held(held, Detail::Classes);
+        self.close(held)
+    }
+
+    /// Opens this many connections, or fewer if the server accepts no more. Returns their number.
+    fn open_as_many(&mut self, held: &mut Held, detail: Detail, wanted: u64) -> Result<u64, Error> {
+        let Some(fewer) = self.open_or_close("opening", wanted)? else {
+            return Ok(wanted);
+        };
+        // What the failed attempts left behind belongs to no connection, unless it is a process for each.
+        if !held
+            .moments
+            .has_process_each(self.pids().len() as u64, fewer)
+        {
+            self.none_held(held, detail);
+        }
+        self.open_at_once("opening one at a time", fewer, 1)?;
+        Ok(fewer)
+    }
+
+    /// Reads the memory of the server without connections.
+    fn none_held(&mut self, held: &mut Held, detail: Detail) {
+        held.before = self.backlog();
+        held.objects = ObjectMoments {
+            none: Some(self.objects(detail)),
+            ..ObjectMoments::default()
+        };
+        held.is_uncollected = !self.await_collection(0);
+        self.read(held, ("before", "before"), 0, true);
+    }
+
+    /// Reads the memory of this many connections, and with `counts` their blocks in use.
+    fn read(
+        &mut self,
+        held: &mut Held,
+        (name, title): (&'static str, &str),
+        connections: u64,
+        counts: bool,
+    ) {
+        let phase = self.phase(name, title, connections);
+        held.moments.add_phase(phase);
+        if counts {
+            let snapshot = self.census(connections);
+            held.moments.add_census(name, snapshot);
+        }
+    }
+
+    /// Reads the memory right after connections were opened.
+    fn opened(&mut self, held: &mut Held, moment: (&'static str, &str), count: u64) {
+        held.connections = count;
+        self.read_open(held, moment, true);
+    }
+
+    /// Reads the memory of the connections that are open. A reading during which the server closed some is dropped: it is
+    /// not known how many it counted.
+    fn read_open(&mut self, held: &mut Held, (name, title): (&'static str, &str), counts: bool) {
+        let open = self.still_open(held);
+        if open == 0 {
+            return;
+        }
+        let phase = self.phase(name, title, open);
+        held.moments.add_phase(phase);
+        if counts {
+            held.is_uncollected |= !self.await_collection(held.connections);
+            let snapshot = self.census(open);
+            held.moments.add_census(name, snapshot);
+        }
+        if self.still_open(held) < open {
+            held.moments.forget(name);
+        }
+    }
+
+    /// Makes all held connections exchange data, and then leaves them idle. `n`: half of them.
+    fn exchange(&mut self, held: &mut Held, n: u64) -> Result<(), Error> {
+        held.is_silent = self.is_silent;
+        if !self.is_silent {
+            self.speak("an exchange on each", held.connections, 0)?;
+            self.read_open(held, ("after_exchange", "after an exchange"), false);
+        }
+        let is_large = matches!(held.large, LargeEcho::Returned) && !self.is_late();
+        if is_large {
+            self.speak("16 kB each way", held.connections, LARGE_BYTES)?;
+            self.read_open(held, ("after_large_records", "after 16 kB each way"), false);
+        }
+        self.quiet(held);
+        self.hold_again(held, n, |part, all| {
+            if !part.is_silent {
+                part.speak("an exchange on each", all, 0)?;
+            }
+            if is_large {
+                part.speak("16 kB each way", all, LARGE_BYTES)?;
+            }
+            Ok(())
         })
     }
 
-    /// Why there is no census of held connections.
-    pub(super) fn why_no_census(&self) -> String {
-        let why = self.no_census.clone().or_else(|| self.closed_early.clone());
-        why.unwrap_or_else(|| NOT_REACHED.into())
+    fn speak(&mut self, stage: &str, messages: u64, bytes: u64) -> Result<(), Error> {
+        let order = Order::Messages(Messages {
+            per_s: SPEAK_PER_S,
+            messages,
+            for_ms: 0,
+            among: 0,
+            bytes,
+            name: "exchange".into(),
+        });
+        let report = self
+            .session
+            .order(stage, Some(messages), &order, |tally| tally.answers)?;
+        report.ensure_complete()?;
+        self.go_on()
     }
 
-    /// Bytes that a connection uses at the time of a census, counted in the allocators.
-    fn used_bytes(
-        &self,
-        pair: &Result<CensusPair<'_>, String>,
-        objects: Option<&ManagedHeap>,
-    ) -> Measured<f64> {
-        let pair = match pair {
-            Ok(pair) => pair,
-            Err(why) => return Measured::not(why.clone()),
-        };
-        if self.uncollected {
-            return Measured::not(
-                "the server did not collect its garbage within the time limit; --time raises it",
-            );
+    /// Opens more connections if the server's own pools had free blocks for the first ones: only connections beyond
+    /// these take blocks that a census can count.
+    fn hold_more(&mut self, held: &mut Held, count: u64) -> Result<(), Error> {
+        // Twice as many connections take twice as long.
+        let has_time = self.has_room(2 * held.moments.second_half_took());
+        let is_too_much = self.budget.is_exceeded_by_twice(held.moments.grown("2n"));
+        if !held.hides_much() || !has_time || is_too_much {
+            return Ok(());
         }
-        let before = (pair.before, self.managed.none.as_ref());
-        let used = census::used_per_connection(before, (pair.held, objects));
-        match used.map(|used| used + pair.hidden_bytes) {
-            Ok(used) if used <= 0.0 => Measured::not(
-                "so few connections take less than the server's other memory varied meanwhile; --time or -n raises their number",
-            ),
-            used => used.into(),
+        if self.open("opening", count).is_ok() {
+            self.opened(held, ("4n", "4N connections"), count);
+            return Ok(());
         }
+        // The readings so far stay valid with the connections that they are about.
+        self.go_on()?;
+        self.close_all()?;
+        self.open("opening", held.connections)
     }
 
-    /// Bytes per connection in blocks that a server's own pools held before.
-    fn hidden_bytes(&self) -> f64 {
-        let Some(none) = self.snapshot("before") else {
-            return 0.0;
-        };
-        let steps = [("2n", "4n"), ("n", "2n")];
-        let both = |(half, whole)| self.snapshot(half).zip(self.snapshot(whole));
-        let known = steps.into_iter().find_map(both);
-        known.map_or(0.0, |(half, whole)| {
-            let later = self.snapshot("after_quiet");
-            let later = later.filter(|later| later.connections == whole.connections);
-            census::hidden_per_connection([none, half, whole], later)
-        })
-    }
-
-    /// Whether so much was hidden that the figure needs more connections.
-    pub(super) fn hides_much(&self) -> bool {
-        let (Some(none), Some(held)) = (self.snapshot("before"), self.snapshot("2n")) else {
-            return false;
-        };
-        // Pools of blocks hide nothing of the objects that a runtime counts.
-        let blocks = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
-        let connections = held.connections.max(1) as f64;
-        self.hidden_bytes() > HIDDEN_SHARE * blocks / connections
-    }
-
-    /// Objects after the handshakes, where they were counted separately.
-    fn opened(&self) -> Option<&ManagedHeap> {
-        self.managed.opened.as_ref().or(self.managed.held.as_ref())
-    }
-
-    /// The last census while connections were held: after an exchange and an idle period, if the load got so far.
-    pub(super) fn held_snapshot(&self) -> Option<&Snapshot> {
-        let moments = ["after_quiet", "4n", "2n", "n"];
-        moments.into_iter().find_map(|name| self.snapshot(name))
-    }
-}
-
-/// The part of the used bytes that was ever touched.
-fn touched_bytes(pair: &Result<CensusPair<'_>, String>, used: &Measured<f64>) -> Measured<f64> {
-    match (used, pair) {
-        (Measured::Value(used), Ok(pair)) => {
-            Measured::Value(used - census::untouched_per_connection(pair.before, pair.held))
+    /// Holds more connections if CPython has freed old garbage since the last ones were opened: then the memory before
+    /// all connections included garbage, and only the additional ones show what each uses. They exchange the same data.
+    fn hold_again(
+        &mut self,
+        held: &mut Held,
+        more: u64,
+        exchange: impl FnOnce(&mut Self, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let grown = held.moments.grown("after_quiet");
+        let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
+        if !has_room || held.closed_early.is_some() || !held.is_garbage_lost() {
+            return Ok(());
         }
-        (used, _) => used.clone(),
+        let all = held.connections + more;
+        self.open("opening more", all)?;
+        exchange(self, all)?;
+        self.session.pause("quiet", self.sizes.quiet, all);
+        self.await_collection(held.connections);
+        let again = self.census(all);
+        held.moments.add_census("again", again);
+        Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dormouse_census::SizeCount;
-
-    /// Size of asyncio's read buffer.
-    const BUFFER: u64 = 262_160;
-
-    fn log(counts: &[(&'static str, u64, u64, u64)]) -> LoadLog {
-        let snapshot = |&(name, connections, blocks, freed): &(&'static str, u64, u64, u64)| {
-            let count = SizeCount {
-                blocks,
-                ..SizeCount::default()
-            };
-            let snapshot = Snapshot {
-                connections,
-                in_use_bytes: blocks * BUFFER,
-                sizes: [(BUFFER, count)].into(),
-                small: [(64, count)].into(),
-                freed_old_objects: Some(freed),
-                ..Snapshot::default()
-            };
-            (name, snapshot)
-        };
-        LoadLog {
-            snapshots: counts.iter().map(snapshot).collect(),
-            ..LoadLog::default()
+    /// Leaves the connections idle.
+    fn quiet(&mut self, held: &mut Held) {
+        let alive = self.still_open(held);
+        if alive == 0 {
+            return;
         }
+        let (began, before) = (Instant::now(), self.session.server_cpu());
+        let activity = Activity::of(&self.pids());
+        self.session.pause("quiet", self.sizes.quiet, alive);
+        let activity = activity.since();
+        let spent = self.session.server_cpu() - before;
+        let spent_ns = activity.of_program_ns.unwrap_or(spent.total_ns) as f64;
+        let seconds = began.elapsed().as_secs_f64() * alive as f64;
+        // Closing connections takes CPU time, which is not that of idle ones.
+        let is_same = self.still_open(held) == alive;
+        held.idle = Some(IdleTime {
+            us: is_same.then(|| spent_ns / 1e3 / seconds.max(1e-9)),
+            polling: activity.polling,
+        });
+        self.read_open(held, ("after_quiet", "after being quiet"), true);
     }
 
-    /// asyncio kept 293 connections of an earlier audit as garbage, and freed 16,070 objects of them with one collection of
-    /// its oldest generation. If that happened after the last connection was opened, the figure was too low by a quarter or
-    /// more.
-    #[test]
-    fn garbage_that_is_freed_after_the_last_connection_was_opened_is_not_counted() {
-        let mut counts = vec![
-            ("before", 0, 293, 39_666),
-            ("n", 250, 543, 39_666),
-            ("2n", 500, 793, 39_668),
-            ("after_quiet", 500, 500, 55_738),
-        ];
-        let why = log(&counts).used().held;
-        let why = why.why_not().unwrap();
-        assert!(why.contains("CPython freed garbage"), "{why}");
-        counts.push(("again", 750, 750, 55_740));
-        assert_eq!(log(&counts).used().held, Measured::Value(BUFFER as f64));
-        // The census before these connections is one of others that were open.
-        let mut closed = counts.clone();
-        closed.push(("after_close", 0, 100, 55_741));
-        let kept = log(&closed).used().kept;
-        let why = kept.why_not().unwrap();
-        assert!(why.contains("CPython freed garbage"), "{why}");
-        // More garbage was freed.
-        counts.pop();
-        counts.push(("again", 750, 700, 59_000));
-        assert!(log(&counts).used().held.value().is_none());
+    /// Number of held connections that the server has not closed: it may close idle ones, or those without a login.
+    fn still_open(&mut self, held: &mut Held) -> u64 {
+        let order = Order::Open {
+            alive: 0,
+            per_s: 0.0,
+            in_flight_max: 1,
+        };
+        let report = self
+            .session
+            .order("counting", None, &order, |tally| tally.alive);
+        let open = report.map_or(0, |report| report.of.tally.alive);
+        let all = held.connections;
+        if open < all && !self.session.is_over() {
+            let closed = all - open;
+            held.closed_early = Some(format!(
+                "the server closed {closed} of {all} idle connections"
+            ));
+        }
+        open
     }
 
-    /// Recorded: dnsdist closes idle connections after two seconds. A census of 478 counted the blocks of 239.
-    #[test]
-    fn a_census_while_the_server_closes_connections_is_dropped() {
-        let counts = [("before", 0, 0, 0), ("n", 239, 239, 0), ("2n", 478, 239, 0)];
-        let mut log = log(&counts);
-        log.closed_early = Some("the server closed 239 of 478 idle connections".into());
-        log.forget("2n");
-        assert_eq!(log.used().held, Measured::Value(BUFFER as f64));
-        log.forget("n");
-        let why = log.used().held;
-        assert!(why.why_not().is_some_and(|why| why.contains("closed 239")));
+    /// Counts the objects of a language runtime while all connections are still open.
+    fn objects_held(&self, held: &mut Held, detail: Detail) {
+        held.objects.held = match held.closed_early {
+            None => Some(self.objects(detail)),
+            Some(_) => held.objects.opened.take(),
+        };
     }
 
-    #[test]
-    fn garbage_that_is_freed_while_connections_are_opened_shows_in_the_halves() {
-        let counts = [
-            ("before", 0, 293, 39_666),
-            ("n", 250, 250, 55_738),
-            ("2n", 500, 500, 55_740),
-            ("after_quiet", 500, 500, 55_741),
-        ];
-        let log = log(&counts);
-        assert!(!log.is_garbage_lost());
-        let used = log.used().held;
-        let used = used.value().unwrap() / BUFFER as f64;
-        assert!((used - 1.0).abs() < 0.01, "{used}");
-    }
-
-    /// Connections that were held without a request are garbage when others have received a response.
-    #[test]
-    fn http_connections_are_counted_from_the_garbage_of_the_silent_ones() {
-        let counts = [
-            ("before", 0, 10, 100),
-            ("n", 250, 260, 100),
-            ("2n", 500, 510, 100),
-            ("before_requests", 0, 510, 100),
-            ("after_quiet", 500, 1_010, 101),
-        ];
-        assert_eq!(log(&counts).used().held, Measured::Value(BUFFER as f64));
-        // Recorded: uvicorn closes idle connections after five seconds.
-        let closed = [counts[0], counts[1], counts[2], counts[3]];
-        assert_eq!(log(&closed).used().held, Measured::Value(BUFFER as f64));
+    fn close(&mut self, held: &mut Held) -> Result<(), Error> {
+        self.close_all()?;
+        let early = held.closed_early.iter();
+        let notes =
+            early.map(|what| format!("{what}: later figures, if any, are those of the others"));
+        self.session.run.notes.extend(notes);
+        self.session.pause("after closing", self.sizes.after, 0);
+        // Memory of connections that the server has yet to close would seem to outlive them.
+        self.drain(held.before);
+        let phase = self.phase("after_close", "all closed", 0);
+        held.moments.add_phase(phase);
+        self.await_collection(0);
+        let snapshot = self.census(0);
+        held.moments.add_census("after_close", snapshot);
+        Ok(())
     }
 }

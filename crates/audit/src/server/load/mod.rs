@@ -6,26 +6,32 @@
 mod backlog;
 mod budget;
 mod cpu_profile;
+mod echo;
+mod figures;
+mod heap_reader;
 mod held;
 mod lock_waits;
-mod log;
+mod moments;
 mod old_garbage;
 mod parallel;
 mod polling;
 mod rounds;
+mod running;
 mod schedule;
 mod serving;
-mod steps;
+mod speed;
 mod survivors;
+mod used;
 
 use std::time::{Duration, Instant};
 
 pub(super) use self::budget::Budget;
 use self::budget::{CENSUSES_HELD, COLLECTIONS_HELD};
-use self::log::LoadLog;
-use self::schedule::Part;
-pub(super) use self::schedule::Schedule;
-use self::steps::LoadSteps;
+use self::figures::Outcomes;
+use self::heap_reader::{Collection, HeapReader};
+use self::running::{Partly, RunningPart, missing};
+use self::schedule::{Part, Schedule};
+use self::speed::Speed;
 use super::spec::{ServerSpec, Sizes};
 use crate::model::{CpuFigures, Measured, MemoryFigures, MissingPart, Reference, Trials};
 use dormouse_bench::load::{Expect, Launcher, Tls, TlsVersion, Traffic};
@@ -54,12 +60,9 @@ pub(super) struct Load<'a> {
     /// Time of one handshake, if it is known.
     pub(super) handshake_took: Option<Duration>,
     pub(super) began: Instant,
-    /// The server's memory before the load, once it is known.
-    pub(super) base_bytes: Option<u64>,
-    /// The parts to come, once the load runs.
-    pub(super) schedule: Schedule,
 }
 
+/// What the load has shown.
 pub(super) struct LoadFigures {
     pub(super) memory: Measured<MemoryFigures>,
     pub(super) census: Measured<CensusReport>,
@@ -73,29 +76,44 @@ pub(super) struct LoadFigures {
     pub(super) end: Result<(), Error>,
 }
 
-impl Load<'_> {
+/// The load while it runs.
+struct RunningLoad<'a> {
+    load: Load<'a>,
+    /// Limits, adapted to the server's speed.
+    sizes: Sizes,
+    heap: HeapReader,
+    /// The parts to come.
+    schedule: Schedule,
+    /// The server's memory before the load, once it is known.
+    base_bytes: Option<u64>,
+    samples: Vec<Sample>,
+    notes: Vec<String>,
+    incomplete: Vec<MissingPart>,
+}
+
+impl<'a> Load<'a> {
     /// Makes all possible measurements.
-    pub(super) fn run(mut self) -> LoadFigures {
-        let mut log = LoadLog {
-            collects: self.collects,
-            ..LoadLog::default()
+    pub(super) fn run(self) -> LoadFigures {
+        let reference = self.reference.clone();
+        let mut outcomes = Outcomes {
+            renews_tickets: self.renews_tickets,
+            ..Outcomes::default()
         };
-        self.sizes.lanes = self.sizes.lanes.min(self.in_flight_max());
-        self.schedule = Schedule::new(self.budget.deadline, self.planned());
-        let end = self.parts(&mut log);
+        let mut running = RunningLoad::begin(self);
+        let end = running.parts(&mut outcomes);
         if let Err(error) = &end {
-            for part in self.schedule.ahead() {
-                log.missing(part.name(), error);
+            for part in running.schedule.ahead().to_vec() {
+                running.add_missing(missing(part.name(), error));
             }
         }
         LoadFigures {
-            census: log.census(),
-            memory: log.memory(),
-            cpu: log.cpu(self.reference),
-            trials: log.trials,
-            samples: log.samples,
-            notes: log.notes,
-            incomplete: log.incomplete,
+            census: outcomes.census(&running.heap),
+            memory: outcomes.memory(&running.heap),
+            cpu: outcomes.cpu(reference),
+            trials: outcomes.trials(),
+            samples: running.samples,
+            notes: running.notes,
+            incomplete: running.incomplete,
             end,
         }
     }
@@ -114,196 +132,219 @@ impl Load<'_> {
         matches!(self.talk, Traffic::Http { .. })
     }
 
+    fn says(&self, what: Expect) -> bool {
+        matches!(&self.talk, Traffic::Message { expect, .. } if *expect == what)
+    }
+}
+
+impl<'a> RunningLoad<'a> {
+    fn begin(load: Load<'a>) -> Self {
+        let lanes = load.sizes.lanes;
+        let in_flight_max = budget::in_flight_max(load.handshake_took, load.sizes.timeout);
+        Self {
+            sizes: Sizes {
+                lanes: lanes.min(in_flight_max),
+                ..load.sizes
+            },
+            heap: HeapReader {
+                collects: load.collects,
+                ..HeapReader::default()
+            },
+            schedule: Schedule::new(load.budget.deadline, load.planned()),
+            base_bytes: None,
+            samples: Vec::new(),
+            notes: Vec::new(),
+            incomplete: Vec::new(),
+            load,
+        }
+    }
+
     /// Runs the parts one after the other. Fails only when no further part can run.
-    fn parts(&mut self, log: &mut LoadLog) -> Result<(), Error> {
-        let talk = self.talk.clone();
-        self.part(Part::Speed, &talk, log, |load, session, log| {
-            load.try_out(session, log)
+    fn parts(&mut self, of: &mut Outcomes) -> Result<(), Error> {
+        let talk = self.load.talk.clone();
+        self.part(Part::Speed, &talk, &mut of.speed, |part| {
+            part.first_connections()
         })?;
-        self.fit(log);
-        self.part(Part::Growth, &talk, log, |load, session, log| {
-            load.churn(session, log)
-        })?;
-        self.churn_broken(log)?;
-        if self.is_http() {
-            self.hold_http(&talk, log)?;
+        self.fit(&of.speed);
+        self.part(Part::Growth, &talk, &mut of.churn, |part| part.churn())?;
+        // A census counts what broken connections leave behind.
+        if of.churn.growth.in_use.is_some() && self.load.spec.starttls.is_none() {
+            self.churn_broken(of)?;
+        }
+        let served = of.speed.served_at_once;
+        if self.load.is_http() {
+            self.hold_http(&talk, of)?;
         } else {
-            self.part(Part::Idle, &talk, log, |load, session, log| {
-                load.hold(session, log, true)
+            self.part(Part::Idle, &talk, &mut of.held, |part| {
+                part.hold(served, true)
             })?;
         }
-        self.part(Part::Throughput, &talk, log, |load, session, log| {
-            load.bulk(session, log)
+        let large = of.held.large.clone();
+        self.part(Part::Throughput, &talk, &mut of.stream, |part| {
+            part.stream(large)
         })?;
-        for version in self.resuming.clone() {
-            self.resume(version, log)?;
+        for version in self.load.resuming.clone() {
+            self.resume(version, &talk, of)?;
         }
         Ok(())
     }
 
     /// Adapts the numbers of connections and censuses to the server's speed and the size of its heap.
-    fn fit(&mut self, log: &mut LoadLog) {
-        let now = Instant::now();
-        let affords = |count| self.budget.affords_censuses(now, log.census_took, count);
-        let collections = self.sizes.rounds + COLLECTIONS_HELD;
-        let affords_of = |took| self.budget.affords_collections(now, took, collections);
-        if !affords(CENSUSES_HELD) && log.no_census.is_none() {
-            let s = log.census_took.as_secs_f64();
-            log.no_census = Some(format!(
+    fn fit(&mut self, speed: &Speed) {
+        let (now, budget) = (Instant::now(), self.load.budget);
+        let affords = |count| budget.affords_censuses(now, speed.census_took, count);
+        let s = |took: Duration| took.as_secs_f64();
+        if !affords(CENSUSES_HELD) && self.heap.no_census.is_none() {
+            let s = s(speed.census_took);
+            self.heap.no_census = Some(format!(
                 "one takes {s:.1} s in so large a heap, too long for the time limit; --time raises it"
             ));
         }
-        log.counts_rounds = affords(CENSUSES_HELD + self.sizes.rounds);
-        if let Some(took) = log.collection_took
-            && !affords_of(took)
+        self.heap.counts_rounds = affords(CENSUSES_HELD + self.sizes.rounds);
+        let collections = self.sizes.rounds + COLLECTIONS_HELD;
+        if let Collection::Takes(took) = self.heap.collection
+            && !budget.affords_collections(now, took, collections)
         {
-            log.collects_too_slowly = true;
-            log.collection_took = None;
-            log.notes.push(format!(
+            self.heap.collection = Collection::TooSlow;
+            self.notes.push(format!(
                 "a collection of the server's garbage takes {:.1} s, too long for the time limit; --time raises it",
-                took.as_secs_f64()
+                s(took)
             ));
         }
-        let census = log.counts_rounds.then_some(log.census_took);
-        let census = census.unwrap_or_default() + log.collection_took.unwrap_or_default();
-        let versions = u32::try_from(self.resuming.len()).unwrap_or(2);
-        let sizes = log.fitted(self.sizes);
-        self.sizes = self.budget.fit(now, sizes, (log.each, census), versions);
-        log.sizes = Some(self.sizes);
+        let census = if self.heap.counts_rounds {
+            speed.census_took
+        } else {
+            Duration::ZERO
+        };
+        let reading = census + self.heap.collection.took().unwrap_or_default();
+        let versions = u32::try_from(self.load.resuming.len()).unwrap_or(2);
+        let sizes = speed.fitted(self.sizes);
+        self.sizes = budget.fit(now, sizes, (speed.each, reading), versions);
     }
 
     /// Holds HTTP connections first without a request and then with one. Some servers close connections without a
     /// request.
-    fn hold_http(&mut self, talk: &Traffic, log: &mut LoadLog) -> Result<(), Error> {
-        let held = self.session(
-            &no_answer(),
-            Connects::Freshly,
-            Part::Silent,
-            log,
-            |load, session, log| load.hold(session, log, false),
-        );
-        if let Err(error) = held {
-            if error.blame != Blame::Target {
+    fn hold_http(&mut self, talk: &Traffic, of: &mut Outcomes) -> Result<(), Error> {
+        let served = of.speed.served_at_once;
+        let hold = |part: &mut RunningPart<'_, '_>| part.hold(served, false);
+        let (silent, end) = self.session(&no_answer(), Connects::Freshly, Part::Silent, hold);
+        let refused = match end {
+            Err(error) if error.blame != Blame::Target => {
+                of.held = silent;
                 return Err(error);
             }
-            log.forget_held();
-            log.silence_refused = Some(error.message);
-        }
-        self.part(Part::Idle, talk, log, |load, session, log| {
-            if log.silence_refused.is_some() {
-                load.hold(session, log, false)?;
+            Err(error) => Some(error.message),
+            Ok(()) => None,
+        };
+        let is_refused = refused.is_some();
+        let done = self.part(Part::Idle, talk, &mut of.held, |part| {
+            if !is_refused {
+                return part.hold_requests(silent);
             }
-            load.hold_requests(session, log)
-        })
+            match hold(part) {
+                (held, Ok(())) => part.hold_requests(held),
+                failed => failed,
+            }
+        });
+        of.held.silence_refused = refused;
+        done
     }
 
-    /// Runs rounds of connections that end during the handshake, where a census counts what they leave behind.
-    fn churn_broken(&mut self, log: &mut LoadLog) -> Result<(), Error> {
-        if !log.counts_growth() || self.spec.starttls.is_some() {
-            return Ok(());
-        }
-        let done = self.session(
-            &no_answer(),
-            Connects::WithoutTls,
-            Part::Broken,
-            log,
-            |load, session, log| load.churn_broken(session, log),
-        );
+    /// Runs rounds of connections that end during the handshake.
+    fn churn_broken(&mut self, of: &mut Outcomes) -> Result<(), Error> {
+        let each = of.speed.each;
+        let work = |part: &mut RunningPart<'_, '_>| part.churn_broken(each);
+        let (growth, end) = self.session(&no_answer(), Connects::WithoutTls, Part::Broken, work);
+        of.broken = growth;
         // A server that blocks clients without a handshake has shown enough.
-        match done {
+        match end {
             Err(error) if error.blame != Blame::Target => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn resume(&mut self, version: TlsVersion, log: &mut LoadLog) -> Result<(), Error> {
-        let is_older = version == TlsVersion::V12 && self.resuming.contains(&TlsVersion::V13);
-        let mut of_version = None;
-        let talk = self.talk.clone();
-        let done = self.session(
-            &talk,
-            Connects::Resuming(version),
-            Part::Resumed,
-            log,
-            |load, session, log| {
-                of_version = Some(load.resume(session, log)?);
-                if is_older {
-                    load.churn_older(session, log)?;
-                }
-                Ok(())
-            },
-        );
-        self.kept(Part::Resumed, done, log)?;
-        let Some((us, of)) = of_version else {
-            return Ok(());
-        };
-        let share = of.share();
-        let us = if share > 0.9 {
-            Measured::Value(us)
-        } else {
-            let percent = 100.0 * share;
-            let why = if version == TlsVersion::V13 && !self.renews_tickets {
-                ": the server sends no ticket with a resumed handshake, and a client offers each ticket once"
-            } else {
-                ""
-            };
-            Measured::not(format!(
-                "only {percent:.0} % of the handshakes were resumed{why}"
-            ))
-        };
-        log.resumed_us.insert(version.name().to_owned(), us);
-        log.trials.push((version, of));
+    /// Measures resumed handshakes of a version. What they leave behind is measured once, and only where full ones leave
+    /// memory behind, unless what survives a collection says more.
+    fn resume(
+        &mut self,
+        version: TlsVersion,
+        talk: &Traffic,
+        of: &mut Outcomes,
+    ) -> Result<(), Error> {
+        let is_older = version == TlsVersion::V12 && self.load.resuming.contains(&TlsVersion::V13);
+        let grew = of.churn.growth.grew();
+        let is_collected = of
+            .churn
+            .collected
+            .as_ref()
+            .is_some_and(|rounds| rounds.by.is_some());
+        let churns = grew && !is_collected && of.resumed_growth().resident.is_none();
+        let churns_older = is_older && of.churn.growth.in_use.is_some() && !grew;
+        let work = |part: &mut RunningPart<'_, '_>| part.resume(churns, churns_older);
+        let (found, end) = self.session(talk, Connects::Resuming(version), Part::Resumed, work);
+        self.keep(Part::Resumed, end)?;
+        of.resumed.extend(found.0.map(|resumed| (version, resumed)));
+        of.older = of.older.take().or(found.1);
         Ok(())
     }
 
-    /// Runs a part in a session of its own.
-    fn part(
+    /// Runs a part in a session of its own, and keeps what it found, also if it ended early.
+    fn part<T: Default>(
         &mut self,
         part: Part,
         talk: &Traffic,
-        log: &mut LoadLog,
-        work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
+        outcome: &mut T,
+        work: impl FnOnce(&mut RunningPart<'_, '_>) -> Partly<T>,
     ) -> Result<(), Error> {
-        let done = self.session(talk, Connects::Freshly, part, log, work);
-        self.kept(part, done, log)
+        let (found, end) = self.session(talk, Connects::Freshly, part, work);
+        *outcome = found;
+        self.keep(part, end)
     }
 
     /// Records why a part is missing. The load continues after a failure that the server caused, if time is left.
-    fn kept(&self, part: Part, done: Result<(), Error>, log: &mut LoadLog) -> Result<(), Error> {
-        let Err(error) = done else { return Ok(()) };
-        log.missing(part.name(), &error);
+    fn keep(&mut self, part: Part, end: Result<(), Error>) -> Result<(), Error> {
+        let Err(error) = end else { return Ok(()) };
+        self.add_missing(missing(part.name(), &error));
         match error.blame {
-            Blame::Target if !self.budget.deadline.is_over(Instant::now()) => Ok(()),
+            Blame::Target if !self.load.budget.deadline.is_over(Instant::now()) => Ok(()),
             _ => Err(error),
         }
     }
 
-    fn in_flight_max(&self) -> u32 {
-        budget::in_flight_max(self.handshake_took, self.sizes.timeout)
+    /// Records why a part is missing, once for each part.
+    fn add_missing(&mut self, missing: MissingPart) {
+        if self
+            .incomplete
+            .iter()
+            .all(|known| known.part != missing.part)
+        {
+            self.incomplete.push(missing);
+        }
     }
 
     fn spec_of(&self, talk: Traffic, connects: Connects) -> Spec {
-        let resumes = match connects {
+        let spec = self.load.spec;
+        let version = match connects {
             Connects::Resuming(version) => Some(version),
-            _ => None,
+            Connects::Freshly | Connects::WithoutTls => None,
         };
         Spec {
-            target: self.spec.target.clone(),
-            label: self.spec.label.clone(),
-            server: ServerSource::Tree(self.tree.clone()),
+            target: spec.target.clone(),
+            label: spec.label.clone(),
+            server: ServerSource::Tree(self.load.tree.clone()),
             tls: (connects != Connects::WithoutTls).then(|| Tls {
-                server_name: self.spec.server_name.clone(),
-                trust: self.spec.trust.clone(),
-                version: resumes,
-                resume: resumes.is_some(),
+                server_name: spec.server_name.clone(),
+                trust: spec.trust.clone(),
+                version,
+                resume: version.is_some(),
                 post_quantum: false,
-                identity: self.spec.identity.clone(),
-                starttls: self.spec.starttls,
+                identity: spec.identity.clone(),
+                starttls: spec.starttls,
             }),
             talk,
             sources: Vec::new(),
             timeout: self.sizes.timeout,
-            own_server: self.spec.own_server,
+            own_server: spec.own_server,
             settle: self.sizes.settle,
             per_process: None,
             mode: Mode::Churn(Churn {
@@ -316,52 +357,66 @@ impl Load<'_> {
         }
     }
 
-    /// Runs the work of a part in a session whose connections send `talk`.
-    fn session(
+    /// Runs the work of a part in a session whose connections send `talk`. A session that cannot be opened has found
+    /// nothing.
+    fn session<T: Default>(
         &mut self,
         talk: &Traffic,
         connects: Connects,
         part: Part,
-        log: &mut LoadLog,
-        work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        work: impl FnOnce(&mut RunningPart<'_, '_>) -> Partly<T>,
+    ) -> Partly<T> {
         let spec = self.spec_of(talk.clone(), connects);
-        let says =
-            |what: Expect| matches!(&self.talk, Traffic::Message { expect, .. } if *expect == what);
-        let steps = LoadSteps {
-            sizes: self.sizes,
-            budget: self.budget,
-            slot: self.schedule.begin(part, Instant::now()),
-            echo: says(Expect::Echo),
-            silent: says(Expect::Nothing),
-            in_flight_max: self.in_flight_max(),
-            stall: budget::stall(self.handshake_took, self.sizes.timeout),
-            collects: self.collects,
-            began: self.began,
-        };
+        let slot = self.schedule.begin(part, Instant::now());
+        let (echoes, is_silent) = (
+            self.load.says(Expect::Echo),
+            self.load.says(Expect::Nothing),
+        );
+        let load = &mut self.load;
         let most = 4 * self.sizes.n.max(u64::from(self.sizes.lanes));
         let mut run = Run::begin("audit", &spec.label, &spec.target);
-        let offset = self.began.elapsed().as_secs_f64();
-        let mut session = Session::open(&spec, self.launcher, &mut *self.console, most, &mut run)?;
-        if let Some(end) = steps.slot.end.instant() {
+        let offset = load.began.elapsed().as_secs_f64();
+        let opened = Session::open(&spec, load.launcher, &mut *load.console, most, &mut run);
+        let mut session = match opened {
+            Ok(session) => session,
+            Err(error) => return (T::default(), Err(error)),
+        };
+        if let Some(end) = slot.end.instant() {
             session.end_by(end);
         }
         let now = || Some(session.now(0)?.memory.pss);
         self.base_bytes = self.base_bytes.or_else(now);
         if let Some(base) = self.base_bytes {
-            let most = base.saturating_add(self.budget.memory_bytes);
-            session.end_above(most, self.budget.too_large());
+            let most = base.saturating_add(load.budget.memory_bytes);
+            session.end_above(most, load.budget.too_large());
         }
-        let done = work(&steps, &mut session, log);
+        let mut running = RunningPart {
+            session: &mut session,
+            heap: &mut self.heap,
+            sizes: self.sizes,
+            budget: load.budget,
+            slot,
+            echoes,
+            is_silent,
+            in_flight_max: budget::in_flight_max(load.handshake_took, self.sizes.timeout),
+            stall: budget::stall(load.handshake_took, self.sizes.timeout),
+            began: load.began,
+            missing: Vec::new(),
+        };
+        let (found, end) = work(&mut running);
+        let missing = running.missing;
         let early = session.early_end();
         let run = session.finish();
-        log.notes.extend(run.notes);
-        log.samples
+        self.notes.extend(run.notes);
+        self.samples
             .extend(run.samples.into_iter().map(|sample| Sample {
                 at_s: sample.at_s + offset,
                 ..sample
             }));
-        early.map_or(done, Err)
+        missing
+            .into_iter()
+            .for_each(|missing| self.add_missing(missing));
+        (found, early.map_or(end, Err))
     }
 }
 

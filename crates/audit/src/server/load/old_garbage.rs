@@ -3,8 +3,8 @@
 //! CPython collects its oldest objects only when many more have grown old. Connections that were open during two earlier
 //! collections, and closed later, stay until then. Meanwhile they look like a leak, and afterwards they hide one.
 
-use super::log::{LoadLog, counted};
-use super::steps::LoadSteps;
+use super::heap_reader::counted;
+use super::running::RunningPart;
 use dormouse_bench::Session;
 use dormouse_census::{Collector, Generations, Snapshot};
 use dormouse_measure::{Error, Growth, Verdict};
@@ -69,6 +69,13 @@ struct WithReadings {
     after: Growth,
 }
 
+/// Growth over rounds, and censuses that replace those after the first and the last round.
+pub(super) struct WithoutGarbage {
+    pub(super) growth: Growth,
+    pub(super) first: Option<Snapshot>,
+    pub(super) last: Option<Snapshot>,
+}
+
 impl WithReadings {
     fn of(growth: Growth) -> Self {
         let after = Growth {
@@ -92,57 +99,60 @@ impl WithReadings {
     }
 }
 
-impl LoadSteps {
+impl RunningPart<'_, '_> {
     /// Adds a reading to the growth of a server in CPython, after more rounds and a collection of its oldest objects: or
     /// several, if an earlier load's garbage went with them. If it does not collect these in time, the growth is unclear.
     /// `began`: before the first round.
     pub(super) fn without_garbage(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-        (kind, per_round): (&str, u64),
+        &mut self,
+        kind: &str,
+        per_round: u64,
         began: Option<Generations>,
         growth: Growth,
-    ) -> Result<Growth, Error> {
+    ) -> Result<WithoutGarbage, Error> {
         let closed = growth.connections() as u64;
-        let both = began.zip(generations(session));
-        if both.is_none_or(|(began, now)| !now.may_have_garbage_of(closed, &began)) {
-            return Ok(growth);
+        let both = began.zip(generations(self.session));
+        let may_have = both.is_some_and(|(began, now)| now.may_have_garbage_of(closed, &began));
+        let mut found = WithoutGarbage {
+            growth: growth.clone(),
+            first: None,
+            last: None,
+        };
+        if !may_have {
+            return Ok(found);
         }
-        let (mut garbage, mut readings) = (OldGarbage::of(session), WithReadings::of(growth));
-        while let Some(snapshot) =
-            self.until_collected(session, log, (kind, per_round), &mut garbage)?
-        {
+        let (mut garbage, mut readings) = (OldGarbage::of(self.session), WithReadings::of(growth));
+        while let Some(snapshot) = self.until_collected(kind, per_round, &mut garbage)? {
             let Some(bytes) = counted(Some(&snapshot)) else {
                 break;
             };
-            let known = readings.add(session.begun, bytes);
+            let known = readings.add(self.session.begun, bytes);
             let is_first = known.is_none() && readings.after.rounds.len() == 1;
-            let name = if is_first {
-                "round_first"
+            let place = if is_first {
+                &mut found.first
             } else {
-                "round_last"
+                &mut found.last
             };
-            log.replace_round(kind, name, snapshot);
+            *place = Some(snapshot);
             if let Some(growth) = known {
-                return Ok(growth);
+                return Ok(WithoutGarbage { growth, ..found });
             }
         }
-        log.notes.push(format!(
+        self.session.run.note(format!(
             "the bytes in use grew over rounds of {kind} connections, and may be garbage: CPython did not collect its oldest objects meanwhile; --time gives it more time"
         ));
-        Ok(Growth {
+        found.growth = Growth {
             verdict: Verdict::Unclear,
             ..readings.growth
-        })
+        };
+        Ok(found)
     }
 
     /// Runs more rounds until CPython collects its oldest objects, and counts; `None` if it does not in time.
     fn until_collected(
-        &self,
-        session: &mut Session<'_>,
-        log: &LoadLog,
-        (kind, per_round): (&str, u64),
+        &mut self,
+        kind: &str,
+        per_round: u64,
         garbage: &mut OldGarbage,
     ) -> Result<Option<Snapshot>, Error> {
         for round in 1..=ROUNDS_MAX {
@@ -150,10 +160,10 @@ impl LoadSteps {
                 break;
             }
             let stage = format!("{kind}, round {round} until a collection");
-            self.cycle(session, &stage, per_round)?;
-            if garbage.was_collected(session) {
-                self.await_collection(session, log);
-                return Ok(session.census(0).ok());
+            self.cycle(&stage, per_round)?;
+            if garbage.was_collected(self.session) {
+                self.await_collection(0);
+                return Ok(self.session.census(0).ok());
             }
         }
         Ok(None)

@@ -4,15 +4,20 @@ use std::time::{Duration, Instant};
 
 use super::budget::CONNECTIONS_MIN;
 use super::cpu_profile::CpuProfile;
-use super::log::{FULL, LoadLog, RoundsGrowth, counted};
+use super::heap_reader::{Collection, counted};
 use super::old_garbage::{OldGarbage, generations};
-use super::steps::{LoadSteps, pids};
+use super::running::{Partly, RunningPart};
 use super::survivors::Survivors;
-use crate::model::{BLOCKS_OF_CONNECTION, CollectedPoint, CollectedRounds, Trials};
-use dormouse_bench::Session;
-use dormouse_census::{Detail, ManagedHeap, Snapshot, grown};
+use crate::model::{
+    BLOCKS_OF_CONNECTION, CollectedPoint, CollectedRounds, GROWTH_BYTES, MemoryPhase, Trials,
+};
+use dormouse_census::{Detail, HotSpot, ManagedHeap, Snapshot, grown};
 use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
+/// Rounds of full handshakes, of resumed ones, and of connections that end before their handshake does.
+const FULL: &str = "full";
+const RESUMED: &str = "resumed";
+const BROKEN: &str = "broken";
 /// Minimum number of rounds for a line fit, the first round not counted.
 const ROUNDS_MIN: usize = 4;
 /// Round from which growth is fitted: the one before includes one-time setup.
@@ -23,161 +28,207 @@ const BROKEN_SHARE: f64 = 0.7;
 const RESTARTED: u32 = 2;
 /// Maximum number of rounds in which a runtime that cannot be asked may collect by itself.
 const UNASKED_MAX: u32 = 15;
+/// Share of the connections that must resume for figures about resumed ones.
+pub(super) const RESUMES: f64 = 0.9;
 
-/// Readings of rounds of full handshakes.
+/// Growth over rounds, of resident memory and of bytes in use.
+#[derive(Clone, Default)]
+pub(super) struct RoundsGrowth {
+    pub(super) resident: Option<Growth>,
+    /// `None` where the blocks in use cannot be counted.
+    pub(super) in_use: Option<Growth>,
+}
+
+impl RoundsGrowth {
+    /// Growth of bytes in use where they are known, otherwise of resident memory.
+    pub(super) fn judged(&self) -> Option<&Growth> {
+        self.in_use.as_ref().or(self.resident.as_ref())
+    }
+
+    /// Whether memory grows by more than [`GROWTH_BYTES`] per connection.
+    pub(super) fn grew(&self) -> bool {
+        self.judged().is_some_and(|growth| {
+            growth.verdict == Verdict::Grows && growth.bytes_per_connection() > Some(GROWTH_BYTES)
+        })
+    }
+}
+
+/// Readings after each round: the number of all connections so far, and the bytes.
 #[derive(Default)]
-struct ChurnReadings {
-    /// Number of all connections so far, and resident memory.
+struct Readings {
     resident: Vec<(u64, u64)>,
-    /// The same with the bytes in use, after the rounds in which they were counted.
+    /// Bytes in use, after the rounds in which they were counted.
     in_use: Vec<(u64, u64)>,
-    survivors: Survivors,
-    spent: CpuTime,
-    established: u64,
-    round_took: Duration,
 }
 
-impl ChurnReadings {
-    /// Number of the next round since the first one whose reading counts.
-    fn next_round(&self) -> u32 {
-        u32::try_from(self.resident.len()).unwrap_or(u32::MAX) + 1
-    }
-
+impl Readings {
     fn growth(&self, per_round: u64) -> RoundsGrowth {
-        if self.resident.is_empty() {
-            return RoundsGrowth::default();
+        let fit = |readings| Growth::over_connections(readings, per_round);
+        let is_counted = self.in_use.len() == self.resident.len();
+        RoundsGrowth {
+            resident: Some(fit(&self.resident)),
+            in_use: is_counted.then(|| fit(&self.in_use)),
         }
-        let in_use = (self.in_use.len() == self.resident.len()).then_some(&*self.in_use);
-        RoundsGrowth::judge(&self.resident, in_use, per_round)
     }
 }
 
-impl LoadSteps {
+/// What rounds of full handshakes show.
+#[derive(Default)]
+pub(super) struct Churn {
+    pub(super) growth: RoundsGrowth,
+    /// Memory after collections of the server's runtime.
+    pub(super) collected: Option<CollectedRounds>,
+    /// CPU time of the handshakes, and their number.
+    pub(super) full: Option<(CpuTime, u64)>,
+    pub(super) profile: Option<Result<Vec<HotSpot>, String>>,
+    /// Memory after each round.
+    pub(super) phases: Vec<MemoryPhase>,
+    /// Censuses after the first and the last round that counts.
+    pub(super) first: Option<Snapshot>,
+    pub(super) last: Option<Snapshot>,
+}
+
+/// What resumed handshakes of one version show.
+#[derive(Default)]
+pub(super) struct Resumed {
+    /// CPU time of one.
+    pub(super) us: f64,
+    pub(super) trials: Trials,
+    /// Growth over rounds of them, if full ones left memory behind.
+    pub(super) growth: RoundsGrowth,
+}
+
+impl RunningPart<'_, '_> {
     /// Runs rounds of full handshakes. What was read stays if a later round fails.
-    pub(super) fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
+    pub(super) fn churn(&mut self) -> Partly<Churn> {
+        let mut churn = Churn::default();
+        let end = self.churn_all(&mut churn);
+        (churn, end)
+    }
+
+    fn churn_all(&mut self, churn: &mut Churn) -> Result<(), Error> {
         let per_round = self.sizes.per_round;
-        let (mut churn, mut profile) = (ChurnReadings::default(), CpuProfile::start());
-        let began = generations(session);
-        let done = self.churn_rounds(session, log, &mut churn, &mut profile);
-        log.profile = Some(profile.hot_spots(&pids(session), churn.spent));
-        log.growth = churn.growth(per_round);
-        log.collected = churn.survivors.over_rounds(per_round);
+        let began = generations(self.session);
+        let (mut readings, mut survivors) = (Readings::default(), Survivors::default());
+        let mut profile = CpuProfile::start();
+        let done = self.full_rounds(churn, &mut readings, &mut survivors, &mut profile);
+        let spent = churn.full.map_or_else(CpuTime::default, |(spent, _)| spent);
+        churn.profile = Some(profile.hot_spots(&self.pids(), spent));
+        if !readings.resident.is_empty() {
+            churn.growth = readings.growth(per_round);
+        }
+        churn.collected = survivors.over_rounds(per_round);
         done?;
-        let grew = log.growth.grew();
-        if let Some(in_use) = log.growth.in_use.take_if(|_| grew) {
-            let kind = (FULL, per_round);
-            log.growth.in_use = Some(self.without_garbage(session, log, kind, began, in_use)?);
+        let has_grown = churn.growth.grew();
+        if let Some(in_use) = churn.growth.in_use.take_if(|_| has_grown) {
+            let found = self.without_garbage(FULL, per_round, began, in_use)?;
+            churn.growth.in_use = Some(found.growth);
+            churn.first = found.first.or(churn.first.take());
+            churn.last = found.last.or(churn.last.take());
         }
         // A heap whose size fluctuates hides a leak.
-        let growth = log.growth.resident.as_ref();
+        let growth = churn.growth.resident.as_ref();
         let is_flat = growth.is_some_and(|growth| growth.verdict == Verdict::NoGrowth);
-        let is_known = log.counts_growth() || log.collected.is_some() || is_flat;
-        if self.collects && !is_known && log.growth.grew() {
-            let began_bytes = churn.resident.get(1).map_or(0, |(_, bytes)| *bytes);
-            log.collected = Some(self.churn_on(session, began_bytes)?);
+        let is_known = churn.growth.in_use.is_some() || churn.collected.is_some() || is_flat;
+        if self.heap.collects && !is_known && churn.growth.grew() {
+            let began_bytes = readings.resident.get(1).map_or(0, |(_, bytes)| *bytes);
+            churn.collected = Some(self.churn_on(began_bytes)?);
         }
         Ok(())
     }
 
-    fn churn_rounds(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-        churn: &mut ChurnReadings,
+    fn full_rounds(
+        &mut self,
+        churn: &mut Churn,
+        readings: &mut Readings,
+        survivors: &mut Survivors,
         profile: &mut CpuProfile,
     ) -> Result<(), Error> {
-        let mut garbage = OldGarbage::of(session);
+        let mut garbage = OldGarbage::of(self.session);
+        let mut took = Duration::ZERO;
         for number in 1..=RESTARTED * self.sizes.rounds {
-            let round = churn.next_round();
+            let round = readings.resident.len() as u32 + 1;
             if round > self.sizes.rounds {
                 break;
             }
             let began = Instant::now();
-            let is_enough = churn.resident.len() >= ROUNDS_MIN;
-            if is_enough && !self.slot.has_room(began, churn.round_took) {
+            if readings.resident.len() >= ROUNDS_MIN && !self.has_room(took) {
                 break;
             }
             profile.skip();
-            let before = session.server_cpu();
+            let before = self.session.server_cpu();
             let stage = format!("round {round} of {}", self.sizes.rounds);
-            let tally = self.cycle(session, &stage, self.sizes.per_round)?;
-            churn.spent += session.server_cpu() - before;
-            profile.add(&pids(session));
-            churn.established += tally.established;
-            log.full = Some((churn.spent, churn.established));
-            let name = format!("round_{number}");
-            self.phase(session, log, (&name, &format!("after round {number}")), 0);
-            if garbage.begins_again(session) {
-                churn.resident.clear();
-                churn.in_use.clear();
+            let tally = self.cycle(&stage, self.sizes.per_round)?;
+            let (spent, established) = churn.full.get_or_insert_default();
+            *spent += self.session.server_cpu() - before;
+            *established += tally.established;
+            profile.add(&self.pids());
+            let phase = self.phase(
+                &format!("round_{number}"),
+                &format!("after round {number}"),
+                0,
+            );
+            if garbage.begins_again(self.session) {
+                *readings = Readings::default();
             }
-            let round = churn.next_round();
-            let phase = log.phases.last();
-            let resident = phase.map(|phase| (session.begun, phase.memory.pss));
-            churn.resident.extend(resident);
-            self.count_round(session, log, churn, round);
-            churn.round_took = began.elapsed();
+            let round = readings.resident.len() as u32 + 1;
+            let resident = phase.as_ref().or(churn.phases.last());
+            readings
+                .resident
+                .extend(resident.map(|phase| (self.session.begun, phase.memory.pss)));
+            churn.phases.extend(phase);
+            self.count_round(churn, readings, survivors, round);
+            took = began.elapsed();
         }
-        if churn.survivors.lacks_classes() {
-            let heap = self.managed(session, log, Detail::Classes);
-            churn.survivors.add_classes(heap);
+        if survivors.lacks_classes() {
+            survivors.add_classes(self.objects(Detail::Classes));
         }
         Ok(())
     }
 
     /// Counts what a round left behind, after a collection.
     fn count_round(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-        churn: &mut ChurnReadings,
+        &mut self,
+        churn: &mut Churn,
+        readings: &mut Readings,
+        survivors: &mut Survivors,
         round: u32,
     ) {
-        let heap = self.surviving(session, log, round);
+        let heap = self.surviving(round);
         // A census of Go's heap before a collection shows the figures of an earlier round.
-        let is_collected = heap.is_some() || self.await_collection(session, log);
-        log.snapshots.retain(|(name, _)| *name != "round_last");
-        let name = if round <= FIRST_FITTED {
-            "round_first"
-        } else {
-            "round_last"
-        };
-        log.snapshots.retain(|(known, _)| *known != name);
-        if log.counts_rounds && is_collected {
-            self.census(session, log, name, 0);
-            let bytes = counted(log.snapshot(name));
-            churn
-                .in_use
-                .extend(bytes.map(|bytes| (session.begun, bytes)));
-        }
-        if let Some((heap, sample)) = heap.zip(session.now(0)) {
+        let is_collected = heap.is_some() || self.await_collection(0);
+        let counts = self.heap.counts_rounds && is_collected;
+        let snapshot = counts.then(|| self.census(0)).flatten();
+        let bytes = counted(snapshot.as_ref());
+        readings
+            .in_use
+            .extend(bytes.map(|bytes| (self.session.begun, bytes)));
+        if let Some((heap, sample)) = heap.zip(self.session.now(0)) {
             let point = CollectedPoint {
                 pss_bytes: sample.memory.pss,
                 living_bytes: heap.bytes().map(|(_, bytes)| bytes),
-                in_use_bytes: log.snapshot(name).map(|snapshot| snapshot.in_use_bytes),
+                in_use_bytes: snapshot.as_ref().map(|snapshot| snapshot.in_use_bytes),
             };
-            churn.survivors.add(point, heap);
+            survivors.add(point, heap);
         }
+        (churn.first, churn.last) = match round <= FIRST_FITTED {
+            true => (snapshot, None),
+            false => (churn.first.take(), snapshot),
+        };
     }
 
     /// Objects that survive a collection; `None` if the server's runtimes make none for the audit.
-    fn surviving(
-        &self,
-        session: &Session<'_>,
-        log: &mut LoadLog,
-        round: u32,
-    ) -> Option<ManagedHeap> {
-        log.collection_took?;
-        let detail = if round == FIRST_FITTED {
-            Detail::Classes
-        } else {
-            Detail::Bytes
+    fn surviving(&mut self, round: u32) -> Option<ManagedHeap> {
+        self.heap.collection.took()?;
+        let detail = match round {
+            FIRST_FITTED => Detail::Classes,
+            _ => Detail::Bytes,
         };
         let began = Instant::now();
-        let heap = self.managed(session, log, detail);
-        log.classes_took = log.classes_took.max(began.elapsed());
+        let heap = self.objects(detail);
+        self.heap.classes_took = self.heap.classes_took.max(began.elapsed());
         if heap.bytes().is_none() {
-            log.collection_took = None;
+            self.heap.collection = Collection::Never;
             return None;
         }
         Some(heap)
@@ -185,30 +236,25 @@ impl LoadSteps {
 
     /// Runs more rounds, in which a runtime that cannot be asked may collect by itself: until it has, so that its memory is
     /// not larger than when the growth began.
-    fn churn_on(
-        &self,
-        session: &mut Session<'_>,
-        began_bytes: u64,
-    ) -> Result<CollectedRounds, Error> {
+    fn churn_on(&mut self, began_bytes: u64) -> Result<CollectedRounds, Error> {
         let mut collected = CollectedRounds {
-            by: None,
-            points: Vec::new(),
             connections_per_round: self.sizes.per_round,
-            classes: Vec::new(),
+            ..CollectedRounds::default()
         };
         for round in 1..=UNASKED_MAX {
             if self.is_late() {
                 break;
             }
-            let stage = format!("round {round} until a collection");
-            self.cycle(session, &stage, self.sizes.per_round)?;
-            let Some(sample) = session.settled(0) else {
+            self.cycle(
+                &format!("round {round} until a collection"),
+                self.sizes.per_round,
+            )?;
+            let Some(sample) = self.session.settled(0) else {
                 break;
             };
             collected.points.push(CollectedPoint {
                 pss_bytes: sample.memory.pss,
-                living_bytes: None,
-                in_use_bytes: None,
+                ..CollectedPoint::default()
             });
             if sample.memory.pss <= began_bytes {
                 break;
@@ -217,130 +263,120 @@ impl LoadSteps {
         Ok(collected)
     }
 
-    /// Measures resumed handshakes; if full handshakes left memory behind, also measures whether resumed ones do.
+    /// Measures resumed handshakes, and with `churns` whether they leave memory behind. With `churns_older`, returns the
+    /// growth of bytes in use over rounds of this version: the rounds of churn have the newest one.
     pub(super) fn resume(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-    ) -> Result<(f64, Trials), Error> {
-        let lanes = u64::from(self.sizes.lanes);
-        self.cycle(session, "first handshakes", lanes)?;
-        let before = session.server_cpu();
+        &mut self,
+        churns: bool,
+        churns_older: bool,
+    ) -> Partly<(Option<Resumed>, Option<Growth>)> {
+        let resumed = match self.resumed(churns) {
+            Ok(resumed) => resumed,
+            Err(error) => return ((None, None), Err(error)),
+        };
+        if !churns_older {
+            return ((Some(resumed), None), Ok(()));
+        }
+        let per_round = self.sizes.per_round.min(self.sizes.resumed);
+        match self.rounds(RESUMED, per_round) {
+            Ok(growth) => ((Some(resumed), growth.in_use), Ok(())),
+            Err(error) => ((Some(resumed), None), Err(error)),
+        }
+    }
+
+    fn resumed(&mut self, churns: bool) -> Result<Resumed, Error> {
+        self.cycle("first handshakes", u64::from(self.sizes.lanes))?;
+        let before = self.session.server_cpu();
         let time = self.slot.end.left(Instant::now());
-        let tally = self.cycle_for(session, "resuming", self.sizes.resumed, time)?;
+        let tally = self.cycle_for("resuming", self.sizes.resumed, time)?;
         if tally.established == 0 {
             return Err(Error::target("no connection ended within this part's time"));
         }
-        let spent = session.server_cpu() - before;
+        let spent = self.session.server_cpu() - before;
         let trials = Trials {
             offered: tally.established,
             resumed: tally.resumed,
-            outcomes: Vec::new(),
-            refusal: None,
+            ..Trials::default()
         };
-        // What survives a collection says more than whether resumed handshakes leave it behind, too.
-        let by = log
-            .collected
-            .as_ref()
-            .and_then(|collected| collected.by.as_ref());
-        let is_first = log.growth_resumed.resident.is_none() && by.is_none();
-        if log.growth.grew() && is_first && trials.share() > 0.9 {
-            log.growth_resumed = self.rounds(session, log, ("resumed", self.sizes.per_round))?;
-        }
-        let us = spent.total_ns as f64 / 1e3 / tally.established as f64;
-        Ok((us, trials))
-    }
-
-    /// The rounds of churn have the newest version. Resumed connections of an older one show what that leaves behind.
-    pub(super) fn churn_older(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-    ) -> Result<(), Error> {
-        if log.counts_growth() && !log.growth.grew() {
-            let per_round = self.sizes.per_round.min(self.sizes.resumed);
-            log.growth_older = self.rounds(session, log, ("resumed", per_round))?.in_use;
-        }
-        Ok(())
+        let growth = match churns && trials.share() > RESUMES {
+            true => self.rounds(RESUMED, self.sizes.per_round)?,
+            false => RoundsGrowth::default(),
+        };
+        Ok(Resumed {
+            us: spent.total_ns as f64 / 1e3 / tally.established as f64,
+            trials,
+            growth,
+        })
     }
 
     /// Connections that end before their handshake does. The session has no TLS, and each connection sends a few bytes.
-    pub(super) fn churn_broken(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-    ) -> Result<(), Error> {
+    /// `each`: CPU and network time of a connection.
+    pub(super) fn churn_broken(&mut self, each: Duration) -> Partly<Option<Growth>> {
         // Their clients are faster than a slow server, which must catch up after each round.
         let left = self.slot.until.left(Instant::now());
         let most = left.map_or(u64::MAX, |left| {
             let of_round = left.mul_f64(BROKEN_SHARE) / self.sizes.rounds.max(1);
-            (of_round.as_secs_f64() / log.each.as_secs_f64().max(1e-6)) as u64
+            (of_round.as_secs_f64() / each.as_secs_f64().max(1e-6)) as u64
         });
         let per_round = self.sizes.per_round.min(most);
-        if per_round >= CONNECTIONS_MIN {
-            log.growth_broken = self.rounds(session, log, ("broken", per_round))?.in_use;
+        if per_round < CONNECTIONS_MIN {
+            return (None, Ok(()));
         }
-        Ok(())
+        match self.rounds(BROKEN, per_round) {
+            Ok(growth) => (growth.in_use, Ok(())),
+            Err(error) => (None, Err(error)),
+        }
     }
 
     /// Runs rounds of connections of another kind than those of churn and judges the growth over them, if the part has time
     /// for enough rounds.
-    fn rounds(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-        (kind, per_round): (&str, u64),
-    ) -> Result<RoundsGrowth, Error> {
-        let (mut resident, mut in_use, mut counted_blocks) = (Vec::new(), Vec::new(), Vec::new());
-        let began = generations(session);
-        let mut garbage = OldGarbage::of(session);
+    fn rounds(&mut self, kind: &str, per_round: u64) -> Result<RoundsGrowth, Error> {
+        let (mut readings, mut counted_blocks) = (Readings::default(), Vec::new());
+        let began = generations(self.session);
+        let mut garbage = OldGarbage::of(self.session);
         let mut took = Duration::ZERO;
         for _ in 1..=RESTARTED * self.sizes.rounds {
-            let round = resident.len() + 1;
+            let round = readings.resident.len() + 1;
             if round > self.sizes.rounds as usize {
                 break;
             }
             let began = Instant::now();
-            let missing = ROUNDS_MIN.saturating_sub(resident.len()).max(1);
-            if !self.slot.has_room(began, took * missing as u32) {
+            let missing = ROUNDS_MIN.saturating_sub(readings.resident.len()).max(1);
+            if !self.has_room(took * missing as u32) {
                 break;
             }
             let stage = format!("{kind} round {round} of {}", self.sizes.rounds);
-            self.cycle(session, &stage, per_round)?;
-            let sample = session.settled(0);
-            let sample = sample.map(|sample| (session.begun, sample.memory.pss));
-            let is_collected = self.await_collection(session, log);
-            if garbage.begins_again(session) {
-                resident.clear();
-                in_use.clear();
+            self.cycle(&stage, per_round)?;
+            let sample = self.session.settled(0);
+            let is_collected = self.await_collection(0);
+            if garbage.begins_again(self.session) {
+                readings = Readings::default();
                 counted_blocks.clear();
             }
-            resident.extend(sample);
-            if log.counts_rounds && is_collected {
-                let snapshot = session.census(0).ok();
+            let begun = self.session.begun;
+            readings
+                .resident
+                .extend(sample.map(|sample| (begun, sample.memory.pss)));
+            if self.heap.counts_rounds && is_collected {
+                let snapshot = self.session.census(0).ok();
                 let bytes = counted(snapshot.as_ref());
-                in_use.extend(bytes.map(|bytes| (session.begun, bytes)));
-                counted_blocks.extend(snapshot.map(|snapshot| (session.begun, snapshot)));
+                readings.in_use.extend(bytes.map(|bytes| (begun, bytes)));
+                counted_blocks.extend(snapshot.map(|snapshot| (begun, snapshot)));
             }
             took = began.elapsed();
         }
-        if resident.len() < ROUNDS_MIN {
+        if readings.resident.len() < ROUNDS_MIN {
             return Ok(RoundsGrowth::default());
         }
-        let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
-        let mut growth = RoundsGrowth::judge(&resident, in_use, per_round);
-        let grew = growth.grew();
-        if let Some(in_use) = growth.in_use.take_if(|_| grew) {
-            let kind = (kind, per_round);
-            let in_use = self.without_garbage(session, log, kind, began, in_use)?;
-            growth.in_use = Some(if of_few_blocks(&counted_blocks) {
-                Growth {
-                    verdict: Verdict::Unclear,
-                    ..in_use
-                }
-            } else {
-                in_use
-            });
+        let mut growth = readings.growth(per_round);
+        let has_grown = growth.grew();
+        if let Some(in_use) = growth.in_use.take_if(|_| has_grown) {
+            let found = self.without_garbage(kind, per_round, began, in_use)?.growth;
+            let verdict = match of_few_blocks(&counted_blocks) {
+                true => Verdict::Unclear,
+                false => found.verdict,
+            };
+            growth.in_use = Some(Growth { verdict, ..found });
         }
         Ok(growth)
     }
