@@ -13,6 +13,8 @@ use crate::toml::quoted_list;
 const INNER_ADDRESS: &str = "the second stage now has the addresses of the first; nothing else may \
     have connected here: if something did, add the address to `listen`";
 const INNER_SOCKET: &str = "the second stage now has the addresses of the first";
+const ANSWERS_ALPN: &str = "protocols choose this route, which therefore answers them (ALPN); the \
+    second stage did not";
 const BETWEEN: &str = "it was about connections between the two stages";
 /// What the first stage leaves to the joined route.
 const TAKEN_OVER: [&str; 9] = [
@@ -120,7 +122,12 @@ fn joined<'a>(
             from.add(&outer.head);
             route.left_out(from, WITHOUT_ALPN);
         }
-        take_over(outer, "alpn", &mut route);
+        if let Some(option) = outer.option("alpn") {
+            if one.value("alpn") != Some(&option.value) {
+                route.left_out(&option.from, ANSWERS_ALPN);
+            }
+            take_over(outer, "alpn", &mut route);
+        }
         let mut of_names = route.remove("server_names");
         if let Some(option) = outer.option("server_names") {
             of_names.add(&option.from);

@@ -83,7 +83,7 @@ pub(super) struct Wallet {
 }
 
 /// Makes the probe. This runs inside of the room.
-pub(super) fn run(probe: &Probe, wallet: &Wallet) -> Seen {
+pub(super) fn run(probe: &Probe, wallet: &Wallet, patience: Duration) -> Seen {
     let refused = |why: String| Seen {
         handshake: why,
         answer: String::new(),
@@ -91,8 +91,9 @@ pub(super) fn run(probe: &Probe, wallet: &Wallet) -> Seen {
     let Ok(mut tcp) = TcpStream::connect_timeout(&probe.at, Duration::from_secs(5)) else {
         return refused("no listener".to_owned());
     };
-    let timeout = Some(Duration::from_secs(4));
-    let ready = tcp.set_read_timeout(timeout).and(tcp.set_nodelay(true));
+    let ready = tcp
+        .set_read_timeout(Some(patience))
+        .and(tcp.set_nodelay(true));
     ready.expect("a socket of this test");
     if probe.with_header {
         let header = format!(

@@ -125,8 +125,10 @@ listen many
         is_plain: false,
         ports: &[443],
         differences: &[Difference {
-            applies: |probe, theirs, _| probe.tls.is_none() && !theirs.is_refused(),
-            words: "connections that do not begin with TLS",
+            applies: |_, theirs, ours| {
+                theirs.handshake.contains("ALPN none") && ours.handshake.contains("ALPN mqtt")
+            },
+            words: "which therefore answers them (ALPN)",
         }],
         text: "
 defaults
@@ -136,7 +138,7 @@ defaults
     timeout server 1h
 frontend entry
     bind :443
-    tcp-request inspect-delay 2s
+    tcp-request inspect-delay 200ms
     tcp-request content accept if { req.ssl_hello_type 1 }
     tcp-request content reject
     use_backend grpc if { req.ssl_sni a.example } { req.ssl_alpn mqtt }
