@@ -35,7 +35,7 @@ fn handover() -> (Handover, Fd) {
     let (chain, key) = Identity::self_signed_pem("x").expect("a certificate");
     let pem = Pem {
         name: "x".to_owned(),
-        key_name: "x".to_owned(),
+        key_name: "x.key".to_owned(),
         chain,
         ocsp: Vec::new(),
         ocsp_from_file: false,
