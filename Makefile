@@ -118,7 +118,7 @@ advisories: deny-tool ## known vulnerabilities of dependencies; a message says i
 .PHONY: bindings test-bindings bindings-install compare-runtimes
 bindings: ## libdormouse for C, under target/bindings, and packages for runtimes, under bindings/target
 	$(CARGO) build $(LOCKED) --profile embed --package dormouse-capi
-	crates/capi/install "$(CURDIR)/target/bindings"
+	crates/tls/capi/install "$(CURDIR)/target/bindings"
 	for build in $(wildcard bindings/*/build); do $$build || exit 1; done
 
 test-bindings: ## the library from C and Go (part of `make test`), and the packages for runtimes
@@ -130,7 +130,7 @@ compare-runtimes: ## memory and CPU in each runtime: plaintext, its own TLS, Dor
 
 PREFIX ?= /usr/local
 bindings-install: ## install libdormouse for C: PREFIX=/usr/local, DESTDIR
-	crates/capi/install "$(PREFIX)"
+	crates/tls/capi/install "$(PREFIX)"
 
 PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking

@@ -1,4 +1,4 @@
-/* The echo server of crates/capi/examples over OpenSSL: epoll, one thread, and the setting that OpenSSL's documentation
+/* The echo server of crates/tls/capi/examples over OpenSSL: epoll, one thread, and the setting that OpenSSL's documentation
  * recommends to save memory (SSL_MODE_RELEASE_BUFFERS).
  *
  *   openssl_echo PORT CERTIFICATE KEY [keep]     (keep: without that setting) */

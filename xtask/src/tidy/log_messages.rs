@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let mut logged: BTreeMap<String, Entry> = BTreeMap::new();
     let sources = tree
         .rust()
-        .filter(|(path, _)| path.starts_with("crates/") && path.split('/').nth(2) == Some("src"));
+        .filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
     for (path, file) in sources.filter(|(_, file)| file.code.contains("tracing::")) {
         let Ok(syntax) = syn::parse_file(&file.text) else {
             continue;

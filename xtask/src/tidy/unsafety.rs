@@ -6,7 +6,11 @@ use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-const HOMES_OF_UNSAFE: [&str; 3] = ["crates/reactor/", "crates/capi/", "bindings/java/native/"];
+const HOMES_OF_UNSAFE: [&str; 3] = [
+    "crates/gateway/reactor/",
+    "crates/tls/capi/",
+    "bindings/java/native/",
+];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 /// Crates whose macros write `unsafe`, with an `allow` that `forbid` refuses. They deny it for their own code.
 const UNSAFE_IN_MACROS: [&str; 1] = ["bindings/node/"];
@@ -79,28 +83,34 @@ mod tests {
     #[test]
     fn finds_unsafe_in_code_only() {
         let tree = Tree::of(&[
-            ("crates/reactor/src/lib.rs", "unsafe { x() }"),
-            ("crates/capi/src/boundary.rs", "unsafe { x() }"),
+            ("crates/gateway/reactor/src/lib.rs", "unsafe { x() }"),
+            ("crates/tls/capi/src/boundary.rs", "unsafe { x() }"),
             (
-                "crates/record/src/lib.rs",
+                "crates/tls/record/src/lib.rs",
                 "// unsafe\n#![forbid(unsafe_code)]\nlet a = \"unsafe\";",
             ),
-            ("crates/dataplane/src/a.rs", "\nfn a() { unsafe { x() } }"),
+            (
+                "crates/gateway/dataplane/src/a.rs",
+                "\nfn a() { unsafe { x() } }",
+            ),
         ]);
         let found = unsafe_code(&tree, &[]);
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].path.as_str(), found[0].line),
-            ("crates/dataplane/src/a.rs", 2)
+            ("crates/gateway/dataplane/src/a.rs", 2)
         );
     }
 
     #[test]
     fn finds_a_crate_that_does_not_forbid_it() {
         let tree = Tree::of(&[
-            ("crates/reactor/src/lib.rs", ""),
-            ("crates/record/src/lib.rs", "#![forbid(unsafe_code)]"),
-            ("crates/dataplane/src/lib.rs", "// #![forbid(unsafe_code)]"),
+            ("crates/gateway/reactor/src/lib.rs", ""),
+            ("crates/tls/record/src/lib.rs", "#![forbid(unsafe_code)]"),
+            (
+                "crates/gateway/dataplane/src/lib.rs",
+                "// #![forbid(unsafe_code)]",
+            ),
             ("crates/cli/src/bin/extra.rs", ""),
             ("lab/x/src/main.rs", ""),
             ("bindings/node/src/lib.rs", "#![deny(unsafe_code)]"),
@@ -115,7 +125,7 @@ mod tests {
             [
                 "bindings/python/src/lib.rs",
                 "crates/cli/src/bin/extra.rs",
-                "crates/dataplane/src/lib.rs",
+                "crates/gateway/dataplane/src/lib.rs",
                 "lab/x/src/main.rs"
             ]
         );

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use dormouse_interop::tools;
 
 /// Shortened audits of real systems.
-const AUDITS: &str = "../crates/audit/tests/audits.json";
+const AUDITS: &str = "../crates/instrument/audit/tests/audits.json";
 /// Width of a phone, and of a window.
 const WIDTHS: [u32; 2] = [390, 1_000];
 

@@ -337,7 +337,7 @@ fn a_configuration_survives_serialisation() {
 
 #[test]
 fn examples_in_the_guide_are_valid() {
-    let guide = include_str!("../../../../docs/guide/configuration.md");
+    let guide = include_str!("../../../../../docs/guide/configuration.md");
     let mut examples = 0;
     for block in guide.split("```toml\n").skip(1) {
         let example = block.split("```").next().expect("a block ends");
@@ -352,7 +352,10 @@ fn examples_in_the_guide_are_valid() {
 #[test]
 fn the_reference_is_current_and_complete() {
     let page = reference();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/reference.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../docs/guide/reference.md"
+    );
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
         std::fs::write(path, &page).expect("the page written");
     }

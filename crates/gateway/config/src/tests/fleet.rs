@@ -275,7 +275,7 @@ fn the_schema_matches_the_options() {
     let text = schema();
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/guide/dormouse.schema.json"
+        "/../../../docs/guide/dormouse.schema.json"
     );
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
         fs::write(path, &text).expect("the schema written");

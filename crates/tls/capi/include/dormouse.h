@@ -34,7 +34,7 @@
 #ifndef DORMOUSE_H
 #define DORMOUSE_H
 
-/* Generated from crates/capi/src by cbindgen: do not edit. */
+/* Generated from crates/tls/capi/src by cbindgen: do not edit. */
 
 #include <stddef.h>
 #include <stdint.h>

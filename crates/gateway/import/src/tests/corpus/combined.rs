@@ -138,7 +138,6 @@ fn no_variant_runs_and_is_less_strict_than_its_source() {
             }
         }
     }
-    eprintln!("{count} variants, of which {run} run, with {demanded} demands");
     assert!(
         count >= 200 && run >= 20 && demanded >= 500,
         "{count} {run} {demanded}"
