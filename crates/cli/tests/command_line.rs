@@ -183,7 +183,12 @@ fn check_reads_the_files_it_names() {
         missing.starts_with("error: missing.pem: cannot be read"),
         "{missing}"
     );
-    let swapped = refused(&RIGHT.replace("site.key", "site.pem"));
+    let same = refused(&RIGHT.replace("site.key", "site.pem"));
+    assert!(same.contains("has no key"), "{same}");
+    let swapped = RIGHT
+        .replace("site.pem", "X")
+        .replace("site.key", "site.pem");
+    let swapped = refused(&swapped.replace('X', "site.key"));
     assert!(swapped.contains("swapped"), "{swapped}");
     let directory = refused(&RIGHT.replace("site.pem", "."));
     assert!(directory.contains("cannot be read"), "{directory}");
@@ -541,6 +546,8 @@ fn status_shows_the_answer() {
     let server = std::thread::spawn(move || {
         let mut asked = Vec::new();
         for answer in [
+            // Which instance is it? Then what was asked.
+            "200 OK\r\n\r\n{\"phase\":\"ready\",\"configuration\":{\"file\":\"dormouse.toml\"}}",
             "200 OK\r\n\r\n{\"phase\":\"ready\"}",
             "200 OK\r\n\r\n{\"phase\":\"ready\"}",
             "409 Conflict\r\n\r\n{\"done\":false,\"words\":\"no\\u001b[31m\"}",
@@ -586,9 +593,9 @@ fn status_shows_the_answer() {
         "{}",
         ran.err
     );
-    let asked = server.join().expect("five requests");
+    let asked = server.join().expect("six requests");
     assert!(asked[0].starts_with("GET /status HTTP/1.1\r\n"));
-    assert!(asked[2].starts_with("POST /reload HTTP/1.1\r\n"));
+    assert!(asked[3].starts_with("POST /reload HTTP/1.1\r\n"));
 
     let ran = ask(&["status", "-c", "dormouse.toml"]);
     assert_eq!(ran.code, Some(3));

@@ -168,7 +168,7 @@ fn the_guide_has_the_tables_of_the_converters() {
         (Program::Stunnel, "stunnel"),
     ] {
         let path = format!(
-            "{}/../../docs/guide/moving-from-{name}.md",
+            "{}/../../../docs/guide/moving-from-{name}.md",
             env!("CARGO_MANIFEST_DIR")
         );
         let page = std::fs::read_to_string(&path).expect("the page");
