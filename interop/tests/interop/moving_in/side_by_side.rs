@@ -180,7 +180,12 @@ fn compare(scenario: &Scenario, is_whole: bool) {
         &former(scenario, &file.display().to_string()),
         &scene,
     );
-    let _ours = start(&ours, scenario, &dormouse_with(&page, &scene), &scene);
+    let _ours = start(
+        &ours,
+        scenario,
+        &dormouse_with(&page, &scene, &ours),
+        &scene,
+    );
     let both = |probes: &[Probe], patience| {
         [&theirs, &ours].map(|room| see(room, probes, &scene.wallet, patience))
     };
@@ -244,9 +249,13 @@ fn imported(scenario: &Scenario, file: &Path) -> String {
 }
 
 /// Returns the command that serves the result, without the steps to do.
-fn dormouse_with(page: &str, scene: &Scene) -> Vec<String> {
+fn dormouse_with(page: &str, scene: &Scene, room: &Room) -> Vec<String> {
     let file = ours(page, scene.folder.path());
-    let checked = dormouse(&["check", &file]);
+    // On this machine another program may have one of its addresses.
+    let checked = {
+        let file = file.clone();
+        room.run(move || dormouse(&["check", &file]))
+    };
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.status.success(), "{said}\n{page}");
     let binary = tools::dormouse().display().to_string();

@@ -120,7 +120,7 @@ const ALL: &[NamedMistake] = &[
     wrong(
         "",
         "client_certificates = 'required'\nclient_ca = 'ca.pem'\nclient_crl = 'garbage.pem'",
-        &["garbage.pem", "revocation list"],
+        &["garbage.pem", "is not PEM"],
     ),
     wrong(
         "",

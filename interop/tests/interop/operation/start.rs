@@ -194,7 +194,7 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     let flags = [
         "serve", "--listen", &other, "--to", "echo:", "--cert", &cert,
     ];
-    attempt.refused(&flags, MISCONFIGURED, &[&cert, "instead of the key"]);
+    attempt.refused(&flags, MISCONFIGURED, &[&cert, "has no key"]);
 }
 
 /// `serve FILE` works like `check FILE` and `serve -c FILE`, but not with both forms.
