@@ -338,7 +338,7 @@ fn trial_program() -> io::Result<BpfProgram> {
     rules.insert(libc::SYS_fchmod, vec![rule(vec![other_mode])?]);
     // Typing into main's terminal.
     let types = |request: u64| rule(vec![argument(1, Len::Dword, Is::Eq, request)?]);
-    let requests = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+    let requests = [libc::TIOCSTI, libc::TIOCLINUX];
     let requests = requests.into_iter().map(types).collect::<io::Result<_>>()?;
     rules.insert(libc::SYS_ioctl, requests);
     let rest = program(rules, SeccompAction::Allow, REFUSED)?;

@@ -48,7 +48,7 @@ impl<'a> Former<'a> {
     }
 
     /// The certificates from files, those of originations and for backends included.
-    pub(super) fn from_files(&self) -> impl Iterator<Item = &'a Pem> + use<'a> {
+    pub(super) fn of_files(&self) -> impl Iterator<Item = &'a Pem> + use<'a> {
         let own = self.material.into_iter().flat_map(|material| {
             let backends = material.backend_tls.iter().flatten();
             let origins = material.origins.iter().chain(backends);
@@ -62,7 +62,7 @@ impl<'a> Former<'a> {
     pub(super) fn pair(&self, cert: &Path, key: &Path) -> Option<&'a Pem> {
         let [name, key_name] = [cert, key].map(|path| path.display().to_string());
         // A key that is missing for a moment is looked for in the chain's file, so the names may differ.
-        let same_chain = || self.from_files().filter(|pem| pem.name == name);
+        let same_chain = || self.of_files().filter(|pem| pem.name == name);
         let same = same_chain().find(|pem| pem.key_name == key_name);
         same.or_else(|| same_chain().next())
     }
@@ -72,7 +72,7 @@ impl<'a> Former<'a> {
         // Names are what is shown of a path.
         let shown = path.display().to_string();
         let within = |pem: &&Pem| Path::new(&pem.name).starts_with(&shown);
-        let named = self.from_files().filter(within);
+        let named = self.of_files().filter(within);
         let distinct: BTreeMap<&str, &Pem> = named.map(|pem| (pem.name.as_str(), pem)).collect();
         distinct.into_values().collect()
     }

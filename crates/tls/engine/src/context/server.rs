@@ -402,11 +402,11 @@ impl Certificates {
         for_name.chain(self.timely_first(0..all, now_s))
     }
 
-    fn timely_first<'a>(
-        &'a self,
+    fn timely_first(
+        &self,
         indices: impl Iterator<Item = usize> + Clone,
         now_s: u64,
-    ) -> impl Iterator<Item = &'a OfferedCertificate> {
+    ) -> impl Iterator<Item = &OfferedCertificate> {
         let all = indices.filter_map(|index| self.all.get(index));
         let is_timely = move |one: &&OfferedCertificate| one.validity_s.contains(&now_s);
         let rest = all.clone().filter(move |one| !is_timely(one));

@@ -260,7 +260,7 @@ impl<'a> Basic<'a> {
         leaf: &X509Certificate<'_>,
         issuer: Option<&X509Certificate<'_>>,
     ) -> Result<Single, OcspProblem> {
-        let mut responses = self.responses.clone();
+        let mut responses = self.responses;
         while !responses.is_empty() {
             let single = responses
                 .enter(Tag::SEQUENCE)

@@ -81,7 +81,7 @@ impl<'a> Outline<'a> {
 
     /// Returns its extensions up to the first that is invalid.
     pub(crate) fn extensions(&self) -> impl Iterator<Item = Extension<'a>> + use<'a> {
-        let mut rest = self.rest.clone();
+        let mut rest = self.rest;
         let list = rest.enter(Tag::CONTEXT_3_CONSTRUCTED);
         let mut list = list.and_then(|mut list| list.enter(Tag::SEQUENCE));
         std::iter::from_fn(move || {

@@ -194,8 +194,8 @@ fn a_trial_is_refused_what_has_an_effect() {
         ((libc::SYS_kill, [1, 9, 0]), false),
         ((libc::SYS_socket, [libc::AF_UNIX as u64, 1, 0]), false),
         ((libc::SYS_ptrace, [0; 3]), false),
-        ((libc::SYS_ioctl, [0, libc::TIOCSTI as u64, 0]), false),
-        ((libc::SYS_ioctl, [0, libc::TCGETS as u64, 0]), true),
+        ((libc::SYS_ioctl, [0, libc::TIOCSTI, 0]), false),
+        ((libc::SYS_ioctl, [0, libc::TCGETS, 0]), true),
     ] {
         assert_eq!(answer(&trial, call) == ALLOW, is_allowed, "{call:?}");
     }
