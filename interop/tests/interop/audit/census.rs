@@ -63,7 +63,7 @@ fn the_owner_of_a_process_needs_no_root() {
     let output = as_nobody(&program.to_string_lossy())
         .args(["audit", "server", &target, "--pid", &pid])
         // The time is for audits beside other tests.
-        .args(["--insecure", "--quick", "--time", "3m", "-q"])
+        .args(["--insecure", "--quick", "--time", "5m", "-q"])
         .args(["--connections", "100", "--json", "-", "--fail-on", "never"])
         .output()
         .expect("the audit starts");
