@@ -175,8 +175,15 @@ impl Upgrade {
     /// Handles a worker that has become ready in place of one that died, which had the order to become quiet. Only the
     /// first one of each pair gets more time: no worker accepts meanwhile, and workers may die again and again.
     pub(crate) fn note_ready(&mut self, worker: usize, grace_ms: u64, pairs: &Pairs) {
+        if self.waits_for_quiet(worker, grace_ms) {
+            pairs.order(worker, &Order::Quiesce);
+        }
+    }
+
+    /// Whether the upgrade waits for this worker, which has become ready, to be quiet.
+    fn waits_for_quiet(&mut self, worker: usize, grace_ms: u64) -> bool {
         let Stage::Quiet { waiting, replaced } = &mut self.stage else {
-            return;
+            return false;
         };
         if !waiting.contains(&worker) {
             waiting.push(worker);
@@ -185,7 +192,7 @@ impl Upgrade {
             replaced.push(worker);
             self.deadline_ms = process::monotonic_ms() + grace_ms + QUIET_MS;
         }
-        pairs.order(worker, &Order::Quiesce);
+        true
     }
 
     /// Handles a report of a worker or keeper. A report about a new keeper counts only if it comes from the
@@ -324,8 +331,7 @@ fn numbered(workers: &[usize]) -> String {
 fn commit_if_prepared(takeovers: &[Takeover], pairs: &Pairs) -> Step {
     let mut keepers = Vec::with_capacity(takeovers.len());
     for (worker, takeover) in takeovers.iter().enumerate() {
-        let keeper = pairs.keeper(worker);
-        match keeper.and_then(|keeper| takeover.outcome(keeper)) {
+        match takeover.outcome(pairs.keeper(worker)) {
             Some(Ok(new)) => keepers.push(new),
             Some(Err(why)) => return Step::Fail(why),
             None => {}
@@ -423,7 +429,7 @@ mod tests {
         };
         for (worker, is_late) in [(0, false), (0, true), (1, false), (1, true)] {
             upgrade.deadline_ms = 0;
-            upgrade.note_ready(worker, 1_000, &Pairs::default());
+            assert!(upgrade.waits_for_quiet(worker, 1_000));
             assert_eq!(upgrade.late().is_some(), is_late, "worker {worker}");
         }
     }

@@ -11,7 +11,7 @@
 //! A certificate is removed when the configuration no longer names it or its directory, when two looks in a row find none of
 //! its files, or when its files are missing and another certificate of the directory has all its names.
 
-use super::Material;
+use super::contents::Material;
 use dormouse_engine::{DateProblem, Identity, IdentityWarning};
 use dormouse_handover::{OriginPem, Pem, unix_time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

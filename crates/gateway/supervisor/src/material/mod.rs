@@ -1,6 +1,7 @@
 //! Certificates, keys and CAs: read by main, and checked against each other before anything starts.
 //!
 //! ```text
+//!   contents      what was read, as main keeps it
 //!   certificates  certificates for clients      trust  CAs that routes and originations trust
 //!   former        what serves is not lost       files  which files a configuration names
 //!   acme          files from ACME servers
@@ -10,6 +11,7 @@
 
 pub(crate) mod acme;
 mod certificates;
+mod contents;
 mod files;
 mod former;
 mod key_mode;
@@ -18,6 +20,7 @@ mod pair;
 mod pushed;
 mod trust;
 
+pub(crate) use contents::{Certificates, Material};
 pub(crate) use files::can_write_into;
 pub(crate) use former::{Changes, Former};
 pub(crate) use pushed::{Pushed, RouteCertificates};
@@ -26,25 +29,8 @@ pub(crate) use trust::{authorities, authorities_of};
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
 use dormouse_handover::parts::MATERIAL_BYTES_MAX;
-use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-
-/// The certificates of each route, in the order of the configuration.
-pub(crate) type Certificates = Vec<Vec<Pem>>;
-
-/// Everything that a configuration reads from PEM files. Lists are in configuration order.
-#[derive(Clone)]
-pub(crate) struct Material {
-    /// Certificates for clients, by route.
-    pub(crate) certificates: Certificates,
-    /// CAs and revocation lists for client certificates, by route.
-    pub(crate) client_trust: Vec<Option<ClientTrust>>,
-    /// Trusted CAs and client certificate, by origination.
-    pub(crate) origins: Vec<OriginPem>,
-    /// Trusted CAs and client certificate for TLS with backends, by route.
-    pub(crate) backend_tls: Vec<Option<OriginPem>>,
-}
 
 impl Material {
     /// Reads everything. The result is valid only if no error was found. Self-signed certificates and OCSP responses that
@@ -103,19 +89,6 @@ impl Material {
             backend_tls,
         };
         (material, changes)
-    }
-
-    /// The length of everything.
-    pub(crate) fn bytes(&self) -> usize {
-        let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
-        let certificates = self.certificates.iter().flatten().map(pem);
-        let trust = self.client_trust.iter().flatten();
-        let lists = trust.clone().flat_map(|trust| &trust.crls);
-        let origins = self.origins.iter().chain(self.backend_tls.iter().flatten());
-        let roots = origins.flat_map(|origin| &origin.roots).map(String::len);
-        let roots = roots.chain(trust.map(|trust| trust.roots.len()));
-        let lists = lists.map(|(_, list)| list.len());
-        certificates.chain(roots).chain(lists).sum()
     }
 }
 
