@@ -5,15 +5,15 @@
 //! client's slot is counted.
 
 use crate::close_reason::CloseReason;
+use crate::outcome::StepBytes;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Phase, Slot};
 use dormouse_record::Role;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::traffic::{Row, Tally, Traffic};
 
 /// Counts the bytes of a finished step.
-pub(crate) fn count_step<I>(slot: &Slot, work: &Workspace<I>) {
-    let bytes = &work.bytes;
+pub(crate) fn count_step<I>(slot: &Slot, bytes: &StepBytes, work: &Workspace<I>) {
     if bytes.is_none() {
         return;
     }
@@ -109,7 +109,7 @@ struct Rows {
 
 impl Rows {
     fn of(slot: &Slot) -> Rows {
-        if slot.has(Flag::Joined) && slot.tls.role() == Role::Client {
+        if slot.is_joined() && slot.tls.role() == Role::Client {
             return Rows {
                 route: None,
                 backend: None,

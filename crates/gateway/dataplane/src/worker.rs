@@ -29,8 +29,6 @@ use crate::client::Client;
 use crate::context::WorkerContext;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
-use crate::effects::Effect;
-use crate::effects::LocalClient;
 use crate::established::{Connections, Moved};
 use crate::handshake::Handshakes;
 use crate::handshake::in_flight::NewConnection;
@@ -43,6 +41,7 @@ use crate::lifecycle::startup::{Progress, Startup};
 use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::cooling::Cooling;
 use crate::outbound::Outbound;
+use crate::outcome::{Effect, LocalClient};
 use crate::settings::Settings;
 use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
@@ -248,11 +247,13 @@ impl<I: Io> Worker<I> {
         while accepts < ACCEPTS_PER_TURN {
             // The first one is always accepted, so that each turn makes progress on any machine.
             let is_late = accepts > 0 && self.cx.work.io.monotonic_us() >= until_us;
-            let limit = self.door.limit_reached(self.occupancy(), &self.cx.settings);
+            let occupancy = self.occupancy();
+            let limit = self.door.limit_reached(occupancy, &self.cx.settings);
             if is_late || limit.is_some() {
                 break;
             }
-            let Some(accepted) = self.door.accept(listener.fd, &mut self.cx.work) else {
+            let accepted = self.door.accept(listener.fd, occupancy, &self.cx.work);
+            let Some(accepted) = accepted else {
                 break;
             };
             self.take_in(accepted, &listener);
@@ -309,12 +310,17 @@ impl<I: Io> Worker<I> {
         !self.lifecycle.upgrade.is_under_way() && !self.door.listeners.are_stopped()
     }
 
-    /// Carries out the requests of steps.
+    /// Carries out the requests of steps, and pauses accepting if a handshake has found a shortage.
     fn apply_effects(&mut self) {
-        while let Some(effect) = self.cx.work.effects.pop() {
+        let pauses = [self.handshakes.take_pause(), self.outbound.take_pause()];
+        for pause in pauses.into_iter().flatten() {
+            self.door.pause(pause, self.occupancy(), &self.cx.work);
+        }
+        while let Some(effect) = self.cx.connections.take_effect() {
+            let occupancy = self.occupancy();
             let (outbound, cx) = (&mut self.outbound, &mut self.cx);
             match effect {
-                Effect::PauseAccepting(pause) => self.door.pause(pause, &mut cx.work),
+                Effect::PauseAccepting(pause) => self.door.pause(pause, occupancy, &cx.work),
                 Effect::WarmEnded { route, lasted_s } => {
                     outbound.note_warm_ended(route, lasted_s, cx.work.now_ms);
                 }
@@ -412,6 +418,9 @@ impl<I: Io> Worker<I> {
             connections: self.cx.connections.live() as usize,
             handshakes: self.handshakes.live(),
             originations: self.outbound.live(),
+            ended: self.cx.connections.freed()
+                + self.handshakes.closed()
+                + self.outbound.given_up(),
         }
     }
 

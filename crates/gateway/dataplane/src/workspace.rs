@@ -2,7 +2,7 @@
 //!
 //! It holds buffers, pending memory, counters, shared tables and the operating system. A step borrows
 //! the workspace together with one slot. After a step, everything that is left of it is in the slot,
-//! in pending chunks and in the list of effects.
+//! in pending chunks and in its [`Outcome`].
 
 pub(crate) mod connect_times;
 pub(crate) mod kept_keys;
@@ -11,17 +11,15 @@ pub(crate) mod scratch;
 pub(crate) mod tickets;
 
 use crate::bursts::Bursts;
-use crate::close_reason::CloseReason;
 use crate::connection_log::{ConnectionLog, FailedHandshake};
-use crate::effects::Effect;
 use crate::io::Io;
 use crate::memory::allowance::StepLimits;
 use crate::memory::kernel::KernelMemory;
+use crate::outcome::Outcome;
 use crate::settings::Settings;
-use crate::step_bytes::StepBytes;
 use crate::token;
 use connect_times::ConnectTimes;
-use dormouse_handover::slot::{Flag, Slot};
+use dormouse_handover::slot::Slot;
 use dormouse_reactor::pending::Pending;
 use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
@@ -63,18 +61,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) connection_log: ConnectionLog,
     /// Sessions of clients that resume by id, shared by all workers.
     pub(crate) sessions: Option<SessionCache>,
-    /// Why the connection of the current step closes, if it does.
-    pub(crate) closing: Option<CloseReason>,
-    /// Requests of steps that the loop has not carried out yet.
-    pub(crate) effects: Vec<Effect>,
-    /// Whether a connection or handshake has ended, so that there may be room for a new connection.
-    pub(crate) has_room_again: bool,
     /// Random part of the connection ids that our logs and the backends' logs share.
     pub(crate) id_seed: u64,
-    /// Bytes that the current step has moved.
-    pub(crate) bytes: StepBytes,
-    /// Time until the first check of a connection that the current step has starved.
-    pub(crate) starved_wait_ms: Option<u64>,
     /// How much a step receives.
     pub(crate) step: StepLimits,
     generation: u32,
@@ -121,11 +109,6 @@ impl<I: Io> Workspace<I> {
             kernel,
             connection_log: parts.connection_log,
             sessions: parts.sessions,
-            closing: None,
-            effects: Vec::new(),
-            has_room_again: false,
-            bytes: StepBytes::default(),
-            starved_wait_ms: None,
             step,
             generation: 0,
         };
@@ -163,16 +146,16 @@ impl<I: Io> Workspace<I> {
     // ---- the connection log ----
 
     /// Adds a finished step to the connection's log entry.
-    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot) {
-        let reason = self.closing.take();
+    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot, outcome: &Outcome) {
         if self.connection_log.is_on() {
             // An echo has no backend: its answer is what it received.
-            let back = match slot.has(Flag::Echo) {
-                true => self.bytes.plain_out,
-                false => self.bytes.plain_in,
+            let back = match slot.is_echo() {
+                true => outcome.bytes.plain_out,
+                false => outcome.bytes.plain_in,
             };
-            let moved = (self.bytes.plain_out, back);
-            self.connection_log.note_step(index, slot, moved, reason);
+            let moved = (outcome.bytes.plain_out, back);
+            let log = &mut self.connection_log;
+            log.note_step(index, slot, moved, outcome.closing);
         }
     }
 

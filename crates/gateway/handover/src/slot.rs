@@ -84,6 +84,14 @@ pub struct Slot {
 const PHASE_SHIFT: u32 = 24;
 const PURPOSE_SHIFT: u32 = 28;
 
+// The bits of the plain side and of the two ends, among the flags.
+const ECHO: u32 = 1 << 0;
+const RESET_PLAIN: u32 = 1 << 5;
+const RESET_TLS: u32 = 1 << 6;
+const LINGER_TLS: u32 = 1 << 7;
+const PLAIN_IS_UNIX: u32 = 1 << 14;
+const JOINED: u32 = 1 << 17;
+
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
 const _: () = assert!(
@@ -126,12 +134,43 @@ pub enum TimerPurpose {
     Idle = 5,
 }
 
+/// What is on the plain side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlainSide {
+    /// A TCP socket, or nothing yet.
+    Tcp,
+    /// A unix socket, which cannot express a reset.
+    Unix,
+    /// One end of a joint, whose other end is the plain side of another slot.
+    Joint,
+    /// Nothing: the route echoes plaintext.
+    Echo,
+}
+
+/// How the TLS side of a draining connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TlsEnd {
+    /// The socket is closed.
+    Close,
+    /// The peer closes first, so that a reset does not overtake our last record.
+    Linger,
+    /// The socket is reset when it has taken everything.
+    Reset,
+}
+
+/// How the plain side of a draining connection ends, when it has taken everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlainEnd {
+    /// The socket is closed.
+    Close,
+    /// The socket is reset.
+    Reset,
+}
+
 /// Flags of a [`Slot`], one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Flag {
-    /// The route echoes plaintext: there is no plain side.
-    Echo = 1 << 0,
     /// The plain side has ended properly; close_notify is sealed when `sealing_pending` has room.
     PlainEnded = 1 << 1,
     /// We have closed our direction to the plain side.
@@ -140,12 +179,6 @@ pub enum Flag {
     TlsShut = 1 << 3,
     /// The TLS side ended without close_notify, and the route accepts that as a proper end.
     TlsEnded = 1 << 4,
-    /// While draining: reset the plain side when it has taken everything.
-    ResetPlain = 1 << 5,
-    /// While draining: reset the TLS side when it has taken everything.
-    ResetTls = 1 << 6,
-    /// While draining: wait for the TLS peer to close, so that a reset does not overtake our last record.
-    LingerTls = 1 << 7,
     /// The opening flow waits for memory, or for its destination; the TLS side is not read until then.
     Starved = 1 << 8,
     /// The sealing flow waits for memory, or for the TLS side; the plain side is not read until then.
@@ -158,14 +191,10 @@ pub enum Flag {
     RecordCompleted = 1 << 12,
     /// The opening chunk holds plaintext that the plain side did not take; the TLS side is not read.
     OpeningBlocked = 1 << 13,
-    /// The plain side is a unix socket, which cannot express a reset.
-    PlainIsUnix = 1 << 14,
     /// The connection was warm, and no byte has moved since a local client got it.
     Untouched = 1 << 15,
     /// Pass-through: the TLS state is empty, and bytes are forwarded unchanged.
     PassThrough = 1 << 16,
-    /// The plain side is one end of a joint, whose other end is the plain side of another slot.
-    Joined = 1 << 17,
     /// The connection waits because of a byte rate limit; neither side is read until then.
     Paced = 1 << 18,
     /// While memory is short: a part of a record is in the kernel. The opening flow waits for the rest, or for memory.
@@ -184,7 +213,7 @@ impl Slot {
 
     /// Descriptor of the plain side; [`Fd::NONE`] if there is none.
     pub fn plain_fd(&self) -> Fd {
-        if self.has(Flag::Echo) || self.plain_fd == 0 {
+        if self.is_echo() || self.plain_fd == 0 {
             Fd::NONE
         } else {
             Fd(self.plain_fd)
@@ -269,6 +298,83 @@ impl Slot {
     /// Clears the flag.
     pub fn clear(&mut self, flag: Flag) {
         self.bits &= !(flag as u32);
+    }
+
+    /// What is on the plain side.
+    #[inline]
+    pub fn plain_side(&self) -> PlainSide {
+        if self.is_echo() {
+            PlainSide::Echo
+        } else if self.is_joined() {
+            PlainSide::Joint
+        } else if self.bits & PLAIN_IS_UNIX != 0 {
+            PlainSide::Unix
+        } else {
+            PlainSide::Tcp
+        }
+    }
+
+    /// Sets what is on the plain side.
+    pub fn set_plain_side(&mut self, side: PlainSide) {
+        let bits = match side {
+            PlainSide::Tcp => 0,
+            PlainSide::Unix => PLAIN_IS_UNIX,
+            PlainSide::Joint => PLAIN_IS_UNIX | JOINED,
+            PlainSide::Echo => ECHO,
+        };
+        self.bits = self.bits & !(ECHO | PLAIN_IS_UNIX | JOINED) | bits;
+    }
+
+    /// Whether the route echoes plaintext.
+    #[inline]
+    pub fn is_echo(&self) -> bool {
+        self.bits & ECHO != 0
+    }
+
+    /// Whether the plain side is one end of a joint.
+    #[inline]
+    pub fn is_joined(&self) -> bool {
+        self.bits & JOINED != 0
+    }
+
+    /// How the TLS side ends, while draining.
+    #[inline]
+    pub fn tls_end(&self) -> TlsEnd {
+        if self.bits & RESET_TLS != 0 {
+            TlsEnd::Reset
+        } else if self.bits & LINGER_TLS != 0 {
+            TlsEnd::Linger
+        } else {
+            TlsEnd::Close
+        }
+    }
+
+    /// Sets how the TLS side ends.
+    pub fn set_tls_end(&mut self, end: TlsEnd) {
+        let bits = match end {
+            TlsEnd::Close => 0,
+            TlsEnd::Linger => LINGER_TLS,
+            TlsEnd::Reset => RESET_TLS,
+        };
+        self.bits = self.bits & !(RESET_TLS | LINGER_TLS) | bits;
+    }
+
+    /// How the plain side ends, while draining.
+    #[inline]
+    pub fn plain_end(&self) -> PlainEnd {
+        match self.bits & RESET_PLAIN {
+            0 => PlainEnd::Close,
+            _ => PlainEnd::Reset,
+        }
+    }
+
+    /// Sets how the plain side ends.
+    pub fn set_plain_end(&mut self, end: PlainEnd) {
+        let bits = match end {
+            PlainEnd::Close => 0,
+            PlainEnd::Reset => RESET_PLAIN,
+        };
+        self.bits = self.bits & !RESET_PLAIN | bits;
     }
 
     /// The client's place in the table of client addresses; 0: none.
@@ -389,23 +495,55 @@ mod tests {
     #[test]
     fn flags_are_independent() {
         let mut slot = Slot::new_zeroed();
-        slot.set(Flag::Echo);
+        slot.set(Flag::TlsShut);
         slot.set(Flag::PlainShut);
-        slot.clear(Flag::Echo);
+        slot.clear(Flag::TlsShut);
         assert!(slot.has(Flag::PlainShut));
-        assert!(!slot.has(Flag::Echo));
+        assert!(!slot.has(Flag::TlsShut));
+    }
+
+    /// The bits are those of version 1 of the layout.
+    #[test]
+    fn a_plain_side_and_two_ends_have_their_bits_among_the_flags() {
+        let mut slot = Slot::new_zeroed();
+        slot.set(Flag::PassThrough);
+        let flags = slot.bits;
+        for (side, bits) in [
+            (PlainSide::Joint, 0x2_4000),
+            (PlainSide::Unix, 0x4000),
+            (PlainSide::Echo, 1),
+            (PlainSide::Tcp, 0),
+        ] {
+            slot.set_plain_side(side);
+            assert_eq!(slot.plain_side(), side);
+            assert_eq!(slot.bits, flags | bits);
+        }
+        for (end, bits) in [
+            (TlsEnd::Linger, 0x80),
+            (TlsEnd::Reset, 0x40),
+            (TlsEnd::Close, 0),
+        ] {
+            slot.set_tls_end(end);
+            assert_eq!(slot.tls_end(), end);
+            assert_eq!(slot.bits, flags | bits);
+        }
+        for (end, bits) in [(PlainEnd::Reset, 0x20), (PlainEnd::Close, 0)] {
+            slot.set_plain_end(end);
+            assert_eq!(slot.plain_end(), end);
+            assert_eq!(slot.bits, flags | bits);
+        }
     }
 
     #[test]
     fn phase_purpose_and_flags_are_independent() {
         let mut slot = Slot::new_zeroed();
-        slot.set(Flag::Echo);
+        slot.set(Flag::TlsShut);
         slot.set_timer_purpose(TimerPurpose::Idle);
         for phase in [Phase::Warm, Phase::Connecting, Phase::Established] {
             slot.set_phase(phase);
             assert_eq!(slot.phase(), phase);
         }
-        slot.clear(Flag::Echo);
+        slot.clear(Flag::TlsShut);
         assert_eq!(slot.timer_purpose(), TimerPurpose::Idle);
         slot.set_timer_purpose(TimerPurpose::None);
         assert_eq!(slot.phase(), Phase::Established);

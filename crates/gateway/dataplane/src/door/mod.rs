@@ -32,6 +32,8 @@ pub(crate) struct Occupancy {
     pub(crate) handshakes: usize,
     /// Connections to servers that are not established yet.
     pub(crate) originations: usize,
+    /// Number of connections and handshakes that have ended since the start of the worker.
+    pub(crate) ended: u64,
 }
 
 /// The listeners, polled while there is room.
@@ -39,6 +41,8 @@ pub(crate) struct Door {
     pub(crate) listeners: Listeners,
     descriptors: Descriptors,
     needs: Needs,
+    /// [`Occupancy::ended`] at the last look.
+    ended_before: u64,
 }
 
 /// What one more connection takes, whatever its route.
@@ -69,6 +73,7 @@ impl Door {
                 slots: 2,
                 descriptors: 2,
             },
+            ended_before: 0,
         }
     }
 
@@ -86,7 +91,8 @@ impl Door {
     pub(crate) fn accept<I: Io>(
         &mut self,
         listener: Fd,
-        work: &mut Workspace<I>,
+        occupancy: Occupancy,
+        work: &Workspace<I>,
     ) -> Option<Accepted> {
         match work.io.accept(listener) {
             Ok(attempt) => attempt.done(),
@@ -97,7 +103,7 @@ impl Door {
                 if e.kind() == ErrorKind::InvalidInput {
                     self.listeners.pause_silently(work.now_ms);
                 } else {
-                    self.pause(Pause::after_accept(&e), work);
+                    self.pause(Pause::after_accept(&e), occupancy, work);
                 }
                 None
             }
@@ -121,9 +127,9 @@ impl Door {
         }
     }
 
-    /// Pauses accepting, because a resource has run out.
-    pub(crate) fn pause<I>(&mut self, reason: Pause, work: &mut Workspace<I>) {
-        work.has_room_again = false;
+    /// Pauses accepting, because a resource has run out. Only what ends from now on gives it back.
+    pub(crate) fn pause<I>(&mut self, reason: Pause, occupancy: Occupancy, work: &Workspace<I>) {
+        self.ended_before = occupancy.ended;
         self.listeners.pause(reason, work.now_ms, &work.count);
     }
 
@@ -148,6 +154,7 @@ impl Door {
             connections,
             handshakes,
             originations,
+            ended: _,
         } = occupancy;
         let limits = &settings.limits;
         let each = self.needs.slots;
@@ -181,7 +188,8 @@ impl Door {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        if std::mem::take(&mut work.has_room_again) {
+        if occupancy.ended != self.ended_before {
+            self.ended_before = occupancy.ended;
             self.listeners.resume();
         }
         if work.now_ms >= self.descriptors.checked_ms + DESCRIPTORS_CHECK_MS {

@@ -2,7 +2,6 @@
 //! starts the connect to the backend.
 
 use crate::client::{Client, ConnectionId};
-use crate::effects::LocalClient;
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
@@ -11,6 +10,7 @@ use crate::established::opening;
 use crate::handshake_log::{self, DoneFields};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
+use crate::outcome::LocalClient;
 use crate::traffic;
 use dormouse_config::ConnectTime;
 use dormouse_engine::Rested;
@@ -86,7 +86,7 @@ fn terminated<I: Io>(
     let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &info, id);
     let header_len = first.len();
     first.extend_from_slice(&leftover);
-    cx.work.bytes.tls_in += leftover.len() as u64;
+    cx.outcome.bytes.tls_in += leftover.len() as u64;
     let pending = &mut cx.work.pending;
     backlog::store_sealed(slot, pending, &unsent)?;
     let (header, rest) = (0..header_len, header_len..first.len());
@@ -118,8 +118,8 @@ fn passed_through<I: Io>(
     let pending = &mut cx.work.pending;
     backlog::store_opening(slot, pending, &first, from_ref(&all), none, 0)?;
     slot.set(Flag::OpeningBlocked);
-    cx.work.bytes.tls_in += received.len() as u64;
-    cx.work.bytes.plain_out += received.len() as u64;
+    cx.outcome.bytes.tls_in += received.len() as u64;
+    cx.outcome.bytes.plain_out += received.len() as u64;
     connect::start(slot, cx, client)
 }
 
@@ -169,11 +169,11 @@ fn originated<I: Io>(
             signal_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
         }
     }
-    cx.work.bytes.tls_in += leftover.len() as u64;
+    cx.outcome.bytes.tls_in += leftover.len() as u64;
     let pending = &mut cx.work.pending;
     backlog::store_sealed(slot, pending, &unsent)?;
     backlog::store_opening(slot, pending, &leftover, &[], 0..leftover.len(), 0)?;
-    opening::open_stored(slot, cx.work)
+    opening::open_stored(slot, cx)
 }
 
 /// Gives a warm connection to a local client.
@@ -201,11 +201,6 @@ fn signal_joint(io: &impl Io, fd: Fd) -> io::Result<()> {
 fn attach_plain(slot: &mut Slot, io: &impl Io, client: LocalClient) {
     let cookie = io.cookie(client.fd).unwrap_or(0) as u32;
     slot.attach_plain(client.fd, cookie);
-    if client.is_unix {
-        slot.set(Flag::PlainIsUnix);
-    }
-    if client.is_joined() {
-        slot.set(Flag::Joined);
-    }
+    slot.set_plain_side(client.plain_side());
     slot.set_phase(Phase::Established);
 }

@@ -11,6 +11,7 @@
 //! successor closes the socket like any other that no slot names, and the peer still sees an abort.
 
 use crate::close_reason::CloseReason;
+use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::{self, flush_opened, flush_sealed};
 use crate::established::interest::{may_read_plain, may_read_tls};
@@ -20,7 +21,7 @@ use crate::memory::backlog;
 use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
 use dormouse_engine::ServerSessions as _;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Flag, Phase, PlainEnd, PlainSide, Slot, TlsEnd};
 use dormouse_reactor::Fd;
 use dormouse_record::{Alert, AlertDescription, Role};
 use dormouse_tables::counters::Count;
@@ -32,8 +33,8 @@ pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>, half_clo
     if slot.has_tls_ended() && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
         // A reload may have changed the route of a connection: a joint must get its mark, and pass-through forwards each end.
-        let ends_both = !half_close && !slot.has(Flag::Joined) && !slot.has(Flag::PassThrough);
-        if slot.has(Flag::Echo) || ends_both {
+        let ends_both = !half_close && !slot.is_joined() && !slot.has(Flag::PassThrough);
+        if slot.is_echo() || ends_both {
             // The plain side is closed with the connection.
             slot.set(Flag::PlainEnded);
         } else if let Err(e) = end_plain(slot, work) {
@@ -53,7 +54,7 @@ pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>, half_clo
 
 /// Closes the sending direction of the plain side.
 fn end_plain(slot: &Slot, work: &Workspace<impl Io>) -> io::Result<()> {
-    if slot.has(Flag::Joined) {
+    if slot.is_joined() {
         // Any descriptor will do; this process has this one open anyway.
         work.io
             .end_joint(slot.plain_fd(), work.backends.fds().marks)?;
@@ -78,22 +79,22 @@ pub(crate) fn begin_abort(
     }
     match fault {
         Fault::PlainFailed(_) => {
-            slot.set(Flag::ResetTls);
+            slot.set_tls_end(TlsEnd::Reset);
             CloseReason::PlainFailed
         }
         Fault::TlsTruncated => {
-            slot.set(Flag::ResetPlain);
+            slot.set_plain_end(PlainEnd::Reset);
             CloseReason::TlsTruncated
         }
         Fault::Refused(refusal) => {
-            slot.set(Flag::ResetPlain);
+            slot.set_plain_end(PlainEnd::Reset);
             farewell(slot, work, Alert::fatal(refusal.alert));
             CloseReason::Refused
         }
         // All sealed records go out before the alert. The plain side has more to send, so this is not a proper end, for
         // either side.
         Fault::KeyExhausted => {
-            slot.set(Flag::ResetPlain);
+            slot.set_plain_end(PlainEnd::Reset);
             forget_session(slot, work);
             farewell(slot, work, Alert::fatal(AlertDescription::InternalError));
             CloseReason::Limit
@@ -103,7 +104,7 @@ pub(crate) fn begin_abort(
             CloseReason::Limit
         }
         Fault::TlsFailed(_) | Fault::TlsAlert(_) => {
-            slot.set(Flag::ResetPlain);
+            slot.set_plain_end(PlainEnd::Reset);
             CloseReason::TlsFailed
         }
     }
@@ -121,18 +122,18 @@ fn forget_session(slot: &Slot, work: &Workspace<impl Io>) {
 /// Resets both sides, once each has taken its pending bytes.
 pub(crate) fn begin_reset(slot: &mut Slot) {
     slot.set_phase(Phase::Draining);
-    slot.set(Flag::ResetPlain);
-    slot.set(Flag::ResetTls);
+    slot.set_plain_end(PlainEnd::Reset);
+    slot.set_tls_end(TlsEnd::Reset);
 }
 
 /// Closes the connection for a stop or a drain, as [`end`]. What has arrived since the last step is read first, because it
 /// may be a side's own end.
-pub(crate) fn begin_stop(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+pub(crate) fn begin_stop(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     let was_late = awaits_other_half(slot);
     // A pass-through connection is reset in any case.
-    let is_whole = !slot.has(Flag::PassThrough) && read_rest(slot, work)?;
+    let is_whole = !slot.has(Flag::PassThrough) && read_rest(slot, cx)?;
     if was_late || !awaits_other_half(slot) {
-        end(slot, work, is_whole);
+        end(slot, cx.work, is_whole);
     }
     Ok(())
 }
@@ -147,19 +148,19 @@ pub(crate) fn begin_time_out(slot: &mut Slot, work: &mut Workspace<impl Io>) {
 }
 
 /// Reads each side that has sent more. Returns whether no side is cut off: what it has sent has ended, or there is no more.
-fn read_rest(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow<bool> {
+fn read_rest(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow<bool> {
     let mut is_whole = true;
-    if lacks_request(slot, &work.io) {
+    if lacks_request(slot, &cx.work.io) {
         if may_read_tls(slot) {
-            opening::read_tls(slot, work)?;
+            opening::read_tls(slot, cx)?;
         }
         is_whole = slot.has_tls_ended();
     }
-    if lacks_answer(slot, &work.io) {
+    if lacks_answer(slot, &cx.work.io) {
         // The end behind the last bytes takes a call of its own.
         for _ in 0..2 {
             if may_read_plain(slot) {
-                sealing::read_plain(slot, work)?;
+                sealing::read_plain(slot, cx)?;
             }
         }
         is_whole &= slot.has(Flag::PlainEnded);
@@ -192,7 +193,7 @@ pub(crate) fn awaits_other_half(slot: &Slot) -> bool {
 
 /// Whether this is a half of a connection with TLS to its backend that has not got the other half's end.
 fn is_half_without_end(slot: &Slot) -> bool {
-    slot.phase() == Phase::Established && slot.has(Flag::Joined) && !slot.has(Flag::PlainEnded)
+    slot.phase() == Phase::Established && slot.is_joined() && !slot.has(Flag::PlainEnded)
 }
 
 /// Whether this is a half of a connection with TLS to its backend whose direction from the backend has ended here, and the
@@ -203,19 +204,19 @@ pub(crate) fn is_half_ended(slot: &Slot) -> bool {
         Role::Server => slot.has(Flag::PlainEnded),
     };
     // The rarest first: every step asks this.
-    slot.has(Flag::Joined) && slot.phase() == Phase::Established && has_ended()
+    slot.is_joined() && slot.phase() == Phase::Established && has_ended()
 }
 
 /// Whether this is the half of a connection with TLS to its backend that has the backend.
 pub(crate) fn is_backend_half(slot: &Slot) -> bool {
-    slot.has(Flag::Joined) && slot.tls.role() == Role::Client
+    slot.is_joined() && slot.tls.role() == Role::Client
 }
 
 /// Whether the other half has not yet taken all bytes that this half has passed on: then the connection is idle when the
 /// other half is. But if this half is stuck as well, neither would be.
 pub(crate) fn is_ahead(slot: &Slot, io: &impl Io) -> bool {
     slot.phase() == Phase::Established
-        && slot.has(Flag::Joined)
+        && slot.is_joined()
         && io.unsent(slot.plain_fd()).is_ok_and(|unsent| unsent > 0)
         && !is_stuck(slot, io)
 }
@@ -227,7 +228,7 @@ fn is_stuck(slot: &Slot, io: &impl Io) -> bool {
 
 /// Whether the plain side has sent bytes that are not read yet. A joint's mark of a proper end is a byte, too.
 fn has_unread(slot: &Slot, io: &impl Io) -> bool {
-    let of_mark = usize::from(slot.has(Flag::Joined));
+    let of_mark = usize::from(slot.is_joined());
     io.received_unread(slot.plain_fd())
         .is_ok_and(|unread| unread > of_mark)
 }
@@ -268,10 +269,10 @@ pub(crate) fn begin_refusal(slot: &mut Slot, work: &mut Workspace<impl Io>, how:
 }
 
 fn farewell(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) {
-    slot.set(Flag::LingerTls);
+    slot.set_tls_end(TlsEnd::Linger);
     // If the alert can't be sealed or sent, the FIN after it still ends the connection.
     if !slot.tls.closed() && flow::send_alert(slot, work, alert).is_err() {
-        slot.clear(Flag::LingerTls);
+        slot.set_tls_end(TlsEnd::Close);
     }
 }
 
@@ -289,7 +290,9 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     }
     // Before a reset, the kernel's send queue must be empty. After a close, the kernel empties it.
     let delivered = match flush_opened(slot, &work.io, &mut work.pending) {
-        Ok(true) => !slot.has(Flag::ResetPlain) || work.io.unsent(fd).map_or(true, |n| n == 0),
+        Ok(true) => {
+            slot.plain_end() == PlainEnd::Close || work.io.unsent(fd).map_or(true, |n| n == 0)
+        }
         Ok(false) => false,
         Err(_) => true,
     };
@@ -297,12 +300,11 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
         return false;
     }
     let reset = must_reset_plain(slot);
-    let joined = slot.has(Flag::Joined);
-    if joined && !reset && !slot.has(Flag::PlainShut) {
+    if slot.is_joined() && !reset && !slot.has(Flag::PlainShut) {
         // If the other end has been closed, nothing is lost.
         let _ = end_plain(slot, work);
     }
-    if reset && !joined && slot.has(Flag::PlainIsUnix) {
+    if reset && slot.plain_side() == PlainSide::Unix {
         work.count.add(Count::UnixTruncations, 1);
     }
     prepare_plain_reset(slot, &work.io);
@@ -313,12 +315,12 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
 
 /// Whether the plain side must be reset. It must not take its end for a proper one while it lacks bytes.
 fn must_reset_plain(slot: &Slot) -> bool {
-    slot.has(Flag::ResetPlain) || slot.has(Flag::OpeningBlocked)
+    slot.plain_end() == PlainEnd::Reset || slot.has(Flag::OpeningBlocked)
 }
 
 /// Makes the close of the plain side a reset, if it must be one. Unix sockets have none.
 fn prepare_plain_reset(slot: &Slot, io: &impl Io) {
-    if must_reset_plain(slot) && !slot.has(Flag::PlainIsUnix) {
+    if slot.plain_side() == PlainSide::Tcp && must_reset_plain(slot) {
         io.reset_on_close(slot.plain_fd());
     }
 }
@@ -329,8 +331,7 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
         // The plain side may need more time. Meanwhile the TLS side must not be watched: if its peer is gone, epoll would
         // report that in every turn.
         prepare_tls_reset(slot, &work.io);
-        slot.clear(Flag::ResetTls);
-        slot.clear(Flag::LingerTls);
+        slot.set_tls_end(TlsEnd::Close);
         backlog::free_sealed(slot, &mut work.pending);
     }
     is_done
@@ -338,20 +339,17 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
 
 /// Delivers the last records. Returns `true` if the TLS side is done.
 fn has_left_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> bool {
-    if slot.has(Flag::ResetTls) {
-        return match flush_sealed(slot, &work.io, &mut work.pending) {
-            Ok(true) => work.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
-            Ok(false) => false,
-            Err(_) => true,
-        };
-    }
-    if !slot.has(Flag::LingerTls) {
+    let end = slot.tls_end();
+    if end == TlsEnd::Close {
         return true;
     }
     match flush_sealed(slot, &work.io, &mut work.pending) {
         Ok(true) => {}
         Ok(false) => return false,
         Err(_) => return true,
+    }
+    if end == TlsEnd::Reset {
+        return work.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0);
     }
     if !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
@@ -365,7 +363,7 @@ fn has_left_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> bool {
 /// Makes the close of the TLS side a reset, if it must be one: the peer must not take its end for a proper one while it
 /// lacks records.
 fn prepare_tls_reset(slot: &Slot, io: &impl Io) {
-    if slot.has(Flag::ResetTls) || slot.sealing_pending.is_some() {
+    if slot.tls_end() == TlsEnd::Reset || slot.sealing_pending.is_some() {
         io.reset_on_close(slot.tls_fd());
     }
 }
@@ -373,7 +371,7 @@ fn prepare_tls_reset(slot: &Slot, io: &impl Io) {
 /// Whether everything is in the kernel's hands, and the connection only waits for the client's end.
 pub(crate) fn only_lingers(slot: &Slot) -> bool {
     slot.phase() == Phase::Draining
-        && slot.has(Flag::LingerTls)
+        && slot.tls_end() == TlsEnd::Linger
         && slot.has(Flag::TlsShut)
         && slot.plain_fd() == Fd::NONE
 }

@@ -5,8 +5,6 @@
 use crate::bursts::Subject;
 use crate::client::Client;
 use crate::close_reason::CloseReason;
-use crate::effects::BackendRequest;
-use crate::effects::Effect;
 use crate::established::close;
 use crate::established::context::Context;
 use crate::established::fault::Flow;
@@ -14,11 +12,11 @@ use crate::established::flow;
 use crate::established::opening;
 use crate::io::{Io, peer_address};
 use crate::memory::backlog;
+use crate::outcome::{BackendRequest, Effect};
 use crate::pause::Pause;
 use crate::traffic;
-use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
-use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_handover::slot::{Flag, Phase, PlainSide, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
@@ -87,7 +85,7 @@ fn start_with<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Option<Ip
 
 /// Checks the result of a connect, after the plain side has become ready.
 pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
-    let connect = if slot.has(Flag::Joined) {
+    let connect = if slot.is_joined() {
         finish_joint(slot, cx)
     } else {
         match cx.work.io.take_error(slot.plain_fd()) {
@@ -137,7 +135,7 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
                 continue;
             }
             Connect::TryAgain(_, pause) if may_retry(slot, cx) => {
-                cx.work.effects.extend(pause.map(Effect::PauseAccepting));
+                cx.outcome.effects.extend(pause.map(Effect::PauseAccepting));
                 return Ok(());
             }
             Connect::TryAgain(e, _) => {
@@ -160,19 +158,19 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
 
 fn connected<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     note_connected(slot, cx);
-    if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
+    if slot.is_joined() && slot.has(Flag::OpeningBlocked) {
         // The PROXY header was already sent before the handshake with the backend.
         let pending = &mut cx.work.pending;
         let header_len = backlog::opened(slot, pending).len();
         backlog::opened_sent(slot, pending, header_len);
     }
-    flush_and_open(slot, cx.work)
+    flush_and_open(slot, cx)
 }
 
 /// Sends the plaintext pending for the plain side, then opens the records that followed the handshake.
-pub(crate) fn flush_and_open(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
-    if flow::flush_opened(slot, &work.io, &mut work.pending)? {
-        opening::open_stored(slot, work)?;
+pub(crate) fn flush_and_open(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
+    if flow::flush_opened(slot, &cx.work.io, &mut cx.work.pending)? {
+        opening::open_stored(slot, cx)?;
     }
     Ok(())
 }
@@ -182,7 +180,7 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
     cx.work.proxied_clients.forget(slot.generation);
     let now_ms = cx.work.now_ms;
     let took_ms = cx.work.connect_times.done(slot.generation, now_ms);
-    if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
+    if let Some(took_ms) = took_ms.filter(|_| !slot.is_echo()) {
         let took_us = took_ms.saturating_mul(1000);
         cx.work.count.observe(Latency::BackendConnect, took_us);
     }
@@ -208,14 +206,16 @@ fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, target: &Target, end
         true => backlog::opened(slot, &cx.work.pending).to_vec(),
         false => Vec::new(),
     };
-    cx.work.effects.push(Effect::ConnectBackend(BackendRequest {
-        end,
-        opened_s: slot.opened_s,
-        route: slot.route,
-        address: target.address.clone(),
-        server_name,
-        preface,
-    }));
+    cx.outcome
+        .effects
+        .push(Effect::ConnectBackend(BackendRequest {
+            end,
+            opened_s: slot.opened_s,
+            route: slot.route,
+            address: target.address.clone(),
+            server_name,
+            preface,
+        }));
 }
 
 fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
@@ -274,7 +274,7 @@ fn connect_first<I: Io>(
         if !cx.route.is_echo() || slot.has(Flag::PassThrough) {
             return Connect::Failed(io::Error::other("a reload removed the route"));
         }
-        slot.set(Flag::Echo);
+        slot.set_plain_side(PlainSide::Echo);
         slot.set_phase(Phase::Established);
         return Connect::Done;
     };
@@ -396,15 +396,13 @@ fn current<'a>(slot: &Slot, targets: &'a Targets) -> Option<(usize, &'a Target)>
 
 fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> Connect {
     let backend = &target.address;
-    if matches!(backend, Addr::Unix(_)) {
-        slot.set(Flag::PlainIsUnix);
-    } else {
-        slot.clear(Flag::PlainIsUnix);
-    }
     if cx.route.backend_tls.is_some() {
         return join(slot, cx, target);
     }
-    slot.clear(Flag::Joined);
+    slot.set_plain_side(match backend {
+        Addr::Unix(_) => PlainSide::Unix,
+        _ => PlainSide::Tcp,
+    });
     let io = &cx.work.io;
     // Without such bytes, the backend may be the one that speaks first.
     let speaks_first = slot.opening_pending.is_some() || slot.has(Flag::TlsWaits);
@@ -430,8 +428,7 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
 fn join<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> Connect {
     match cx.work.io.joint() {
         Ok((ours, theirs)) => {
-            slot.set(Flag::PlainIsUnix);
-            slot.set(Flag::Joined);
+            slot.set_plain_side(PlainSide::Joint);
             let cookie = cx.work.io.cookie(ours).unwrap_or(0) as u32;
             slot.attach_plain(ours, cookie);
             request_tls(slot, cx, target, theirs);

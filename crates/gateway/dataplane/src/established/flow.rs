@@ -1,5 +1,6 @@
 //! Functions that both flows share: sealing in the scratch buffer, and sending pending bytes.
 
+use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::io::Io;
 use crate::memory::backlog;
@@ -15,20 +16,19 @@ use dormouse_tables::counters::Count;
 /// take become pending.
 pub(crate) fn seal_and_send(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     key: &mut SealKey,
     filled: usize,
 ) -> Flow {
     let Workspace {
         scratch,
         pending,
-        bytes,
         io,
         ..
-    } = work;
+    } = cx.work;
     let batch = seal_batch(&mut slot.tls, key, &mut scratch.sealing, filled)
         .map_err(|_| Fault::KeyExhausted)?;
-    bytes.tls_out += batch.len() as u64;
+    cx.outcome.bytes.tls_out += batch.len() as u64;
     send_sealed(slot, io, pending, &scratch.sealing[batch])
 }
 

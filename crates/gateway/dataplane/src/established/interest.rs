@@ -15,7 +15,7 @@
 
 use crate::io::Io;
 use crate::token::Side;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Flag, Phase, Slot, TlsEnd};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use std::io::{self, ErrorKind};
@@ -46,24 +46,22 @@ fn interests(slot: &Slot) -> (u8, u8) {
         Phase::Connecting => (
             watch(!slot.has(Flag::TlsWaits), tls_write),
             // A joint is writable from the start; it becomes readable when the backend is connected.
-            watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
+            watch(slot.is_joined(), !slot.is_joined()),
         ),
         Phase::Established => (
             tls_watch(slot, tls_write),
             sides_watch(
                 may_read_plain(slot),
                 slot.has(Flag::OpeningBlocked),
-                slot.has(Flag::OpeningHeld) && !slot.has(Flag::Echo),
+                slot.has(Flag::OpeningHeld) && !slot.is_echo(),
             ),
         ),
         Phase::Warm => (tls_watch(slot, tls_write), 0),
         Phase::Draining => (
-            if slot.has(Flag::LingerTls) {
-                sides_watch(slot.has(Flag::TlsShut), tls_write, false)
-            } else if slot.has(Flag::ResetTls) && tls_write {
-                sides_watch(false, true, false)
-            } else {
-                0
+            match slot.tls_end() {
+                TlsEnd::Linger => sides_watch(slot.has(Flag::TlsShut), tls_write, false),
+                TlsEnd::Reset if tls_write => sides_watch(false, true, false),
+                TlsEnd::Reset | TlsEnd::Close => 0,
             },
             if slot.has(Flag::OpeningBlocked) {
                 sides_watch(false, true, false)
@@ -80,7 +78,7 @@ fn tls_watch(slot: &Slot, write: bool) -> u8 {
     } else {
         0
     };
-    let held = slot.has(Flag::SealingHeld) || (slot.has(Flag::Echo) && slot.has(Flag::OpeningHeld));
+    let held = slot.has(Flag::SealingHeld) || (slot.is_echo() && slot.has(Flag::OpeningHeld));
     sides_watch(may_read_tls(slot), write, held) | edge
 }
 
@@ -93,7 +91,7 @@ fn sides_watch(read: bool, write: bool, held: bool) -> u8 {
 
 /// Whether the TLS side may be read.
 pub(crate) fn may_read_tls(slot: &Slot) -> bool {
-    let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
+    let echo_waits = slot.is_echo() && slot.sealing_pending.is_some();
     matches!(slot.phase(), Phase::Established | Phase::Warm)
         && !slot.has_tls_ended()
         && !slot.has(Flag::OpeningBlocked)
@@ -211,6 +209,7 @@ pub(crate) fn unwatch(slot: &mut Slot, io: &impl Io, side: Side) -> io::Result<(
 mod tests {
     use super::*;
     use crate::io::OsIo;
+    use dormouse_handover::slot::PlainSide;
     use dormouse_reactor::OnExec;
     use dormouse_reactor::poller::Events;
     use dormouse_reactor::socket;
@@ -232,7 +231,7 @@ mod tests {
         slot.begin(ours, 0, 0, 1, 0);
         slot.set_phase(Phase::Established);
         slot.set(Flag::OpeningBlocked);
-        slot.set(Flag::Echo);
+        slot.set_plain_side(PlainSide::Echo);
         apply(&mut slot, &io, 1, 2).expect("watched for errors only");
         theirs.close();
         assert_eq!(ready(&io), 1, "the hang-up is reported");

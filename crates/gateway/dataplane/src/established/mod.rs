@@ -27,22 +27,20 @@ pub(crate) mod warm;
 use crate::bursts::Subject;
 use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
-use crate::effects::Effect;
-use crate::effects::LocalClient;
 use crate::io::{Io, PeerName, peer_address};
 use crate::memory::backlog;
 use crate::memory::holders::{Held, Stall, Waiting};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
+use crate::outcome::{Effect, LocalClient, Outcome, StepBytes};
 use crate::pause::Pause;
 use crate::settings::Settings;
-use crate::step_bytes::StepBytes;
 use crate::token::{self, Id, Side};
 use crate::traffic;
 use crate::workspace::Workspace;
 use begin::First;
 use context::Context;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TlsEnd};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::Shortage;
 use dormouse_reactor::timer::Wheel;
@@ -72,7 +70,10 @@ pub(crate) struct Connections {
     survey_from: Option<u32>,
     /// The next slot whose timer follows new timeouts.
     rearm_from: Option<u32>,
-    has_freed: bool,
+    /// Number of slots that have become free.
+    freed: u64,
+    /// Requests of steps that the loop has not carried out yet.
+    effects: Vec<Effect>,
 }
 
 /// The TLS side of a connection that is about to become a slot.
@@ -89,6 +90,13 @@ pub(crate) struct NewSocket {
 #[must_use]
 pub(crate) struct NewSlot {
     index: u32,
+}
+
+/// The part of a step's outcome that decides what becomes of its slot.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    is_over: bool,
+    bytes: StepBytes,
 }
 
 /// The old and the new index of a moved slot.
@@ -116,7 +124,8 @@ impl Connections {
             tallies: Tallies::default(),
             survey_from: None,
             rearm_from: None,
-            has_freed: false,
+            freed: 0,
+            effects: Vec::new(),
         };
         connections.count_phases();
         connections
@@ -166,9 +175,14 @@ impl Connections {
         self.paced.len()
     }
 
-    /// Whether a slot has become free since the last call.
-    pub(crate) fn take_freed(&mut self) -> bool {
-        std::mem::take(&mut self.has_freed)
+    /// Number of slots that have become free since the start of the worker.
+    pub(crate) fn freed(&self) -> u64 {
+        self.freed
+    }
+
+    /// Takes a request of a step to another part of the worker.
+    pub(crate) fn take_effect(&mut self) -> Option<Effect> {
+        self.effects.pop()
     }
 
     /// Returns pages without a used slot to the system.
@@ -213,7 +227,7 @@ impl Connections {
         slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
         let token = token::connection((index, socket.generation), Side::Tls);
         if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
-            note_unwatched(&error, work);
+            self.note_unwatched(&error);
             self.give_back(new, work);
             return None;
         }
@@ -236,12 +250,12 @@ impl Connections {
     ) -> Option<u32> {
         let index = new.index;
         logged::begin(index, self.new_slot(&new), &first, work);
-        let is_over = self.run(index, Event::Begin(first), settings, work);
+        let step = self.run(index, Event::Begin(first), settings, work);
         let slot = self.new_slot(&new);
         traffic::enter(slot, &work.traffic);
         traffic::count_opened(slot, &work.traffic);
-        self.finish(index, is_over, settings, work);
-        (!is_over).then_some(index)
+        self.finish(index, step, settings, work);
+        (!step.is_over).then_some(index)
     }
 
     /// Closes a connection that does not begin, and frees its slot.
@@ -278,8 +292,8 @@ impl Connections {
     ) {
         if self.verify(index, work) {
             self.slots.header().mark_busy(index);
-            let is_over = self.run(index, event, settings, work);
-            self.finish(index, is_over, settings, work);
+            let step = self.run(index, event, settings, work);
+            self.finish(index, step, settings, work);
         }
     }
 
@@ -295,14 +309,14 @@ impl Connections {
             return false;
         }
         self.slots.header().mark_busy(index);
-        let mut is_over = self.run(index, Event::Probe, settings, work);
-        let is_usable = !is_over && self.is_warm(index, generation);
+        let mut step = self.run(index, Event::Probe, settings, work);
+        let is_usable = !step.is_over && self.is_warm(index, generation);
         if is_usable {
             let address = peer_address(&work.io, client.fd);
             work.connection_log.attach(index, address, work.now_ms);
-            is_over = self.run(index, Event::Attach(client), settings, work);
+            step = self.run(index, Event::Attach(client), settings, work);
         }
-        self.finish(index, is_over, settings, work);
+        self.finish(index, step, settings, work);
         is_usable
     }
 
@@ -320,44 +334,35 @@ impl Connections {
         }
     }
 
-    /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
+    /// Makes the step on a slot that is marked busy, and notes its outcome, except for what [`Connections::finish`] does.
     fn run<I: Io>(
         &mut self,
         index: u32,
         event: Event,
         settings: &Settings,
         work: &mut Workspace<I>,
-    ) -> bool {
-        work.bytes = StepBytes::default();
-        let Some(slot) = self.slots.get_mut(index) else {
-            return false;
-        };
+    ) -> Step {
+        let slot = self.slots.get_mut(index);
+        let slot = slot.expect("a slot that is marked busy is live");
         // A number beyond the list is that of a removed route, as is the last place.
         let route = settings.route(slot.route).or(settings.routes.last());
-        let Some(route) = route else {
-            return true;
-        };
+        let route = route.expect("the last place is that of removed routes");
         let limits = &settings.limits;
         let former = Tally::of(slot);
-        let mut cx = Context {
-            work,
-            route,
-            limits,
-        };
-        let is_over = step(slot, event, &mut cx);
-        traffic::count_step(slot, work);
+        let outcome = step(slot, event, Context::new(work, route, limits));
+        traffic::count_step(slot, &outcome.bytes, work);
         self.tallies.update(former, Tally::of(slot));
         let id = (index, slot.generation);
-        match work.starved_wait_ms.take() {
+        match outcome.wait_ms {
             Some(wait_ms) if slot.is_starved() => self.starved.push(id, work.now_ms, wait_ms),
             _ if slot.is_starved() => {}
             _ => self.starved.forget(id),
         }
         if limits.per_client.any_bytes()
-            && !is_over
+            && !outcome.is_over
             && let Some((wait_ms, limit)) = paced::pay(
                 slot,
-                work.bytes.received(),
+                outcome.bytes.received(),
                 limits.per_client,
                 &work.clients,
                 work.now_ms,
@@ -366,24 +371,31 @@ impl Connections {
             self.paced.push(id, work.now_ms + wait_ms, ());
             note_paced(slot, limit, work);
         }
-        work.note_step(index, slot);
-        is_over
+        work.note_step(index, slot, &outcome);
+        let Outcome {
+            is_over,
+            bytes,
+            effects,
+            ..
+        } = outcome;
+        self.effects.extend(effects);
+        Step { is_over, bytes }
     }
 
     /// Frees the slot, or sets interest and timer by its new state; then unmarks it.
     fn finish<I: Io>(
         &mut self,
         index: u32,
-        is_over: bool,
+        step: Step,
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        if is_over {
+        if step.is_over {
             self.remove_busy(index, None, work);
         } else {
             self.set_timer(index, settings, work.now_ms);
             self.apply_interest(index, work);
-            self.note_queues_sometimes(index, work);
+            self.note_queues_sometimes(index, &step.bytes, work);
         }
         self.slots.header().clear_busy();
     }
@@ -449,8 +461,7 @@ impl Connections {
         traffic::leave(slot, &work.traffic);
         work.tickets.forget(slot.generation);
         work.kernel.forget(index);
-        work.has_room_again = true;
-        self.has_freed = true;
+        self.freed += 1;
     }
 
     fn apply_interest<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
@@ -466,11 +477,11 @@ impl Connections {
 
     /// Frees a connection that would get no more events, because epoll has failed.
     fn remove_unwatched<I: Io>(&mut self, index: u32, error: &io::Error, work: &mut Workspace<I>) {
-        note_unwatched(error, work);
+        self.note_unwatched(error);
         if let Some(slot) = self.slots.get_mut(index) {
             traffic::count_sudden_close(slot, CloseReason::Limit, work);
             // The TLS side misses the close_notify; the plain side must not take this for a proper end.
-            slot.set(Flag::ResetPlain);
+            slot.set_plain_end(PlainEnd::Reset);
         }
         self.remove(index, Some(CloseReason::Limit), work);
     }
@@ -557,19 +568,16 @@ impl Connections {
     /// connections that have held memory for too long without progress. Also measures the queues of a predecessor's
     /// connections once.
     fn measure_queues<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
+        let none = StepBytes::default();
         for index in work.next_measured() {
-            work.bytes = StepBytes::default();
-            self.note_queues(index, work);
+            self.note_queues(index, &none, work);
             self.end_if_stalled(index, settings, work);
         }
         for _ in 0..SURVEYED_PER_TURN {
             let next = self.survey_from.and_then(|from| self.slots.next_live(from));
             self.survey_from = next.map(|index| index + 1);
             match next {
-                Some(index) => {
-                    work.bytes = StepBytes::default();
-                    self.note_queues(index, work);
-                }
+                Some(index) => self.note_queues(index, &none, work),
                 None => return,
             }
         }
@@ -577,15 +585,20 @@ impl Connections {
 
     /// Measures the queues of a connection with pending bytes, since its peer is slow to read. The
     /// queues of a connection at rest are measured at random.
-    fn note_queues_sometimes<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+    fn note_queues_sometimes<I: Io>(
+        &mut self,
+        index: u32,
+        moved: &StepBytes,
+        work: &mut Workspace<I>,
+    ) {
         let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if work.kernel.is_due(index, work.bytes.received()) || !rests {
-            self.note_queues(index, work);
+        if work.kernel.is_due(index, moved.received()) || !rests {
+            self.note_queues(index, moved, work);
         }
     }
 
-    /// Notes what a connection holds, after a step that has moved `work.bytes`.
-    fn note_queues<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+    /// Notes what a connection holds, after a step that has moved these bytes.
+    fn note_queues<I: Io>(&mut self, index: u32, moved: &StepBytes, work: &mut Workspace<I>) {
         let Some(slot) = self.slots.get(index) else {
             return;
         };
@@ -597,13 +610,13 @@ impl Connections {
         held.tls = Waiting {
             queue: queue(slot.tls_fd()),
             pending: work.pending.len(slot.sealing_pending),
-            passed: work.bytes.passed_to_tls(slot) as usize,
+            passed: moved.passed_to_tls(slot) as usize,
         };
         if slot.plain_fd() != Fd::NONE {
             held.plain = Waiting {
                 queue: queue(slot.plain_fd()),
                 pending: backlog::opened(slot, &work.pending).len(),
-                passed: work.bytes.plain_out as usize,
+                passed: moved.plain_out as usize,
             };
         }
         work.kernel.note(index, held, work.now_ms);
@@ -627,9 +640,17 @@ impl Connections {
         log_stalled(slot, stall, settings, work);
         work.count.add(Count::StallTimeouts, 1);
         traffic::count_sudden_close(slot, CloseReason::Stalled, work);
-        slot.set(Flag::ResetTls);
-        slot.set(Flag::ResetPlain);
+        slot.set_tls_end(TlsEnd::Reset);
+        slot.set_plain_end(PlainEnd::Reset);
         self.remove(index, Some(CloseReason::Stalled), work);
+    }
+
+    /// Logs that epoll does not watch a socket. If the machine has no watch left, no other connection is accepted for a
+    /// while.
+    fn note_unwatched(&mut self, error: &io::Error) {
+        tracing::error!(%error, "socket poll failed; connection closed");
+        let pause = Shortage::of(error).and_then(Pause::for_shortage);
+        self.effects.extend(pause.map(Effect::PauseAccepting));
     }
 }
 
@@ -655,13 +676,6 @@ fn note_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     work.bursts.note(subject, work.now_ms, |more| {
         tracing::info!(%id, %peer, limit, more, "connection rate-limited");
     });
-}
-
-/// Logs that epoll does not watch a socket. If the machine has no watch left, no other connection is accepted for a while.
-fn note_unwatched<I>(error: &io::Error, work: &mut Workspace<I>) {
-    tracing::error!(%error, "socket poll failed; connection closed");
-    let pause = Shortage::of(error).and_then(Pause::for_shortage);
-    work.effects.extend(pause.map(Effect::PauseAccepting));
 }
 
 #[cfg(test)]

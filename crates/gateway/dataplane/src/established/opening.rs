@@ -4,6 +4,7 @@
 //! lie. Two things may be left: plaintext that the plain side did not take (then nothing more is read
 //! until it did), and the beginning of a record.
 
+use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
 use crate::established::interest::may_read_tls;
@@ -28,54 +29,55 @@ const RECORD_HEADER: usize = 5;
 const PIECE_MIN: usize = 4096;
 
 /// Reads the TLS side, which has bytes or has ended.
-pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+pub(crate) fn read_tls(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
-        return pass_through::read_tls(slot, work);
+        return pass_through::read_tls(slot, cx);
     }
     // Taken out of the table when the first record arrives.
     let mut key = None;
-    let opened = open_turn(slot, work, &mut key);
+    let opened = open_turn(slot, cx, &mut key);
     if let Some(key) = key {
-        work.keys.keep_open(slot, key);
+        cx.work.keys.keep_open(slot, key);
     }
-    let answered = flow::answer_key_update(slot, work);
+    let answered = flow::answer_key_update(slot, cx.work);
     opened.and(answered)
 }
 
 /// Opens stored records (bytes that followed the handshake), without receiving.
-pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
-    let have = restore_partial(slot, work);
+pub(crate) fn open_stored(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
+    let have = restore_partial(slot, cx.work);
     if have == 0 {
         return Ok(());
     }
-    let mut key = work.keys.take_open(slot);
-    let opened = open_received(slot, work, &mut key, have);
-    work.keys.keep_open(slot, key);
+    let mut key = cx.work.keys.take_open(slot);
+    let opened = open_received(slot, cx, &mut key, have);
+    cx.work.keys.keep_open(slot, key);
     // A KeyUpdate may have followed Finished, and no data may come for a long time to carry the answer.
-    let answered = flow::answer_key_update(slot, work);
+    let answered = flow::answer_key_update(slot, cx.work);
     opened.and(answered)
 }
 
 fn open_turn(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     key: &mut Option<Box<OpenKey>>,
 ) -> Flow {
     let mut moved = 0;
     slot.clear(Flag::AwaitsRecord);
-    while moved < work.turn_max() && may_read_tls(slot) {
-        let most = match next(slot, work)? {
+    while moved < cx.work.turn_max() && may_read_tls(slot) {
+        let most = match next(slot, cx.work)? {
             Next::Receive(most) => most,
             Next::AwaitBytes => return Ok(()),
             Next::AwaitRecord => {
-                work.await_record(slot);
+                cx.await_record(slot);
                 return Ok(());
             }
             Next::Starve { moves } => {
-                work.starve(slot, &OPENING, moves);
+                cx.starve(slot, &OPENING, moves);
                 return Ok(());
             }
         };
+        let work = &mut *cx.work;
         // The new bytes go after the stored beginning of a record, if there is one.
         let have = usize::from(slot.partial_len);
         let room = have..(have + most).min(work.scratch.opening.len());
@@ -85,7 +87,7 @@ fn open_turn(
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        work.bytes.tls_in += n as u64;
+        cx.outcome.bytes.tls_in += n as u64;
         trial::crash_on(work.scratch.opening.get(have..have + n).unwrap_or_default());
         moved += n;
         if have > 0 && keep_trickle(slot, work, have, n) {
@@ -93,7 +95,7 @@ fn open_turn(
         }
         restore_partial(slot, work);
         let key = key.get_or_insert_with(|| work.keys.take_open(slot));
-        open_received(slot, work, key, have + n)?;
+        open_received(slot, cx, key, have + n)?;
         if n < most {
             break;
         }
@@ -173,7 +175,7 @@ fn next_record(slot: &Slot, work: &Workspace<impl Io>, room: usize, moves: bool)
 
 /// The socket to which plaintext is sent.
 fn destination(slot: &Slot) -> Fd {
-    if slot.has(Flag::Echo) {
+    if slot.is_echo() {
         slot.tls_fd()
     } else {
         slot.plain_fd()
@@ -217,17 +219,17 @@ fn restore_partial(slot: &mut Slot, work: &mut Workspace<impl Io>) -> usize {
 /// on and stores the rest.
 fn open_received(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     key: &mut OpenKey,
     filled: usize,
 ) -> Flow {
     let mut pieces = Pieces::default();
-    let (at, need, verdict) = open_records(slot, work, key, filled, &mut pieces);
+    let (at, need, verdict) = open_records(slot, cx, key, filled, &mut pieces);
     if at > 0 {
         slot.set(Flag::RecordCompleted);
     }
     // Plaintext opened before a fault is valid, and is delivered before the fault takes effect.
-    deliver(slot, work, &pieces, at..filled, need)?;
+    deliver(slot, cx, &pieces, at..filled, need)?;
     verdict
 }
 
@@ -235,11 +237,12 @@ fn open_received(
 /// length of the partial record there, and the fault if one stopped it.
 fn open_records(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     key: &mut OpenKey,
     filled: usize,
     pieces: &mut Pieces,
 ) -> (usize, usize, Flow) {
+    let Context { work, outcome, .. } = cx;
     let mut at = 0;
     while at < filled {
         let record = &mut work.scratch.opening[at..filled];
@@ -250,7 +253,7 @@ fn open_records(
                 plaintext,
             } => {
                 let plaintext = at + plaintext.start..at + plaintext.end;
-                work.bytes.plain_out += plaintext.len() as u64;
+                outcome.bytes.plain_out += plaintext.len() as u64;
                 pieces.push(&mut work.scratch.opening, plaintext);
                 at += consumed;
             }
@@ -304,15 +307,16 @@ fn take_ticket(
 /// `rest`.
 fn deliver(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     pieces: &Pieces,
     rest: Range<usize>,
     need: usize,
 ) -> Flow {
-    if slot.has(Flag::Echo) {
-        echo(slot, work, pieces)?;
-        return keep(slot, work, &[], rest, need);
+    if slot.is_echo() {
+        echo(slot, cx, pieces)?;
+        return keep(slot, cx.work, &[], rest, need);
     }
+    let work = &mut *cx.work;
     if pieces.ranges.is_empty() {
         return keep(slot, work, &[], rest, need);
     }
@@ -368,19 +372,19 @@ fn keep(
 }
 
 /// Echoes the plaintext: copies it to the sealing buffer and seals it.
-fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow {
+fn echo(slot: &mut Slot, cx: &mut Context<'_, impl Io>, pieces: &Pieces) -> Flow {
     if slot.tls.closed() || pieces.ranges.is_empty() {
         return Ok(());
     }
-    let mut key = work.keys.take_seal(slot);
-    let echoed = echo_with(slot, work, &mut key, pieces);
-    work.keys.keep_seal(slot, key);
+    let mut key = cx.work.keys.take_seal(slot);
+    let echoed = echo_with(slot, cx, &mut key, pieces);
+    cx.work.keys.keep_seal(slot, key);
     echoed
 }
 
 fn echo_with(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     key: &mut SealKey,
     pieces: &Pieces,
 ) -> Flow {
@@ -390,13 +394,13 @@ fn echo_with(
         let mut from = piece.clone();
         while !from.is_empty() {
             let Some(content) = ranges.get(filled / CONTENT_MAX) else {
-                flow::seal_and_send(slot, work, key, filled)?;
+                flow::seal_and_send(slot, cx, key, filled)?;
                 filled = 0;
                 continue;
             };
             let at = content.start + filled % CONTENT_MAX;
             let n = from.len().min(content.end - at);
-            let Workspace { scratch, .. } = work;
+            let scratch = &mut cx.work.scratch;
             scratch.sealing[at..at + n]
                 .copy_from_slice(&scratch.opening[from.start..from.start + n]);
             filled += n;
@@ -404,7 +408,7 @@ fn echo_with(
         }
     }
     if filled > 0 {
-        flow::seal_and_send(slot, work, key, filled)?;
+        flow::seal_and_send(slot, cx, key, filled)?;
     }
     Ok(())
 }

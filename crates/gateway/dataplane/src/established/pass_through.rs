@@ -4,6 +4,7 @@
 //! recovery after a crash work as for any other connection. A FIN is passed on as a FIN and a reset as
 //! a reset; the two TLS endpoints decide what they mean.
 
+use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::send_sealed;
 use crate::established::interest::{may_read_plain, may_read_tls};
@@ -18,16 +19,17 @@ use dormouse_reactor::socket::Attempt;
 use std::slice::from_ref;
 
 /// Reads the client, which has sent bytes or closed its direction.
-pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+pub(crate) fn read_tls(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     let mut moved = 0;
-    while moved < work.turn_max() && may_read_tls(slot) {
-        let most = match room(work, slot.plain_fd()) {
+    while moved < cx.work.turn_max() && may_read_tls(slot) {
+        let most = match room(cx.work, slot.plain_fd()) {
             Ok(most) => most,
             Err(moves) => {
-                work.starve(slot, &OPENING, moves);
+                cx.starve(slot, &OPENING, moves);
                 return Ok(());
             }
         };
+        let work = &mut *cx.work;
         let n = match work
             .io
             .recv(slot.tls_fd(), &mut work.scratch.opening[..most])
@@ -40,7 +42,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        work.bytes.tls_in += n as u64;
+        cx.outcome.bytes.tls_in += n as u64;
         let Workspace {
             scratch, pending, ..
         } = work;
@@ -51,7 +53,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             Ok(Attempt::WouldBlock) => 0,
             Err(e) => return Err(Fault::PlainFailed(e)),
         };
-        work.bytes.plain_out += n as u64;
+        cx.outcome.bytes.plain_out += n as u64;
         if sent < n {
             slot.set(Flag::OpeningBlocked);
             let rest = sent..n;
@@ -66,16 +68,17 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
 }
 
 /// Reads the backend, which has sent bytes or closed its direction.
-pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+pub(crate) fn read_plain(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     let mut moved = 0;
-    while moved < work.turn_max() && may_read_plain(slot) {
-        let most = match room(work, slot.tls_fd()) {
+    while moved < cx.work.turn_max() && may_read_plain(slot) {
+        let most = match room(cx.work, slot.tls_fd()) {
             Ok(most) => most,
             Err(moves) => {
-                work.starve(slot, &SEALING, moves);
+                cx.starve(slot, &SEALING, moves);
                 return Ok(());
             }
         };
+        let work = &mut *cx.work;
         let n = match work
             .io
             .recv(slot.plain_fd(), &mut work.scratch.sealing[..most])
@@ -88,7 +91,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::PlainFailed(e)),
         };
-        work.bytes.plain_in += n as u64;
+        cx.outcome.bytes.plain_in += n as u64;
         let Workspace {
             io,
             scratch,

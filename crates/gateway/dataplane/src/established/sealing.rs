@@ -4,6 +4,7 @@
 //! buffer (`[header][content][trailer]` each), sealed in place, and sent with one call. Nothing is
 //! copied.
 
+use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
 use crate::established::interest::may_read_plain;
@@ -19,26 +20,27 @@ use std::io;
 use std::ops::Range;
 
 /// Reads the plain side, which has bytes or has ended.
-pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+pub(crate) fn read_plain(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
-        return pass_through::read_plain(slot, work);
+        return pass_through::read_plain(slot, cx);
     }
     // Taken out of the table when the first bytes arrive.
     let mut key = None;
-    let read = read_turn(slot, work, &mut key);
+    let read = read_turn(slot, cx, &mut key);
     if let Some(key) = key {
-        work.keys.keep_seal(slot, key);
+        cx.work.keys.keep_seal(slot, key);
     }
     read
 }
 
 fn read_turn(
     slot: &mut Slot,
-    work: &mut Workspace<impl Io>,
+    cx: &mut Context<'_, impl Io>,
     key: &mut Option<Box<SealKey>>,
 ) -> Flow {
     let mut moved = 0;
-    while moved < work.turn_max() && may_read_plain(slot) {
+    while moved < cx.work.turn_max() && may_read_plain(slot) {
+        let work = &mut *cx.work;
         // Bytes that can't be sealed are not read: they stay in the backend's socket.
         let left = usize::try_from(slot.tls.records_left()).unwrap_or(usize::MAX);
         if left == 0 {
@@ -50,7 +52,7 @@ fn read_turn(
                 (records, records * CONTENT_MAX)
             }
             Allowance::Lean { room: 0, moves } => {
-                work.starve(slot, &SEALING, moves);
+                cx.starve(slot, &SEALING, moves);
                 return Ok(());
             }
             Allowance::Lean { room, .. } => {
@@ -77,8 +79,8 @@ fn read_turn(
             return Ok(());
         }
         let key = key.get_or_insert_with(|| work.keys.take_seal(slot));
-        work.bytes.plain_in += n as u64;
-        flow::seal_and_send(slot, work, key, n)?;
+        cx.outcome.bytes.plain_in += n as u64;
+        flow::seal_and_send(slot, cx, key, n)?;
         moved += n;
         // A short receive has emptied the queue. Epoll is level-triggered, so another try is not needed.
         if n < most || is_end {
@@ -103,7 +105,7 @@ fn receive(
     buf: &mut [u8],
     ranges: &[Range<usize>],
 ) -> io::Result<Attempt<Received>> {
-    if slot.has(Flag::Joined) {
+    if slot.is_joined() {
         return io.recv_from_joint(slot.plain_fd(), buf, ranges);
     }
     Ok(match io.recv_scattered(slot.plain_fd(), buf, ranges)? {

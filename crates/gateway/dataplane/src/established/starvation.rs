@@ -1,5 +1,6 @@
 //! The end of a wait for memory, for the rest of a record, or for a destination to drain.
 
+use crate::established::context::Context;
 use crate::established::fault::Flow;
 use crate::established::interest::{may_read_plain, may_read_tls};
 use crate::established::{opening, sealing};
@@ -27,7 +28,7 @@ pub(crate) fn resume(slot: &mut Slot, work: &Workspace<impl Io>) -> bool {
 /// Resumes the flow whose destination has drained: `side` is writable. Returns whether the other side is to be read, in
 /// which the step applies its rule again.
 pub(crate) fn on_drained(slot: &mut Slot, side: Side) -> bool {
-    let opening_goes_to = match slot.has(Flag::Echo) {
+    let opening_goes_to = match slot.is_echo() {
         true => Side::Tls,
         false => Side::Plain,
     };
@@ -43,10 +44,10 @@ pub(crate) fn on_drained(slot: &mut Slot, side: Side) -> bool {
 }
 
 /// Reads the side opposite to `side`, whose wait is over.
-pub(crate) fn read_other(slot: &mut Slot, side: Side, work: &mut Workspace<impl Io>) -> Flow {
+pub(crate) fn read_other(slot: &mut Slot, side: Side, cx: &mut Context<'_, impl Io>) -> Flow {
     match side {
-        Side::Plain if may_read_tls(slot) => opening::read_tls(slot, work),
-        Side::Tls if may_read_plain(slot) => sealing::read_plain(slot, work),
+        Side::Plain if may_read_tls(slot) => opening::read_tls(slot, cx),
+        Side::Tls if may_read_plain(slot) => sealing::read_plain(slot, cx),
         _ => Ok(()),
     }
 }

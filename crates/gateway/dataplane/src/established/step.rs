@@ -1,8 +1,7 @@
 //! A step: an event on one connection moves bytes, then the connection's new state is settled.
 //!
 //! ```text
-//! (slot, event) ──act──> bytes move ──settle──> ends are passed on, or the connection drains
-//!                             └──> effects for the other parts of the worker
+//! (slot, event) ──act──> bytes move ──settle──> ends are passed on, or the connection drains ──> outcome
 //! ```
 //!
 //! The caller marks the slot busy before the step. After the step it sets interest and timer, or frees
@@ -11,7 +10,6 @@
 use crate::bursts::Subject;
 use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
-use crate::effects::LocalClient;
 use crate::established::begin::{self, First};
 use crate::established::close;
 use crate::established::connect;
@@ -25,9 +23,10 @@ use crate::established::starvation;
 use crate::established::timers;
 use crate::established::warm;
 use crate::io::{Io, PeerName};
+use crate::outcome::{LocalClient, Outcome};
 use crate::token::Side;
 use dormouse_config::Truncation;
-use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TimerPurpose};
 use dormouse_reactor::poller;
 use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
@@ -57,10 +56,14 @@ pub(crate) enum Event {
     Discard,
 }
 
-/// Handles `event` on the connection in `slot`. Returns `true` if the connection is over.
-pub(crate) fn step<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> bool {
-    let done = act(slot, event, cx);
-    settle(slot, cx, done)
+/// Handles `event` on the connection in `slot`.
+pub(crate) fn step<I: Io>(slot: &mut Slot, event: Event, mut cx: Context<'_, I>) -> Outcome {
+    let done = act(slot, event, &mut cx);
+    let is_over = settle(slot, &mut cx, done);
+    Outcome {
+        is_over,
+        ..cx.outcome
+    }
 }
 
 pub(super) fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
@@ -88,7 +91,7 @@ fn on_ready<I: Io>(
     cx: &mut Context<'_, I>,
 ) -> Flow {
     match (slot.phase(), side) {
-        (Phase::Established, Side::Plain) if slot.has(Flag::Joined) => joint_ready(slot, ready, cx),
+        (Phase::Established, Side::Plain) if slot.is_joined() => joint_ready(slot, ready, cx),
         (Phase::Established, _) => {
             slot.active_s = cx.now_s();
             let has_drained = ready.is_writable() && starvation::on_drained(slot, side);
@@ -97,7 +100,7 @@ fn on_ready<I: Io>(
                 Side::Plain => plain_ready(slot, ready, cx)?,
             }
             if has_drained {
-                starvation::read_other(slot, side, cx.work)?;
+                starvation::read_other(slot, side, cx)?;
             }
             Ok(())
         }
@@ -130,10 +133,10 @@ fn flush_and_read_tls<I: Io>(
         return Some(Err(fault));
     }
     may_read_tls(slot).then(|| {
-        opening::read_tls(slot, work)?;
+        opening::read_tls(slot, cx)?;
         if slot.has(Flag::AwaitsRecord) && ready.is_read_closed() {
             // All that the peer has sent is there, and the rest of the record is not.
-            let error = work.io.take_error(slot.tls_fd());
+            let error = cx.work.io.take_error(slot.tls_fd());
             return Err(error.map_or_else(Fault::TlsFailed, |()| Fault::TlsTruncated));
         }
         Ok(())
@@ -156,7 +159,7 @@ fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, 
 fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
     if ready.is_writable() && slot.has(Flag::OpeningBlocked) {
         // Whole records may be stored behind a PROXY header that the socket did not take at once.
-        connect::flush_and_open(slot, cx.work)?;
+        connect::flush_and_open(slot, cx)?;
     }
     if ready.is_readable() && may_read_plain(slot) {
         if slot.has(Flag::Untouched) {
@@ -166,7 +169,7 @@ fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_
                 return Ok(());
             }
         }
-        return sealing::read_plain(slot, cx.work);
+        return sealing::read_plain(slot, cx);
     }
     unwatch_if_broken(slot, Side::Plain, ready, cx)
 }
@@ -181,7 +184,7 @@ fn joint_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_
     if had_ended || !slot.has(Flag::PlainEnded) {
         return Ok(());
     }
-    if cx.work.bytes.plain_in == 0 {
+    if cx.outcome.bytes.plain_in == 0 {
         slot.active_s = former_s;
     }
     match overdue(slot, cx) {
@@ -213,7 +216,7 @@ fn tls_ready_before_connect<I: Io>(
     slot.active_s = cx.now_s();
     connect::start_later(slot, cx)?;
     if may_read_tls(slot) {
-        return opening::read_tls(slot, cx.work);
+        return opening::read_tls(slot, cx);
     }
     Ok(())
 }
@@ -332,13 +335,14 @@ fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) -
         return Ok(());
     }
     drop_proxy_header(slot);
-    close::begin_stop(slot, cx.work)?;
+    close::begin_stop(slot, cx)?;
     if slot.phase() == Phase::Draining {
         cx.note_close(slot, reason);
     }
     Ok(())
 }
 
+/// Settles the connection's new state. Returns `true` if the connection is over.
 fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bool {
     if slot.phase() == Phase::Warm {
         return warm::settle(slot, cx, &done);
@@ -396,11 +400,11 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
         && may_read_plain(slot)
     {
         // Bytes that the plain side sent before it failed may still be in the receive queue.
-        let _ = sealing::read_plain(slot, cx.work);
+        let _ = sealing::read_plain(slot, cx);
     }
     let reason = close::begin_abort(slot, cx.work, fault);
     if cx.truncation(slot) == Truncation::Close && reason != CloseReason::Refused {
-        slot.clear(Flag::ResetPlain);
+        slot.set_plain_end(PlainEnd::Close);
     }
     let now_ms = cx.work.now_ms;
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());

@@ -210,7 +210,9 @@ impl World {
         slot.attach_plain(plain_here, cookie(plain_here));
         slot.set_phase(Phase::Established);
         let (settings, work) = (parts.settings, parts.work);
-        parts.connections.finish(index, false, settings, work);
+        parts
+            .connections
+            .finish(index, Step::default(), settings, work);
         // The connection made no handshake through the worker, so it has not been counted.
         parts.connections.count_phases();
         let ends = Ends { client, tls, plain };
@@ -621,7 +623,7 @@ fn a_connection_that_cannot_be_watched_ends_by_an_abort() {
     let slot = connections.slots.get_mut(0).expect("a slot");
     work.io.unwatch(slot.tls_fd()).expect("watched");
     slot.tls_watch |= 4;
-    connections.finish(0, false, settings, work);
+    connections.finish(0, Step::default(), settings, work);
     assert_eq!(connections.live(), 0);
     assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
 }
@@ -641,7 +643,7 @@ fn a_turn_fires_a_bounded_number_of_timers() {
         let cookie = socket::cookie(tls).expect("a cookie") as u32;
         slot.begin(tls, cookie, 0, generation, 1_000_000);
         slot.set_phase(Phase::Draining);
-        connections.finish(index, false, settings, work);
+        connections.finish(index, Step::default(), settings, work);
     }
     connections.count_phases();
     work.now_ms += 10_000;

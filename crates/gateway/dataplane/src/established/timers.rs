@@ -129,7 +129,7 @@ fn part(ms: u64, place: u64) -> u64 {
 fn place(slot: &Slot) -> u64 {
     const GOLDEN_RATIO: u32 = 0x9E37_79B9;
     // Of two halves, the backend's ends first.
-    if slot.has(Flag::Joined) && !close::is_backend_half(slot) {
+    if slot.is_joined() && !close::is_backend_half(slot) {
         return PLACES;
     }
     u64::from(slot.generation.wrapping_mul(GOLDEN_RATIO) >> 16)

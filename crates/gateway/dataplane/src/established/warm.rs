@@ -1,24 +1,23 @@
 //! Steps of a warm connection: established, and not given to a local client yet.
 
 use crate::close_reason::CloseReason;
-use crate::effects::Effect;
-use crate::effects::LocalClient;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
 use crate::established::interest::{self, may_read_tls};
 use crate::established::opening;
 use crate::io::{Io, PeerName};
+use crate::outcome::{Effect, LocalClient};
 use crate::token::Side;
 use crate::traffic;
-use dormouse_handover::slot::{Flag, Slot};
+use dormouse_handover::slot::{PlainSide, Slot};
 use dormouse_record::Alert;
 use dormouse_tables::counters::Count;
 
 /// Reads a warm connection before it is given away, to see whether the server has ended it.
 pub(crate) fn probe<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     if may_read_tls(slot) {
-        return opening::read_tls(slot, cx.work);
+        return opening::read_tls(slot, cx);
     }
     // The server has already sent data, which waits for a local client.
     let fd = slot.tls_fd();
@@ -34,7 +33,7 @@ pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flo
     // Nothing was lost, however the server has ended it. It gets no line in the connection log.
     traffic::count_close(slot, CloseReason::Clean, cx.work);
     let lasted_s = cx.now_s().saturating_sub(slot.opened_s);
-    cx.work.effects.push(Effect::WarmEnded {
+    cx.outcome.effects.push(Effect::WarmEnded {
         route: slot.route,
         lasted_s,
     });
@@ -55,14 +54,13 @@ pub(crate) fn replace<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Fl
     let client = LocalClient {
         fd: slot.plain_fd(),
         joined_s: None,
-        is_unix: slot.has(Flag::PlainIsUnix),
+        is_unix: slot.plain_side() != PlainSide::Tcp,
     };
     if interest::unwatch(slot, &cx.work.io, Side::Plain).is_ok() {
         slot.detach_plain();
         let route = slot.route;
-        cx.work
-            .effects
-            .push(Effect::ReplaceServer { client, route });
+        let replace = Effect::ReplaceServer { client, route };
+        cx.outcome.effects.push(replace);
         cx.work.count.add(Count::WarmReplaced, 1);
     }
     settle(slot, cx, done)

@@ -22,7 +22,6 @@ use crate::context::WorkerContext;
 use crate::deadlines::Deadlines;
 use crate::door::admission;
 use crate::door::readmission::Readmission;
-use crate::effects::Effect;
 use crate::entries::Entries;
 use crate::established::begin::First;
 use crate::handshake_log as log;
@@ -74,6 +73,10 @@ pub(crate) struct Handshakes {
     challenge: Option<Challenge>,
     /// Time of the next search for silent clients, while `max_handshakes` is reached.
     silent_check_ms: u64,
+    /// Number of handshakes whose sockets were closed.
+    closed: u64,
+    /// A shortage for which accepting is to pause.
+    pause: Option<Pause>,
 }
 
 /// Deadlines of handshakes that have not begun, have begun, and have failed.
@@ -95,7 +98,19 @@ impl Handshakes {
             most: 0,
             challenge: None,
             silent_check_ms: 0,
+            closed: 0,
+            pause: None,
         }
+    }
+
+    /// Number of handshakes whose sockets were closed since the start of the worker.
+    pub(crate) fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// Takes the shortage for which accepting is to pause.
+    pub(crate) fn take_pause(&mut self) -> Option<Pause> {
+        self.pause.take()
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -234,7 +249,7 @@ impl Handshakes {
         let before_ms = cx.work.now_ms.saturating_sub(silent_ms);
         while let Some(id) = self.oldest_silent(before_ms) {
             cx.work.count.add(Count::HandshakesSilent, 1);
-            self.drop_handshake(id, &mut cx.work);
+            self.drop_handshake(id, &cx.work);
         }
     }
 
@@ -306,7 +321,7 @@ impl Handshakes {
             }
             Next::Over => {
                 let newcomer = self.remove(id, had_begun);
-                close(&newcomer, &mut cx.work);
+                self.close(&newcomer, &cx.work);
             }
         }
     }
@@ -325,9 +340,8 @@ impl Handshakes {
             log::client_not_watched(&error, handshake, work);
         }
         let newcomer = self.remove(id, had_begun);
-        close(&newcomer, work);
-        let pause = Pause::after_accept(&error);
-        work.effects.push(Effect::PauseAccepting(pause));
+        self.close(&newcomer, work);
+        self.pause = Some(Pause::after_accept(&error));
     }
 
     /// Counts a handshake that has begun with its last step. Its timeout starts now: the time in the queue is not the
@@ -365,7 +379,7 @@ impl Handshakes {
                 let handshake = entry.newcomer.described(&cx.settings, cx.work.now_ms);
                 log::client_timed_out(handshake, &mut cx.work);
             }
-            self.drop_handshake(id, &mut cx.work);
+            self.drop_handshake(id, &cx.work);
         }
     }
 
@@ -412,11 +426,17 @@ impl Handshakes {
     }
 
     /// Closes a handshake between two steps.
-    fn drop_handshake<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
+    fn drop_handshake<I: Io>(&mut self, id: Id, work: &Workspace<I>) {
         if let Some(entry) = self.entries.take(id) {
             self.begun -= usize::from(entry.has_begun());
-            close(&entry.newcomer, work);
+            self.close(&entry.newcomer, work);
         }
+    }
+
+    /// Closes the socket of a handshake that has been removed.
+    fn close<I: Io>(&mut self, newcomer: &Newcomer, work: &Workspace<I>) {
+        work.io.close(newcomer.fd);
+        self.closed += 1;
     }
 }
 
@@ -494,11 +514,6 @@ fn pass_through<I: Io>(newcomer: Newcomer, received: Vec<u8>, id: Id, cx: &mut W
     }
     let first = First::PassedThrough { received, client };
     connections.begin(new, first, settings, work);
-}
-
-fn close<I: Io>(newcomer: &Newcomer, work: &mut Workspace<I>) {
-    work.io.close(newcomer.fd);
-    work.has_room_again = true;
 }
 
 /// Whether a reload lets a handshake go on.

@@ -16,7 +16,7 @@ use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_handover::control::DrainOrder;
-use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::slot::{Phase, Slot};
 use std::collections::BinaryHeap;
 
 /// Interval of the drain's steps.
@@ -93,7 +93,7 @@ impl Drain {
                 break;
             };
             let slot = connections.slots().get(index);
-            closed += if slot.is_some_and(|slot| slot.has(Flag::Joined)) {
+            closed += if slot.is_some_and(|slot| slot.is_joined()) {
                 2
             } else {
                 1

@@ -16,7 +16,7 @@ use crate::memory::starved::{LATER_MS, SOON_MS};
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use crate::workspace::scratch::{RECEIVE_MAX, RECORDS_PER_STEP};
-use dormouse_handover::slot::{Flag, Slot};
+use dormouse_handover::slot::{Flag, PlainSide, Slot};
 use dormouse_reactor::Fd;
 use dormouse_record::{CONTENT_MAX, RECORD_MAX};
 use dormouse_tables::counters::Count;
@@ -105,8 +105,8 @@ pub(crate) const SEALING: StarvedFlow = StarvedFlow {
 impl StarvedFlow {
     /// Whether an event can report that the destination has drained: not that of a unix socket.
     fn is_reported(&self, slot: &Slot) -> bool {
-        let is_plain = self.held == Flag::OpeningHeld && !slot.has(Flag::Echo);
-        !(is_plain && (slot.has(Flag::PlainIsUnix) || slot.has(Flag::Joined)))
+        let goes_to_unix = matches!(slot.plain_side(), PlainSide::Unix | PlainSide::Joint);
+        !(self.held == Flag::OpeningHeld && goes_to_unix)
     }
 
     /// Lets the flow be read again.
@@ -211,26 +211,22 @@ impl<I: Io> Workspace<I> {
         queues.is_ok_and(|queues| queues.received >= queues.received_max / 2)
     }
 
-    /// Stops a flow until there is memory, or until its destination has drained, if it doesn't move.
-    pub(crate) fn starve(&mut self, slot: &mut Slot, flow: &StarvedFlow, moves: bool) {
+    /// Stops a flow until there is memory, or until its destination has drained, if it doesn't move. Returns the time after
+    /// which the connection is looked at again.
+    #[must_use]
+    pub(crate) fn starve(&self, slot: &mut Slot, flow: &StarvedFlow, moves: bool) -> u64 {
         slot.set(flow.starved);
         let is_reported = !moves && flow.is_reported(slot);
         if is_reported {
             slot.set(flow.held);
         }
-        self.starved_wait_ms = Some(if is_reported { LATER_MS } else { SOON_MS });
         let exhausted = if self.has_memory() {
             Count::KernelExhausted
         } else {
             Count::PendingExhausted
         };
         self.count.add(exhausted, 1);
-    }
-
-    /// Stops the opening flow until more of its record arrives, or until there is memory for the beginning.
-    pub(crate) fn await_record(&mut self, slot: &mut Slot) {
-        slot.set(Flag::AwaitsRecord);
-        self.starved_wait_ms = Some(LATER_MS);
+        if is_reported { LATER_MS } else { SOON_MS }
     }
 
     // ---- connections that make no progress ----

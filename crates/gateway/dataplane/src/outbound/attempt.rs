@@ -1,8 +1,8 @@
 //! One attempt to establish a TLS connection to a server.
 
-use crate::effects::{BackendRequest, LocalClient};
 use crate::io::{Io, flush_handshake};
 use crate::outbound::failure::Failure;
+use crate::outcome::{BackendRequest, LocalClient};
 use crate::workspace::Workspace;
 use crate::workspace::scratch::RECEIVE_MAX;
 use dormouse_engine::{Handshake, Progress};

@@ -21,12 +21,12 @@ pub(crate) mod servers;
 use crate::bursts::Subject;
 use crate::close_reason::Party;
 use crate::context::WorkerContext;
-use crate::effects::{BackendRequest, Effect, LocalClient};
 use crate::established::begin::First;
 use crate::established::connect;
 use crate::established::{Connections, Moved, NewSocket};
 use crate::handshake_log;
 use crate::io::{Io, flush_handshake};
+use crate::outcome::{BackendRequest, LocalClient};
 use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::token::{self, Id};
@@ -59,6 +59,10 @@ pub(crate) struct Outbound {
     servers: Servers,
     /// Indexed by route number.
     pools: Vec<Pool>,
+    /// Number of attempts that were given up.
+    given_up: u64,
+    /// A shortage for which accepting is to pause.
+    pause: Option<Pause>,
 }
 
 impl Outbound {
@@ -68,7 +72,19 @@ impl Outbound {
             attempts: AttemptTable::default(),
             servers: Servers::default(),
             pools: Pool::of(routes),
+            given_up: 0,
+            pause: None,
         }
+    }
+
+    /// Number of attempts that were given up since the start of the worker.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// Takes the shortage for which accepting is to pause.
+    pub(crate) fn take_pause(&mut self) -> Option<Pause> {
+        self.pause.take()
     }
 
     /// Number of connections that are not established yet.
@@ -183,9 +199,8 @@ impl Outbound {
             let targets = targets(attempt, &cx.settings);
             let chosen = self.servers.choose(route, targets, &attempt.tried, now_ms);
             let Some(target) = chosen else {
-                if let Some(shortage) = lacks {
-                    note_shortage(attempt, shortage, &mut cx.work);
-                }
+                let pause = lacks.and_then(|lacks| note_shortage(attempt, lacks, &cx.work));
+                self.pause = pause.or(self.pause);
                 return self.abandon(id, &mut cx.work);
             };
             let connected = connect_to(attempt, target, id, cx);
@@ -395,7 +410,7 @@ impl Outbound {
             work.count.add(Count::ConnectGivenUp, 1);
         }
         self.lose(attempt.client, attempt.route, work);
-        work.has_room_again = true;
+        self.given_up += 1;
     }
 
     /// Resets the connection of a client that gets none to a server. Without a client, a warm connection is missing.
@@ -552,9 +567,13 @@ fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
     settings.route(route)?.origin()
 }
 
-/// Acts on a shortage of this machine when no other server is left. The client's connection may try another backend, which
-/// may have ports.
-fn note_shortage<I: Io>(attempt: &Attempt, shortage: Shortage, work: &mut Workspace<I>) {
+/// Acts on a shortage of this machine when no other server is left. Returns the pause of accepting that follows. The
+/// client's connection may try another backend, which may have ports.
+fn note_shortage<I: Io>(
+    attempt: &Attempt,
+    shortage: Shortage,
+    work: &Workspace<I>,
+) -> Option<Pause> {
     let mut pause = Pause::for_shortage(shortage);
     if let (Some(client), Some(_)) = (attempt.client, &attempt.request) {
         let signal = match shortage {
@@ -565,7 +584,7 @@ fn note_shortage<I: Io>(attempt: &Attempt, shortage: Shortage, work: &mut Worksp
         let _ = work.io.send(client.fd, &signal);
         pause = pause.filter(|pause| *pause != Pause::Ports);
     }
-    work.effects.extend(pause.map(Effect::PauseAccepting));
+    pause
 }
 
 /// Number of servers that an attempt can try.

@@ -34,6 +34,8 @@ const SLACK: u32 = 256;
 pub(crate) struct Compaction {
     due_ms: Option<u64>,
     moving: bool,
+    /// Number of slots that had become free at the last turn.
+    freed_before: u64,
 }
 
 impl Compaction {
@@ -58,7 +60,8 @@ impl Compaction {
         outbound: &mut Outbound,
         work: &mut Workspace<I>,
     ) {
-        if connections.take_freed() {
+        if connections.freed() != self.freed_before {
+            self.freed_before = connections.freed();
             self.due_ms.get_or_insert(work.now_ms + CHECK_MS);
         }
         if self.due_ms.is_none_or(|due_ms| due_ms > work.now_ms) {
@@ -78,7 +81,8 @@ impl Compaction {
             let last = connections.slots().highest_live();
             let moved = last.and_then(|last| connections.relocate(last, work));
             let Some(moved) = moved else {
-                *self = Compaction::default();
+                self.due_ms = None;
+                self.moving = false;
                 connections.trim();
                 return;
             };

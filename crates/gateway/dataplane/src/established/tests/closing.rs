@@ -4,7 +4,7 @@
 use super::*;
 use crate::established::fault::Fault;
 use crate::lifecycle::stop::Stop;
-use dormouse_handover::slot::TimerPurpose;
+use dormouse_handover::slot::{PlainSide, TimerPurpose};
 use dormouse_reactor::poller::{Condition, Events, Interest};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -55,7 +55,10 @@ fn join(world: &mut World) -> Fd {
     let (here, there) = joint.expect("a pair of sockets");
     replace_plain(world, here);
     let slots = &mut world.worker().parts().connections.slots;
-    slots.get_mut(0).expect("a slot").set(Flag::Joined);
+    slots
+        .get_mut(0)
+        .expect("a slot")
+        .set_plain_side(PlainSide::Joint);
     there
 }
 
@@ -226,7 +229,7 @@ fn a_client_that_lacks_records_is_reset() {
     let parts = world.worker().parts();
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
     let slot = connections.slots.get(0).expect("a slot");
-    assert!(slot.has(Flag::LingerTls) && slot.sealing_pending.is_some());
+    assert!(slot.tls_end() == TlsEnd::Linger && slot.sealing_pending.is_some());
     work.now_ms += settings.limits.drain_timeout_ms + 2_000;
     connections.step(0, step::Event::Timer, settings, work);
     assert_eq!(connections.live(), 0);
@@ -343,7 +346,7 @@ pub(super) fn add_two_halves(world: &mut World) {
         let slot = parts.connections.slots.get_mut(index).expect("a slot");
         slot.detach_plain().close();
         slot.attach_plain(end, socket::cookie(end).expect("a cookie") as u32);
-        slot.set(Flag::Joined);
+        slot.set_plain_side(PlainSide::Joint);
     }
     let slots = &mut parts.connections.slots;
     let slot = slots.get_mut(first + 1).expect("a slot");

@@ -2,8 +2,8 @@
 
 use super::closing::{add_two_halves, heard_by, readable, step_ready, with_two_halves};
 use super::*;
-use crate::effects::LocalClient;
 use crate::lifecycle::drain::Drain;
+use crate::outcome::LocalClient;
 use dormouse_engine::Handshake;
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::slot::TimerPurpose;
@@ -107,7 +107,7 @@ fn a_timeout_ends_both_halves_properly() {
         for index in [CLIENT, BACKEND] {
             assert_eq!(halves.heard(index), [Event::Ended(End::Closed)]);
             // A reset must not overtake the alert.
-            assert!(halves.slot(index).has(Flag::LingerTls), "{index}");
+            assert!(halves.slot(index).tls_end() == TlsEnd::Linger, "{index}");
         }
     }
 }
@@ -188,7 +188,7 @@ fn halves_that_wait_for_each_other_are_reset() {
     halves.at(TIMEOUT_MS + MORE_MS);
     halves.timer(CLIENT);
     let slot = halves.slot(CLIENT);
-    assert!(slot.phase() == Phase::Draining && slot.has(Flag::ResetPlain));
+    assert!(slot.phase() == Phase::Draining && slot.plain_end() == PlainEnd::Reset);
     assert_eq!(halves.heard(CLIENT), []);
 }
 
@@ -288,7 +288,7 @@ fn both_halves_have_one_age() {
     let index = index.expect("a connection");
     let slot = connections.slots.get(index).expect("a slot");
     assert_eq!(slot.opened_s, CLIENT_OPENED_S);
-    assert!(slot.has(Flag::Joined));
+    assert!(slot.is_joined());
     peer.close();
     other_end.close();
 }

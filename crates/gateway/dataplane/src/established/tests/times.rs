@@ -2,9 +2,9 @@
 
 use super::closing::readable;
 use super::*;
-use crate::effects::Effect;
 use crate::established::fault::Fault;
-use dormouse_handover::slot::TimerPurpose;
+use crate::outcome::Effect;
+use dormouse_handover::slot::{PlainSide, TimerPurpose};
 use dormouse_routes::route::without_contexts;
 
 /// While the backend reads nothing, the client is not read. So it is not to blame for half a record.
@@ -17,7 +17,7 @@ fn a_client_that_is_not_read_may_leave_a_record_incomplete() {
     let slot = connections.slots.get_mut(0).expect("a slot");
     // The pending bytes nearly always end with half a record.
     slot.partial_len = slot.partial_len.max(1);
-    connections.finish(0, false, settings, work);
+    connections.finish(0, Step::default(), settings, work);
     work.now_ms += settings.limits.partial_record_timeout_ms + 1_000;
     connections.on_time(settings, work);
     let slot = connections.slots.get(0).expect("a slot");
@@ -45,7 +45,8 @@ fn a_warm_connection_with_half_a_record_is_replaced() {
     slot.set_timer_purpose(TimerPurpose::PartialRecord);
     connections.step(0, step::Event::Timer, settings, work);
     assert_eq!(connections.live(), 0);
-    assert!(matches!(work.effects[..], [Effect::WarmEnded { .. }]));
+    let effects = &connections.effects;
+    assert!(matches!(effects[..], [Effect::WarmEnded { .. }]));
 }
 
 /// Its log line must not blame the server.
@@ -57,11 +58,7 @@ fn a_warm_connection_that_dormouse_closes_was_not_cut_off_by_its_server() {
     let slot = connections.slots.get_mut(0).expect("a slot");
     for event in [step::Event::Discard, step::Event::Timer] {
         slot.set_timer_purpose(TimerPurpose::Idle);
-        let mut cx = Context {
-            work: &mut *work,
-            route: &settings.routes[0],
-            limits: &settings.limits,
-        };
+        let mut cx = Context::new(&mut *work, &settings.routes[0], &settings.limits);
         let done = step::act(slot, event, &mut cx);
         assert!(matches!(done, Err(Fault::NotNeeded)));
     }
@@ -100,7 +97,7 @@ fn a_backend_with_tls_gets_its_own_name() {
         slot.set_timer_purpose(TimerPurpose::RetryConnect);
         connections.step(0, step::Event::Timer, &settings, work);
     }
-    let names: Vec<&str> = (work.effects.iter())
+    let names: Vec<&str> = (connections.effects.iter())
         .filter_map(|effect| match effect {
             Effect::ConnectBackend(request) => Some(request),
             _ => None,
@@ -126,11 +123,11 @@ fn each_backend_has_the_whole_connect_timeout() {
     let slot = connections.slots.get_mut(0).expect("a slot");
     slot.detach_plain().close();
     slot.attach_plain(joint, socket::cookie(joint).expect("a cookie") as u32);
-    slot.set(Flag::Joined);
+    slot.set_plain_side(PlainSide::Joint);
     slot.set_phase(Phase::Connecting);
     let targets = settings.routes[0].targets().expect("backends");
     slot.backend = targets.all[0].place;
-    connections.finish(0, false, &settings, work);
+    connections.finish(0, Step::default(), &settings, work);
     work.now_ms += settings.limits.backend_connect_timeout_ms - 100;
     far.close();
     let ready = step::Event::Ready(Side::Plain, readable());
