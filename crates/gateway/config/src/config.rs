@@ -91,6 +91,23 @@ impl Config {
             .or_else(|| self.log.read(name, raw, context))
     }
 
+    /// Keeps the running values of options whose changes a reload cannot apply. Returns the names of those that differ,
+    /// which wait for a restart.
+    pub fn hold(&mut self, running: &Config) -> Vec<&'static str> {
+        let is_memory_changed = self.limits.memory != running.limits.memory;
+        let groups = [
+            self.process.hold(&running.process, is_memory_changed),
+            self.limits.hold(&running.limits, is_memory_changed),
+            self.timeouts.hold(&running.timeouts, is_memory_changed),
+            self.sockets.hold(&running.sockets, is_memory_changed),
+            self.tickets.hold(&running.tickets, is_memory_changed),
+            self.acme.hold(&running.acme, is_memory_changed),
+            self.redirect.hold(&running.redirect, is_memory_changed),
+            self.log.hold(&running.log, is_memory_changed),
+        ];
+        groups.concat()
+    }
+
     /// Returns the names of all options of the program.
     pub(crate) fn option_names() -> Vec<&'static str> {
         let options = Self::PROCESS_OPTIONS.iter().flat_map(|group| group.options);

@@ -41,7 +41,7 @@ pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use mistakes::texts::STANDARD_INPUT;
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;
-pub use option::spec::{OptionDefault, OptionSpec};
+pub use option::spec::{Applies, OptionDefault, OptionSpec};
 pub use options::{
     Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
 };

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::mistakes::words::list_of;
 use crate::option::group::OptionGroup;
-use crate::option::spec::{OptionDefault, OptionSpec, first_example, in_file, paragraph};
+use crate::option::spec::{Applies, OptionDefault, OptionSpec, first_example, in_file, paragraph};
 use crate::section::Section;
 use std::fmt::{self, Write as _};
 
@@ -28,6 +28,7 @@ between the items, in which `\\,` is a comma. Certificates are given as `--cert 
 - A list of one may be written without brackets.
 - *costs* is what an option costs. An option without this line does not change the cost of a quiet
   connection.
+- *applies* is when a change of an option takes effect. Without this line: at a [reload](reload.md).
 ";
 
 /// The page `docs/guide/reference.md`.
@@ -66,6 +67,16 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
     }
     if !spec.cost.is_empty() {
         writeln!(page, "| costs | {} |", spec.cost)?;
+    }
+    match spec.applies {
+        Applies::Reload => {}
+        Applies::ReloadIfSameMemory => {
+            writeln!(
+                page,
+                "| applies | at a reload that does not change `memory` |"
+            )?;
+        }
+        Applies::Start => writeln!(page, "| applies | at the next start |")?,
     }
     writeln!(
         page,

@@ -15,15 +15,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Options that may wait for a restart, and on which the plan depends.
-const OF_PLAN: [&str; 5] = [
-    "workers",
-    "max_connections",
-    "pending_memory",
-    "session_cache",
-    "originate",
-];
-
 /// Stands for the address of an unresolved name. It is never used: the configuration is loaded again once
 /// the name is resolved.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -113,16 +104,6 @@ pub(crate) struct ReloadPlan {
     pub(crate) waits_for_restart: Vec<String>,
 }
 
-/// Keeps the running values of options, and collects the names of those that differ.
-macro_rules! hold {
-    ($next:ident, $now:ident, $waits:ident; $($name:literal => $($field:ident).+;)*) => {$(
-        if $next.$($field).+ != $now.$($field).+ {
-            $next.$($field).+.clone_from(&$now.$($field).+);
-            $waits.push($name.to_owned());
-        }
-    )*};
-}
-
 /// The plan from the configuration `now` to the next one.
 pub(crate) fn plan(
     now: &Config,
@@ -135,55 +116,24 @@ pub(crate) fn plan(
         mut plan,
         ..
     } = next;
-    let mut waits = Vec::new();
+    let mut waits = next.hold(now);
+    if fixed.is_nobody && worker_user::is_closed_to_nobody(&next) && !waits.contains(&"user") {
+        waits.push("user");
+    }
     let has_more_room = u64::from(plan.connections_max) > fixed.connections_max
         && next.limits.max_connections != now.limits.max_connections;
-    hold!(next, now, waits;
-        "workers" => process.workers;
-        "admin" => process.admin;
-        "metrics" => process.metrics;
-        "sandbox" => process.sandbox;
-        // Keepers run as this user, and know how long a worker may be silent.
-        "user" => process.user;
-        "group" => process.group;
-        "hang_timeout" => timeouts.hang_timeout;
-    );
-    if fixed.is_nobody && worker_user::is_closed_to_nobody(&next) {
-        waits.push("user".to_owned());
-    }
-    if next.limits.memory != now.limits.memory {
-        // Several sizes follow from it, and some of them are fixed in mappings.
-        hold!(next, now, waits;
-            "memory" => limits.memory;
-            "max_connections" => limits.max_connections;
-            "max_handshakes" => limits.max_handshakes;
-            "kernel_memory" => limits.kernel_memory;
-            "receive_buffer" => sockets.receive_buffer;
-            "backlog" => sockets.backlog;
-        );
-        plan = now_plan.clone();
-    } else if has_more_room {
+    if has_more_room {
         // The next reload compares the file with this, and names the option again.
         let most = u32::try_from(fixed.connections_max).unwrap_or(u32::MAX);
         next.limits.max_connections = Count::Exactly(most);
-        waits.push("max_connections".to_owned());
+        waits.push("max_connections");
     }
-    hold!(next, now, waits;
-        "pending_memory" => limits.pending_memory;
-        "log_format" => log.log_format;
-        "log_to" => log.log_to;
-        "syslog_facility" => log.syslog_facility;
-        // Whether a route issues tickets can change; where keys and sessions are stored cannot.
-        "session_cache" => tickets.session_cache;
-        "ticket_keys" => tickets.ticket_keys;
-        "ticket_secret_file" => tickets.ticket_secret_file;
-        "ticket_store_ca" => tickets.ticket_store_ca;
-    );
-    if !fixed.has_sessions {
+    if !fixed.has_sessions && next.originate != now.originate {
         // The memory for their sessions is created at the start.
-        hold!(next, now, waits; "originate" => originate;);
+        next.originate.clone_from(&now.originate);
+        waits.push("originate");
     }
-    if waits.iter().any(|option| OF_PLAN.contains(&&**option)) {
+    if !waits.is_empty() {
         // The plan was made with values that wait.
         plan = config::plan_with(&next, &Machine::read(), plan.material)
             .unwrap_or_else(|_| now_plan.clone());
@@ -191,7 +141,7 @@ pub(crate) fn plan(
     ReloadPlan {
         config: next,
         plan,
-        waits_for_restart: waits,
+        waits_for_restart: waits.into_iter().map(str::to_owned).collect(),
     }
 }
 

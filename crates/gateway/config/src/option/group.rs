@@ -26,6 +26,9 @@ pub(crate) trait Group: Sized {
         raw: &RawValue,
         context: &ReadContext<'_>,
     ) -> Option<ReadResult<()>>;
+
+    /// Keeps the running values of options whose changes a reload cannot apply. Returns the names of those that differ.
+    fn hold(&mut self, running: &Self, is_memory_changed: bool) -> Vec<&'static str>;
 }
 
 /// A group of options, for `--help` and the reference.
@@ -117,10 +120,11 @@ fn specific_to(spec: &OptionSpec, mut problem: Problem) -> Problem {
 macro_rules! option_groups {
     ($(
         $(#[doc = $about:literal])*
-        $group:ident, $title:literal {
+        $group:ident, $title:literal $(, each at $each:ident)? {
             $(
                 $(#[doc = $doc:literal])*
                 $name:ident: $kind:ty = $how:ident $default:literal
+                    $(, at $when:ident)*
                     $(, $least:literal ..= $greatest:literal)?
                     $(, costs $cost:literal)?
                     $(, like $example:literal)?;
@@ -141,6 +145,12 @@ macro_rules! option_groups {
             }
         }
 
+        impl $group {
+            /// What the group says of all its options.
+            const EACH_APPLIES: &'static [$crate::option::spec::Applies] =
+                &[$(option_groups!(@applies $each))?];
+        }
+
         impl $crate::option::group::Group for $group {
             const TITLE: &'static str = $title;
             const ABOUT: &'static str = concat!($($about, "\n"),*);
@@ -149,6 +159,10 @@ macro_rules! option_groups {
                     name: stringify!($name),
                     kind: &<$kind as $crate::option::option_type::OptionType>::KIND,
                     default: option_groups!(@default $how $default),
+                    applies: $crate::option::spec::Applies::stated_once(
+                        Self::EACH_APPLIES,
+                        &[$(option_groups!(@applies $when)),*],
+                    ),
                     range: option_groups!(@range $($least, $greatest)?),
                     doc: concat!($($doc, "\n"),*),
                     cost: concat!("", $($cost)?),
@@ -174,10 +188,26 @@ macro_rules! option_groups {
                     _ => None,
                 }
             }
+
+            fn hold(&mut self, running: &Self, is_memory_changed: bool) -> Vec<&'static str> {
+                let mut options = Self::OPTIONS.iter();
+                let mut waits = Vec::new();
+                $(
+                    let option = options.next().expect("an option per field");
+                    if option.applies.is_held(is_memory_changed) && self.$name != running.$name {
+                        self.$name.clone_from(&running.$name);
+                        waits.push(option.name);
+                    }
+                )*
+                waits
+            }
         }
     )*};
     (@default default $text:literal) => { $crate::option::spec::OptionDefault::Is($text) };
     (@default required $text:literal) => { $crate::option::spec::OptionDefault::Required($text) };
+    (@applies reload) => { $crate::option::spec::Applies::Reload };
+    (@applies reload_if_same_memory) => { $crate::option::spec::Applies::ReloadIfSameMemory };
+    (@applies start) => { $crate::option::spec::Applies::Start };
     (@range) => { None };
     (@range $least:literal, $greatest:literal) => { Some(($least, $greatest)) };
 }

@@ -11,6 +11,8 @@ pub struct OptionSpec {
     pub kind: &'static Kind,
     /// Its default, in the notation of a flag.
     pub default: OptionDefault,
+    /// When a change of it takes effect in a running program.
+    pub applies: Applies,
     /// Least and greatest value, in the notation of a flag.
     pub range: Option<(&'static str, &'static str)>,
     /// What it does. The first sentence is its `--help` text.
@@ -19,6 +21,38 @@ pub struct OptionSpec {
     pub cost: &'static str,
     /// An example, as written in the file; empty if the example of its kind is good enough.
     pub example: &'static str,
+}
+
+/// When a change of an option takes effect in a running program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applies {
+    /// At a reload.
+    Reload,
+    /// At a reload that does not change `memory`, too; else at the next start. The option's `auto` follows from `memory`.
+    ReloadIfSameMemory,
+    /// At the next start. A reload keeps the running value.
+    Start,
+}
+
+impl Applies {
+    /// Returns what a group says of all its options, or an option of itself. An option of which neither says something, or
+    /// both, does not compile.
+    pub(crate) const fn stated_once(by_group: &[Applies], by_option: &[Applies]) -> Applies {
+        match (by_group, by_option) {
+            (&[one], []) | ([], &[one]) => one,
+            ([], []) => panic!("an option must say when a change of it takes effect"),
+            _ => panic!("an option says twice when a change of it takes effect"),
+        }
+    }
+
+    /// Whether a reload keeps the running value.
+    pub(crate) fn is_held(self, is_memory_changed: bool) -> bool {
+        match self {
+            Applies::Reload => false,
+            Applies::ReloadIfSameMemory => is_memory_changed,
+            Applies::Start => true,
+        }
+    }
 }
 
 /// The default of an option.
@@ -94,5 +128,23 @@ pub(crate) fn first_example(spec: &OptionSpec) -> String {
             }
         }
         OptionDefault::Is(text) => in_file(spec, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::catch_unwind;
+
+    /// Whoever adds an option and forgets this would get a reload that reports success and applies nothing.
+    #[test]
+    fn an_option_that_does_not_say_once_when_it_applies_is_refused() {
+        let (none, start): (&[Applies], &[Applies]) = (&[], &[Applies::Start]);
+        assert_eq!(Applies::stated_once(none, start), Applies::Start);
+        assert_eq!(Applies::stated_once(start, none), Applies::Start);
+        let twice: &[Applies] = &[Applies::Start, Applies::Reload];
+        for (by_group, by_option) in [(none, none), (start, start), (none, twice)] {
+            assert!(catch_unwind(|| Applies::stated_once(by_group, by_option)).is_err());
+        }
     }
 }

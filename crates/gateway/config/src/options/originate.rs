@@ -11,7 +11,7 @@ use std::time::Duration;
 option_groups! {
     /// The other direction: plain connections from this machine are carried to a server over TLS.
     /// Written as `[[originate]]`; `dormouse connect` makes one from its flags.
-    Originate, "Originate" {
+    Originate, "Originate", each at reload {
         /// Name of the origination in metrics, logs and `status`. `none`: `originate-1` for the
         /// first in the file, and so on. No two routes or originations may have the same name.
         name: Option<RouteName> = default "none", like "\"billing\"";

@@ -21,7 +21,7 @@ use std::time::Duration;
 option_groups! {
     /// A route: the addresses it listens on, the certificates it serves, and the backends that get
     /// the plaintext. Written as `[[route]]`, once per route.
-    Route, "Routes" {
+    Route, "Routes", each at reload {
         /// Name of the route in metrics, logs and `status`. `none`: the route's number in the file,
         /// starting at 1. No two routes may have the same name.
         name: Option<RouteName> = default "none", like "\"shop\"";

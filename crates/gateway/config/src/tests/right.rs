@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
+use crate::option::spec::Applies;
 
 fn read(text: &str) -> Config {
     match load_text(text) {
@@ -379,6 +380,47 @@ fn the_reference_is_current_and_complete() {
             spec.name
         );
     }
+}
+
+/// The table in the guide of the options that a reload leaves as they are.
+fn options_that_wait() -> String {
+    let mut table =
+        "\n| | wait for a restart | wait if `memory` has changed, too |\n|---|---|---|\n"
+            .to_owned();
+    for group in Config::PROCESS_OPTIONS {
+        let that_apply = |when| {
+            let options = group.options.iter().filter(|spec| spec.applies == when);
+            let names: Vec<String> = options.map(|spec| format!("`{}`", spec.name)).collect();
+            names.join(", ")
+        };
+        let (always, with_memory) = (
+            that_apply(Applies::Start),
+            that_apply(Applies::ReloadIfSameMemory),
+        );
+        if !always.is_empty() || !with_memory.is_empty() {
+            table += &format!("| {} | {always} | {with_memory} |\n", group.title);
+        }
+    }
+    table + "\n"
+}
+
+#[test]
+fn the_table_of_options_that_wait_for_a_restart_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/guide/reload.md");
+    let page = std::fs::read_to_string(path).expect("the page read");
+    let begin = "<!-- begin: options that wait for a restart -->\n";
+    let end = "<!-- end: options that wait for a restart -->\n";
+    let (before, rest) = page.split_once(begin).expect("the beginning of the table");
+    let (table, after) = rest.split_once(end).expect("the end of the table");
+    let current = options_that_wait();
+    if std::env::var_os("DORMOUSE_BLESS").is_some() {
+        let page = [before, begin, &current, end, after].concat();
+        std::fs::write(path, page).expect("the page written");
+    }
+    assert!(
+        table == current,
+        "run: DORMOUSE_BLESS=1 cargo test -p dormouse-config"
+    );
 }
 
 #[test]
