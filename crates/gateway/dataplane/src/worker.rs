@@ -192,9 +192,7 @@ impl<I: Io> Worker<I> {
     fn serve_connections(&mut self) {
         self.new_work.clear();
         for n in 0..self.events.len() {
-            let Some(event) = self.events.get(n) else {
-                break;
-            };
+            let event = self.events.get(n).expect("one of the events");
             match token::parse(event.token()) {
                 Token::Connection(id, side) => {
                     let (settings, work) = (&self.cx.settings, &mut self.cx.work);
@@ -239,6 +237,7 @@ impl<I: Io> Worker<I> {
 
     /// Accepts from one listener.
     fn accept(&mut self, n: usize, until_us: u64) {
+        // A reload in this turn may have replaced the listeners.
         let Some(listener) = self.door.listeners.all().get(n).cloned() else {
             return;
         };
@@ -265,9 +264,8 @@ impl<I: Io> Worker<I> {
     /// Starts the handshake of an accepted connection: with its client, or with a server for it.
     fn take_in(&mut self, accepted: Accepted, listener: &Listener) {
         let Accepted { fd, peer } = accepted;
-        let Some(route) = self.cx.settings.route(listener.route) else {
-            return self.cx.work.io.close(fd);
-        };
+        let route = self.cx.settings.route(listener.route);
+        let route = route.expect("a listener has routes of the current configuration");
         if route.origin().is_some() {
             let client = LocalClient {
                 fd,

@@ -215,9 +215,7 @@ impl Upgrade {
                 }
             }
             Stage::Prepare { takeovers, .. } => {
-                let Some(takeover) = takeovers.get_mut(worker) else {
-                    return Step::Wait;
-                };
+                let takeover = takeovers.get_mut(worker).expect("each pair is taken over");
                 match report {
                     WorkerReport::Preparing(child) => takeover.child = Some(child),
                     WorkerReport::Prepared => takeover.report(sender, Ok(())),

@@ -201,6 +201,7 @@ option_groups! {
 
         /// Kill a worker that has not responded for this long; the next worker continues its
         /// connections. `off`: for use with a debugger.
+        // Keepers learn it when they start.
         hang_timeout: Option<Duration> = default "10s", at start, "1s" ..= "10m";
 
         /// How long an upgrade waits for handshakes in flight; unfinished handshakes are then
@@ -279,6 +280,7 @@ option_groups! {
         /// then be used only once, and TLS 1.2 uses session ids. All workers share the cache; the
         /// oldest sessions are dropped first. `off`: sessions are in tickets, except those of TLS 1.2
         /// clients without support for tickets, which share a cache of 1 MiB.
+        // Whether a route issues tickets can change; where keys and sessions are kept cannot.
         session_cache: Option<ByteSize> = default "off", at start, "64 KiB" ..= "1 TiB",
             costs "its size once all of it has been used; about 240 bytes per session";
 

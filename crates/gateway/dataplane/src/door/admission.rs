@@ -67,10 +67,12 @@ pub(crate) fn admit_network<I>(
     settings: &Settings,
     work: &mut Workspace<I>,
 ) -> bool {
-    let (Some(ip), Some(route)) = (client.ip(), settings.route(route)) else {
+    let Some(ip) = client.ip() else {
         return true;
     };
-    let is_allowed = is_allowed(route, ip);
+    // A route that a reload has removed allows nobody.
+    let route = settings.route(route);
+    let is_allowed = route.is_some_and(|route| is_allowed(route, ip));
     if !is_allowed {
         refuse(Refusal::Network, client, work);
     }

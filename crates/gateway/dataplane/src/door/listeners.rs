@@ -121,9 +121,7 @@ impl Listeners {
         now_ms: u64,
         io: &impl Io,
     ) -> io::Result<()> {
-        let Some(listener) = self.all.get_mut(n) else {
-            return Ok(());
-        };
+        let listener = self.all.get_mut(n).expect("the listener has just accepted");
         listener.in_a_row += accepted;
         // A reload in this turn may have replaced the listeners; the new ones are not polled yet.
         if !self.polled || listener.in_a_row < ACCEPTS_IN_A_ROW {

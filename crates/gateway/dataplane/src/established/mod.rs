@@ -144,8 +144,7 @@ impl Connections {
     }
 
     fn iter(&self) -> impl Iterator<Item = &Slot> {
-        let live = self.slots.indices();
-        live.filter_map(|index| self.slots.get(index))
+        self.slots.all().map(|(_, slot)| slot)
     }
 
     /// The entries of all connections in the table of clients.
@@ -236,8 +235,7 @@ impl Connections {
 
     /// The slot of a connection that has not begun.
     pub(crate) fn new_slot(&mut self, new: &NewSlot) -> &mut Slot {
-        let slot = self.slots.get_mut(new.index);
-        slot.expect("a reserved slot is live until its connection begins or gives it back")
+        self.slots.at_mut(new.index)
     }
 
     /// Begins the connection in a slot that has its TLS state. Returns the slot's index, unless the connection has ended.
@@ -342,8 +340,7 @@ impl Connections {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) -> Step {
-        let slot = self.slots.get_mut(index);
-        let slot = slot.expect("a slot that is marked busy is live");
+        let slot = self.slots.at_mut(index);
         // A number beyond the list is that of a removed route, as is the last place.
         let route = settings.route(slot.route).or(settings.routes.last());
         let route = route.expect("the last place is that of removed routes");
@@ -402,10 +399,8 @@ impl Connections {
 
     /// At most this number of connections that `is_due`.
     pub(crate) fn some(&self, most: usize, is_due: impl Fn(&Slot) -> bool) -> Vec<u32> {
-        let live = self.slots.indices();
-        live.filter(|index| self.slots.get(*index).is_some_and(&is_due))
-            .take(most)
-            .collect()
+        let due = self.slots.all().filter(|(_, slot)| is_due(slot));
+        due.map(|(index, _)| index).take(most).collect()
     }
 
     /// Frees at most this number of connections that `is_due`, as they are: nothing more is sent. Returns how many.
@@ -438,9 +433,7 @@ impl Connections {
     ) {
         logged::write_line(&self.slots, index, reason, work);
         self.unlist(index, work);
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let slot = self.slots.at_mut(index);
         work.clients.leave(slot.client());
         let remains = close::dismantle(slot, work);
         slot.tls.wipe();
@@ -451,9 +444,7 @@ impl Connections {
     /// Takes a connection whose slot is about to be freed out of all counts, lists and waits.
     fn unlist<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
-        let Some(slot) = self.slots.get(index) else {
-            return;
-        };
+        let slot = self.slots.at(index);
         self.tallies.remove(Tally::of(slot));
         self.starved.forget((index, slot.generation));
         self.paced.forget((index, slot.generation));
@@ -465,9 +456,7 @@ impl Connections {
     }
 
     fn apply_interest<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let slot = self.slots.at_mut(index);
         let tls = token::connection((index, slot.generation), Side::Tls);
         let plain = token::connection((index, slot.generation), Side::Plain);
         if let Err(error) = interest::apply(slot, &work.io, tls, plain) {
@@ -478,30 +467,26 @@ impl Connections {
     /// Frees a connection that would get no more events, because epoll has failed.
     fn remove_unwatched<I: Io>(&mut self, index: u32, error: &io::Error, work: &mut Workspace<I>) {
         self.note_unwatched(error);
-        if let Some(slot) = self.slots.get_mut(index) {
-            traffic::count_sudden_close(slot, CloseReason::Limit, work);
-            // The TLS side misses the close_notify; the plain side must not take this for a proper end.
-            slot.set_plain_end(PlainEnd::Reset);
-        }
+        let slot = self.slots.at_mut(index);
+        traffic::count_sudden_close(slot, CloseReason::Limit, work);
+        // The TLS side misses the close_notify; the plain side must not take this for a proper end.
+        slot.set_plain_end(PlainEnd::Reset);
         self.remove(index, Some(CloseReason::Limit), work);
     }
 
     /// Arms or cancels the slot's timer, if its state requires another one than the running one.
     fn set_timer(&mut self, index: u32, settings: &Settings, now_ms: u64) {
-        let Some(slot) = self.slots.get(index) else {
-            return;
-        };
-        let Some((purpose, after_ms)) = timers::change(slot, &settings.limits, now_ms) else {
+        let change = timers::change(self.slots.at(index), &settings.limits, now_ms);
+        let Some((purpose, after_ms)) = change else {
             return;
         };
         match after_ms {
             Some(after_ms) => self.wheel.arm(&mut self.slots, index, now_ms + after_ms),
             None => self.wheel.cancel(&mut self.slots, index),
         }
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.set_timer_purpose(purpose);
-            slot.clear(Flag::RecordCompleted);
-        }
+        let slot = self.slots.at_mut(index);
+        slot.set_timer_purpose(purpose);
+        slot.clear(Flag::RecordCompleted);
     }
 
     // ---- time ----
@@ -524,13 +509,9 @@ impl Connections {
     /// Resumes connections that were not read because memory was short, if a step would read them now.
     fn resume_starved<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
         for starved in self.starved.due(work.now_ms) {
-            let (index, generation) = starved.id;
-            let Some(slot) = self.slots.get_mut(index) else {
-                continue;
-            };
-            if slot.generation != generation || !slot.is_starved() {
-                continue;
-            }
+            // A wait ends with its connection, and with the step that ends it.
+            let index = starved.id.0;
+            let slot = self.slots.at_mut(index);
             let is_resumed = starvation::resume(slot, work);
             if slot.is_starved() {
                 self.starved.push(starved.id, work.now_ms, starved.wait_ms);
@@ -544,11 +525,10 @@ impl Connections {
 
     /// Resumes rate-limited connections whose wait is over.
     fn end_waits<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
-        while let Some(((index, generation), ())) = self.paced.next_due(work.now_ms) {
-            let Some(slot) = self.slots.get_mut(index) else {
-                continue;
-            };
-            if slot.generation != generation || !slot.has(Flag::Paced) {
+        while let Some(((index, _), ())) = self.paced.next_due(work.now_ms) {
+            let slot = self.slots.at_mut(index);
+            // A connection that was aborted does not wait any more.
+            if !slot.has(Flag::Paced) {
                 continue;
             }
             slot.clear(Flag::Paced);
@@ -591,17 +571,18 @@ impl Connections {
         moved: &StepBytes,
         work: &mut Workspace<I>,
     ) {
-        let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if work.kernel.is_due(index, moved.received()) || !rests {
+        // It has ended if epoll has failed.
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        if work.kernel.is_due(index, moved.received()) || !slot.at_rest() {
             self.note_queues(index, moved, work);
         }
     }
 
     /// Notes what a connection holds, after a step that has moved these bytes.
     fn note_queues<I: Io>(&mut self, index: u32, moved: &StepBytes, work: &mut Workspace<I>) {
-        let Some(slot) = self.slots.get(index) else {
-            return;
-        };
+        let slot = self.slots.at(index);
         let queue = |fd| work.io.queues(fd).map_or(0, |queues| queues.sent);
         let mut held = Held {
             partial: usize::from(slot.partial_len),
@@ -634,9 +615,7 @@ impl Connections {
         if !self.verify(index, work) {
             return;
         }
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let slot = self.slots.at_mut(index);
         log_stalled(slot, stall, settings, work);
         work.count.add(Count::StallTimeouts, 1);
         traffic::count_sudden_close(slot, CloseReason::Stalled, work);

@@ -34,9 +34,7 @@ impl Connections {
 
     /// Arms the timer of a quiet connection again. A timer of another purpose stays: the next one has the new timeouts.
     fn rearm(&mut self, index: u32, settings: &Settings, now_ms: u64) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let slot = self.slots.at_mut(index);
         if matches!(
             slot.timer_purpose(),
             TimerPurpose::Idle | TimerPurpose::None

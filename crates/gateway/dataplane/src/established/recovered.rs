@@ -21,9 +21,7 @@ impl Connections {
     ) {
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
-            let Some(slot) = self.slots.get_mut(index) else {
-                continue;
-            };
+            let slot = self.slots.at_mut(index);
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }
@@ -62,6 +60,7 @@ impl Connections {
         if !self.unverified.take(index) {
             return true;
         }
+        // A stop frees connections without a step.
         let Some(slot) = self.slots.get(index) else {
             return false;
         };

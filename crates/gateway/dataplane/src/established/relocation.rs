@@ -26,7 +26,7 @@ impl Connections {
 
     /// Moves the slot itself, its timer, and its waits for memory or a rate limit.
     pub(super) fn move_slot<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<u32> {
-        let due_ms = self.slots.get(from)?.timer.due_ms();
+        let due_ms = self.slots.at(from).timer.due_ms();
         self.wheel.cancel(&mut self.slots, from);
         let moved = self.slots.relocate(from);
         if let Some(due_ms) = due_ms {
@@ -36,10 +36,9 @@ impl Connections {
         let to = moved?;
         let is_last = logged::is_last_of_page(&self.slots, from);
         work.connection_log.moved(from, to, is_last);
-        if let Some(slot) = self.slots.get(to) {
-            self.starved.moved(from, to, slot.generation);
-            self.paced.moved(from, to, slot.generation);
-        }
+        let slot = self.slots.at(to);
+        self.starved.moved(from, to, slot.generation);
+        self.paced.moved(from, to, slot.generation);
         work.kernel.moved(from, to);
         Some(to)
     }
@@ -51,9 +50,7 @@ impl Connections {
         side: Side,
         work: &Workspace<I>,
     ) -> io::Result<()> {
-        let Some(slot) = self.slots.get(index) else {
-            return Ok(());
-        };
+        let slot = self.slots.at(index);
         let token = token::connection((index, slot.generation), side);
         interest::rewatch(slot, &work.io, side, token)
     }

@@ -78,17 +78,13 @@ pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
 
 /// Counts and logs an invalid slot, which the caller drops.
 pub(crate) fn note_unsound<I: Io>(slots: &Slab<Slot>, index: u32, work: &Workspace<I>) {
-    if let Some(slot) = slots.get(index) {
-        traffic::count_sudden_close(slot, CloseReason::Limit, work);
-    }
+    traffic::count_sudden_close(slots.at(index), CloseReason::Limit, work);
     tracing::error!(slot = index, "invalid slot dropped after a crash");
 }
 
 /// Frees a slot that can't be continued, and resets those of its sockets that are still the same.
 pub(crate) fn reset<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
-    let Some(slot) = slots.get(index) else {
-        return;
-    };
+    let slot = slots.at(index);
     let both = [
         (slot.tls_fd(), slot.tls_cookie),
         (slot.plain_fd(), slot.plain_cookie),
@@ -108,12 +104,11 @@ pub(crate) fn reset<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Worksp
 /// would leak otherwise.
 pub(crate) fn give_up<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
     logged::write_line(slots, index, Some(CloseReason::Crash), work);
-    if let Some(slot) = slots.get_mut(index) {
-        slot.tls.wipe();
-        work.clients.leave(slot.client());
-        backlog::free_opening(slot, &mut work.pending);
-        backlog::free_sealed(slot, &mut work.pending);
-    }
+    let slot = slots.at_mut(index);
+    slot.tls.wipe();
+    work.clients.leave(slot.client());
+    backlog::free_opening(slot, &mut work.pending);
+    backlog::free_sealed(slot, &mut work.pending);
     slots.free(index);
 }
 

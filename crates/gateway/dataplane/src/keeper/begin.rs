@@ -212,9 +212,7 @@ pub(crate) fn adopt_pending(
 fn drop_handles(slots: &mut Slab<Slot>, refused: &HashSet<(Handle, u32)>) {
     let all: Vec<u32> = slots.indices().collect();
     for index in all {
-        let Some(slot) = slots.get_mut(index) else {
-            continue;
-        };
+        let slot = slots.at_mut(index);
         let is_refused = |handle| refused.contains(&(handle, slot.generation));
         let (opening, sealing) = (
             is_refused(slot.opening_pending),

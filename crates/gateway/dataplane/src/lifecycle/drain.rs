@@ -161,6 +161,7 @@ impl Drain {
     fn next_candidate(&mut self, connections: &Connections, now_ms: u64) -> Option<u32> {
         let is_late = self.is_late(now_ms);
         while let Some(candidate) = self.candidates.pop() {
+            // It may have closed since the search.
             let Some(slot) = connections.slots().get(candidate.index) else {
                 continue;
             };
@@ -184,10 +185,7 @@ impl Drain {
         let most = CANDIDATES_MIN.max(slots.live() as usize / CANDIDATES_PART);
         // The candidate to close last is on top of the heap, and gives way to a better one.
         let mut best = BinaryHeap::with_capacity(most);
-        for index in slots.indices() {
-            let Some(slot) = slots.get(index) else {
-                continue;
-            };
+        for (index, slot) in slots.all() {
             let may_be_closed = match slot.phase() {
                 // A PROXY header for the backend may wait with the client; it is not needed any more.
                 Phase::Connecting => slot.awaits_client() || is_over,

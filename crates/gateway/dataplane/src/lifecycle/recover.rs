@@ -173,9 +173,7 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
     let mut unverified = Unverified::default();
     let live: Vec<u32> = slots.indices().collect();
     for index in live {
-        let Some(slot) = slots.get(index) else {
-            continue;
-        };
+        let slot = slots.at(index);
         let (tls, plain) = (slot.tls_fd(), slot.plain_fd());
         let names_tls = slot.is_sound() && named.insert(tls);
         let is_sound = names_tls && (plain == Fd::NONE || (plain.0 > 2 && named.insert(plain)));
@@ -216,9 +214,7 @@ fn forget_watches(slot: &mut Slot, io: &impl Io) {
 fn forget_heap<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
     let live: Vec<u32> = slots.indices().collect();
     for index in live {
-        let Some(slot) = slots.get_mut(index) else {
-            continue;
-        };
+        let slot = slots.at_mut(index);
         work.note_generation(slot.generation);
         slot.set_timer_purpose(TimerPurpose::None);
         slot.timer = Timer::default();

@@ -70,6 +70,7 @@ impl Startup {
             return Progress::Continues;
         }
         self.turns = 0;
+        // Without them, only sockets are left to verify.
         let Some(late) = &mut self.late else {
             return Progress::Continues;
         };

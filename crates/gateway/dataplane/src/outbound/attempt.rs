@@ -66,49 +66,10 @@ impl Attempt {
         handshake: Handshake,
         work: &mut Workspace<I>,
     ) -> AttemptStep {
-        self.stage = Stage::Shaking(Box::new(handshake));
-        self.handle(0, work)
-    }
-
-    /// Sends the handshake's output, then receives and handles input.
-    pub(crate) fn step<I: Io>(&mut self, work: &mut Workspace<I>) -> AttemptStep {
-        let Stage::Shaking(handshake) = &mut self.stage else {
-            return AttemptStep::Continues;
-        };
-        match flush_handshake(&work.io, self.fd, handshake) {
-            Ok(true) => {}
-            Ok(false) => return AttemptStep::Continues,
-            Err(error) => return AttemptStep::failed(&error),
-        }
-        let most = match work.may_read_ahead() {
-            true => RECEIVE_MAX / 4,
-            false => handshake.missing().min(RECEIVE_MAX / 4),
-        };
-        let room = &mut work.scratch.opening[..most];
-        match work.io.recv(self.fd, room) {
-            Ok(Tried::Done(0)) => {
-                AttemptStep::failed(&"the server closed the connection during the handshake")
-            }
-            Ok(Tried::Done(n)) => self.handle(n, work),
-            Ok(Tried::WouldBlock) => AttemptStep::Continues,
-            Err(error) => AttemptStep::failed(&error),
-        }
-    }
-
-    /// Passes the first `n` bytes of the scratch buffer to the handshake. The first call has none.
-    fn handle<I: Io>(&mut self, n: usize, work: &mut Workspace<I>) -> AttemptStep {
-        let Stage::Shaking(handshake) = &mut self.stage else {
-            return AttemptStep::Continues;
-        };
-        let received = work.scratch.opening.get(..n).unwrap_or_default();
-        let progress = handshake.handle_input(work.io.unix_time(), received);
-        match (progress, flush_handshake(&work.io, self.fd, handshake)) {
-            (Err(failure), _) => AttemptStep::Failed(Failure::Handshake(failure)),
-            (_, Err(error)) => AttemptStep::failed(&error),
-            (Ok(Progress::Handshaking), Ok(_)) => AttemptStep::Continues,
-            // Output that the socket does not take becomes pending bytes of the connection.
-            (Ok(Progress::Established), Ok(_)) => AttemptStep::Established,
-        }
+        let mut handshake = Box::new(handshake);
+        let step = handle(self.fd, &mut handshake, 0, work);
+        self.stage = Stage::Shaking(handshake);
+        step
     }
 
     /// The epoll interest of the socket.
@@ -121,5 +82,49 @@ impl Attempt {
             true => Interest::WRITE,
             false => Interest::READ,
         }
+    }
+}
+
+/// Sends the handshake's output, then receives and handles input.
+pub(crate) fn step<I: Io>(
+    fd: Fd,
+    handshake: &mut Handshake,
+    work: &mut Workspace<I>,
+) -> AttemptStep {
+    match flush_handshake(&work.io, fd, handshake) {
+        Ok(true) => {}
+        Ok(false) => return AttemptStep::Continues,
+        Err(error) => return AttemptStep::failed(&error),
+    }
+    let most = match work.may_read_ahead() {
+        true => RECEIVE_MAX / 4,
+        false => handshake.missing().min(RECEIVE_MAX / 4),
+    };
+    let room = &mut work.scratch.opening[..most];
+    match work.io.recv(fd, room) {
+        Ok(Tried::Done(0)) => {
+            AttemptStep::failed(&"the server closed the connection during the handshake")
+        }
+        Ok(Tried::Done(n)) => handle(fd, handshake, n, work),
+        Ok(Tried::WouldBlock) => AttemptStep::Continues,
+        Err(error) => AttemptStep::failed(&error),
+    }
+}
+
+/// Passes the first `n` bytes of the scratch buffer to the handshake. The first call has none.
+fn handle<I: Io>(
+    fd: Fd,
+    handshake: &mut Handshake,
+    n: usize,
+    work: &mut Workspace<I>,
+) -> AttemptStep {
+    let received = work.scratch.opening.get(..n).unwrap_or_default();
+    let progress = handshake.handle_input(work.io.unix_time(), received);
+    match (progress, flush_handshake(&work.io, fd, handshake)) {
+        (Err(failure), _) => AttemptStep::Failed(Failure::Handshake(failure)),
+        (_, Err(error)) => AttemptStep::failed(&error),
+        (Ok(Progress::Handshaking), Ok(_)) => AttemptStep::Continues,
+        // Output that the socket does not take becomes pending bytes of the connection.
+        (Ok(Progress::Established), Ok(_)) => AttemptStep::Established,
     }
 }

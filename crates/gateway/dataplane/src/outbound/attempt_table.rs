@@ -41,14 +41,21 @@ impl AttemptTable {
         self.entries.get_mut(id)
     }
 
-    /// Removes an attempt.
-    pub(crate) fn take(&mut self, id: Id) -> Option<Attempt> {
-        let attempt = self.entries.take(id)?;
+    /// An attempt that has not ended.
+    #[track_caller]
+    pub(crate) fn at(&mut self, id: Id) -> &mut Attempt {
+        self.get(id).expect("the attempt has not ended")
+    }
+
+    /// Removes an attempt that has not ended.
+    #[track_caller]
+    pub(crate) fn take(&mut self, id: Id) -> Attempt {
+        let attempt = self.entries.take(id);
         if self.live() == 0 {
             // As with handshakes, a burst leaves no allocated memory behind.
             self.entries = Entries::default();
         }
-        Some(attempt)
+        attempt.expect("the attempt has not ended")
     }
 
     /// The ids of all attempts.

@@ -105,6 +105,7 @@ impl Outbound {
         checks.chain(self.attempts.next_deadline_ms()).min()
     }
 
+    /// `None`: a reload has removed the route.
     fn pool(&mut self, route: u16) -> Option<&mut Pool> {
         self.pools.get_mut(usize::from(route))
     }
@@ -193,7 +194,8 @@ impl Outbound {
     fn try_next<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let now_ms = cx.work.now_ms;
         let mut lacks = None;
-        while let Some(attempt) = self.attempts.get(id) {
+        loop {
+            let attempt = self.attempts.at(id);
             let route = attempt.route;
             let is_request = attempt.request.is_some();
             let targets = targets(attempt, &cx.settings);
@@ -234,10 +236,7 @@ impl Outbound {
 
     /// Begins the handshake at once, because the connect did not block: a unix socket.
     fn begin_at_once<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
-        let Some(attempt) = self.attempts.get(id) else {
-            return;
-        };
-        match begin_handshake(attempt, cx) {
+        match begin_handshake(self.attempts.at(id), cx) {
             AttemptStep::Failed(failure) => {
                 self.fail_over(id, &failure, cx);
             }
@@ -250,13 +249,14 @@ impl Outbound {
 
     /// Handles readiness of an attempt's socket.
     pub(crate) fn on_ready<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        // Epoll may still report an attempt that has ended in this turn.
         let Some(attempt) = self.attempts.get(id) else {
             return;
         };
         let (route, target) = (attempt.route, attempt.target);
-        let step = match attempt.stage {
+        let step = match &mut attempt.stage {
             Stage::Connecting => begin_handshake(attempt, cx),
-            Stage::Shaking(_) => attempt.step(&mut cx.work),
+            Stage::Shaking(handshake) => attempt::step(attempt.fd, handshake, &mut cx.work),
         };
         match step {
             AttemptStep::Established => {
@@ -273,9 +273,7 @@ impl Outbound {
     }
 
     fn watch<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
-        let Some(attempt) = self.attempts.get(id) else {
-            return;
-        };
+        let attempt = self.attempts.at(id);
         let interest = attempt.interest();
         if interest == attempt.watched {
             return;
@@ -290,9 +288,7 @@ impl Outbound {
 
     /// Moves a completed attempt into a slot.
     fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
-        let Some(attempt) = self.attempts.take(id) else {
-            return;
-        };
+        let attempt = self.attempts.take(id);
         let (client, route) = (attempt.client, attempt.route);
         let took_ms = cx.work.now_ms.saturating_sub(attempt.begun_ms);
         let socket = NewSocket {
@@ -327,9 +323,7 @@ impl Outbound {
 
     /// Notes that the attempt failed with its current server, and tries the next one.
     fn fail_over<I: Io>(&mut self, id: Id, failure: &Failure, cx: &mut WorkerContext<I>) {
-        let Some(attempt) = self.attempts.get(id) else {
-            return;
-        };
+        let attempt = self.attempts.at(id);
         if let Stage::Shaking(handshake) = &mut attempt.stage {
             cx.work.count.add(Count::ConnectHandshakesFailed, 1);
             let of_client = attempt.request.is_none().then_some(attempt.route);
@@ -343,9 +337,7 @@ impl Outbound {
     }
 
     fn note_failure<I: Io>(&mut self, id: Id, failure: &Failure, cx: &mut WorkerContext<I>) {
-        let Some(attempt) = self.attempts.get(id) else {
-            return;
-        };
+        let attempt = self.attempts.at(id);
         if let Some(request) = &attempt.request {
             return report_backend(request, failure, &mut cx.work);
         }
@@ -365,6 +357,7 @@ impl Outbound {
         self.servers.note_failure(route, target, cx.work.now_ms);
         cx.work.count.add(Count::ConnectAttemptsFailed, 1);
         let more = self.servers.note_for_log(route, target, cx.work.now_ms);
+        // A reload may have removed the server.
         let Some(target) = origin(route, &cx.settings).and_then(|one| one.targets.get(target))
         else {
             return;
@@ -402,9 +395,7 @@ impl Outbound {
 
     /// Gives up an attempt, and resets the client's connection.
     fn abandon<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
-        let Some(mut attempt) = self.attempts.take(id) else {
-            return;
-        };
+        let mut attempt = self.attempts.take(id);
         attempt.disconnect(&work.io);
         if attempt.client.is_some_and(|client| !client.is_joined()) {
             work.count.add(Count::ConnectGivenUp, 1);
@@ -430,17 +421,14 @@ impl Outbound {
             let has_next = |one: &Attempt| one.tried.len() < targets(one, &cx.settings);
             let late = self.attempts.next_late_server(cx.work.now_ms, has_next);
             let Some(id) = late else { break };
-            let attempt = self.attempts.get(id);
-            let is_connected = attempt.is_some_and(|one| matches!(one.stage, Stage::Shaking(_)));
-            let failure = match is_connected {
-                true => Failure::Time(NO_TLS),
-                false => Failure::Time("no answer within backend_connect_timeout"),
+            let failure = match self.attempts.at(id).stage {
+                Stage::Shaking(_) => Failure::Time(NO_TLS),
+                Stage::Connecting => Failure::Time("no answer within backend_connect_timeout"),
             };
             self.fail_over(id, &failure, cx);
         }
         while let Some(id) = self.attempts.next_late(cx.work.now_ms) {
-            let attempt = self.attempts.get(id);
-            let failure = match attempt.is_some_and(|attempt| attempt.request.is_some()) {
+            let failure = match self.attempts.at(id).request.is_some() {
                 true => Failure::Time(NO_TLS),
                 false => Failure::Time("no TLS connection within handshake_timeout"),
             };
@@ -495,6 +483,7 @@ impl Outbound {
 
     /// Updates the pool, if the moved slot is a warm connection.
     pub(crate) fn note_moved(&mut self, moved: &Moved, connections: &Connections) {
+        // It has ended if epoll has failed.
         if let Some(slot) = connections.slots().get(moved.to)
             && slot.phase() == Phase::Warm
             && let Some(pool) = self.pool(slot.route)
@@ -506,9 +495,8 @@ impl Outbound {
     /// Fills the pools with the warm connections that a predecessor left.
     pub(crate) fn find_warm(&mut self, connections: &Connections) {
         let slots = connections.slots();
-        for index in slots.indices() {
-            if let Some(slot) = slots.get(index)
-                && slot.phase() == Phase::Warm
+        for (index, slot) in slots.all() {
+            if slot.phase() == Phase::Warm
                 && let Some(pool) = self.pool(slot.route)
             {
                 pool.found(index, slot.generation);
@@ -523,10 +511,10 @@ impl Outbound {
         self.replace_pools(changed, &cx.settings.routes);
         self.servers.forget(changed);
         for id in self.attempts.all() {
-            let attempt = self.attempts.get(id);
-            let Some(attempt) = attempt.filter(|one| changed.contains(&one.route)) else {
+            let attempt = self.attempts.at(id);
+            if !changed.contains(&attempt.route) {
                 continue;
-            };
+            }
             attempt.tried.clear();
             attempt.disconnect(&cx.work.io);
             if attempt.client.is_some() {

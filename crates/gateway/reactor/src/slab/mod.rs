@@ -194,6 +194,29 @@ impl<T: Slot> Slab<T> {
         T::mut_from_bytes(self.slots.bytes_mut().get_mut(Self::range(index))?).ok()
     }
 
+    /// Returns a slot that is in use.
+    ///
+    /// # Panics
+    /// It is not in use. Whatever named it is wrong about its connections, and must not go on.
+    #[track_caller]
+    pub fn at(&self, index: u32) -> &T {
+        self.get(index).expect("the slot is in use")
+    }
+
+    /// Returns a slot that is in use, for changes.
+    ///
+    /// # Panics
+    /// As [`Slab::at`].
+    #[track_caller]
+    pub fn at_mut(&mut self, index: u32) -> &mut T {
+        self.get_mut(index).expect("the slot is in use")
+    }
+
+    /// Iterates over the slots in use, in order, with their indexes.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.indices().map(move |index| (index, self.at(index)))
+    }
+
     /// Wipes and frees the slot. Returns false if it was not in use.
     ///
     /// Close the descriptors in the slot *after* this: a slot must never hold a descriptor that might already

@@ -162,6 +162,7 @@ impl AcmeNames {
     }
 
     fn note_failure_until(&mut self, name: &str, why: &str, now_ms: u64, pause_ms: u64) {
+        // A reload may have removed the name.
         let Some(entry) = self.all.get_mut(name) else {
             return;
         };
@@ -287,6 +288,7 @@ impl AcmeNames {
         if names.is_empty() {
             return Vec::new();
         }
+        // An order reports it.
         let Ok(server) = server(&edition.config) else {
             return Vec::new();
         };
@@ -311,6 +313,7 @@ impl AcmeNames {
         window: Result<Option<RenewalWindow>, String>,
     ) {
         let now_ms = process::boottime_ms();
+        // A reload may have removed the name.
         let Some(entry) = self.all.get_mut(name) else {
             return;
         };

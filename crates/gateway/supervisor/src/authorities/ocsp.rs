@@ -91,6 +91,7 @@ impl OcspSchedule {
         response: Result<(Vec<u8>, u64), NoResponse>,
         now_ms: u64,
     ) {
+        // A reload may have removed the certificate.
         let Some(chain) = self.chains.get_mut(&id) else {
             return;
         };

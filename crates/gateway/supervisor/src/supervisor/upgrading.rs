@@ -64,9 +64,8 @@ impl Supervisor {
         let pairs = &mut self.serving.pairs;
         pairs.command(Command::Commit);
         self.history.ending.extend(pairs.replace_keepers(keepers));
-        let Some(upgrade) = self.upgrade.take() else {
-            return;
-        };
+        let upgrade = self.upgrade.take();
+        let upgrade = upgrade.expect("only an upgrade is committed");
         let (binary, result) = upgrade.complete();
         let request = result.as_ref().map(|result| result.id);
         if let Err(error) = self.execute(&binary, result) {
@@ -139,6 +138,7 @@ impl Supervisor {
 
     /// Handles a pair that stays with the old binary, because its new keeper died after the commit.
     pub(super) fn on_kept(&mut self, worker: usize) {
+        // A worker can report this at any time.
         let Some(keeper) = self.serving.pairs.restore_keeper(worker) else {
             return;
         };

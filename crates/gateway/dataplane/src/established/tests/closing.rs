@@ -37,10 +37,13 @@ pub(super) fn heard_by(world: &mut World, number: u32) -> Vec<Event> {
     }
 }
 
+/// Fires the timer of a connection, unless it has ended.
 fn step_timer(world: &mut World, index: u32) {
     let parts = world.worker().parts();
     let (connections, settings, work) = (parts.connections, parts.settings, parts.work);
-    connections.step(index, step::Event::Timer, settings, work);
+    if connections.slots.is_live(index) {
+        connections.step(index, step::Event::Timer, settings, work);
+    }
 }
 
 fn stop(world: &mut World) {

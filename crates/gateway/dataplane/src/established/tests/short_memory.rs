@@ -237,9 +237,9 @@ fn a_check_wakes_only_what_will_be_read() {
     let parts = world.worker().parts();
     let slot = parts.connections.slots.get_mut(0).expect("a slot");
     // As if no event reported that the queue drains.
-    parts.work.starve(slot, &OPENING, true);
+    let wait_ms = parts.work.starve(slot, &OPENING, true);
     let now_ms = parts.work.now_ms;
-    parts.connections.starved.push((0, 1), now_ms, 1);
+    parts.connections.starved.push((0, 1), now_ms, wait_ms);
     let mut checks = 0;
     for _ in 0..5_000 {
         parts.work.now_ms += 1;
