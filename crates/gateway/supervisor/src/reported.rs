@@ -116,7 +116,9 @@ fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
                         differing: Vec::new(),
                     });
                 }
-                let known = reported.get_mut(place).expect("a known place, or a new one");
+                let known = reported
+                    .get_mut(place)
+                    .expect("a known place, or a new one");
                 known.checked |= route.check != Probe::Off;
                 known.out &= upstream.out;
                 if known.routes.last() != Some(&route_name) {
