@@ -17,5 +17,6 @@ pub use kernel::{Buffers, Faults, Sabotage};
 pub use random::{Random, seeds};
 pub use world::check::Violation;
 pub use world::counted::CountedWorker;
+pub use world::crowd::{Crowd, Effort, Hog};
 pub use world::scenario::{Command, Options, ProxyHeaders, RouteKind, STALL_US, Scenario};
 pub use world::{Report, World};

@@ -92,6 +92,9 @@ pub(crate) struct Kernel {
     pub(crate) wake_us: Option<u64>,
     /// Whether the worker's last wait has reported an event.
     pub(crate) has_reported: bool,
+    /// Number of the worker's waits, and of events reported to it.
+    pub(crate) waits: u64,
+    pub(crate) reported: u64,
     /// Orders for the worker, and its reports.
     pub(crate) orders: VecDeque<Order>,
     pub(crate) reports: Vec<WorkerReport>,
@@ -121,6 +124,8 @@ impl Kernel {
             clock_us: 1_000_000_000,
             wake_us: None,
             has_reported: false,
+            waits: 0,
+            reported: 0,
             orders: VecDeque::new(),
             reports: Vec::new(),
             next_port: 1_024,
@@ -634,6 +639,8 @@ impl Kernel {
             }
         }
         self.has_reported = !events.is_empty();
+        self.waits += 1;
+        self.reported += events.len() as u64;
     }
 
     fn readiness(&self, file: File) -> Readiness {

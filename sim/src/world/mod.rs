@@ -4,10 +4,12 @@
 //!   scenario   the scenario of a seed            setup    the worker's environment
 //!   pairs      TLS of the peers                  check    checks at the end
 //!   former     connections of a former worker    counted  one client, for counts of instructions
+//!   crowd      an honest client beside hogs
 //! ```
 
 pub(crate) mod check;
 pub(crate) mod counted;
+pub(crate) mod crowd;
 mod former;
 mod leftovers;
 pub(crate) mod pairs;

@@ -3,5 +3,6 @@
 
 mod connections;
 mod engine;
+mod fairness;
 mod record;
 mod stream;

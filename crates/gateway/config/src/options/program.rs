@@ -194,7 +194,7 @@ option_groups! {
         /// some of it for this long without progress. Its peer has taken nothing of what waits for it,
         /// or sent nothing more of a record. Both sides get a reset. When not even a record fits any
         /// more, a quarter of this time. With enough memory, a connection may wait for any time.
-        stall_timeout: Duration = default "60s", at reload, "1s" ..= "1d";
+        stall_timeout: Duration = default "30s", at reload, "1s" ..= "1d";
 
         /// Maximum time until a backend accepts a connection.
         backend_connect_timeout: Duration = default "5s", at reload, "10ms" ..= "10m";

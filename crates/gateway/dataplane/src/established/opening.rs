@@ -3,6 +3,43 @@
 //! Received records are opened in place, and their plaintexts are sent with one call, from where they
 //! lie. Two things may be left: plaintext that the plain side did not take (then nothing more is read
 //! until it did), and the beginning of a record.
+//!
+//! # Buffers
+//!
+//! The bytes of the TLS peer are in three places, in this order: the slot's opening chunk in pending
+//! memory, the scratch buffer (only during a step), and the kernel's receive queue.
+//!
+//! ```text
+//! chunk     | plaintext that the plain side did not take | beginning of a record: partial_len bytes | room |
+//!
+//! scratch   | record, opened in place | record … | beginning of a record | unused
+//!           0                          at                                 filled
+//! ```
+//!
+//! 1. **Between two steps the scratch buffer belongs to no connection.** A step leaves nothing in it: what it did not
+//!    send is in the chunk, or still in the kernel.
+//! 2. **Each byte is opened once.** The beginning of a record leaves the chunk before `open_record` sees it
+//!    (`restore_partial`). Only bytes at and behind `at` return, and those the record state has not seen. Plaintext in
+//!    the chunk is never opened again.
+//! 3. **A chunk has room for the whole of its last record**, so the rest needs no memory (`keep_trickle`), also when
+//!    memory is short.
+//! 4. **While plaintext waits, nothing is received** (`may_read_tls`). So a chunk never holds more than one receive and a
+//!    record: `receive_max + RECORD_MAX`, within `pending_per_connection`.
+//! 5. **While memory is short, a step receives one record, and only if the destination's socket takes it** ([`next`]). So
+//!    nothing is left to store. The exception is a record that its receive queue can't hold: its beginning is stored, in
+//!    the reserve.
+//! 6. **A connection that is not read has a reason, and each reason has its event.**
+//!
+//! | reason | state | what resumes it |
+//! |---|---|---|
+//! | nothing has arrived | – | readable |
+//! | a part of a record has arrived, and memory is short | `AwaitsRecord` | the next arrival (an edge), or a check |
+//! | the destination has not taken what it got before | `Starved`, `OpeningHeld` | the destination has drained, or a check |
+//! | no memory | `Starved` | a check |
+//! | plaintext waits in the chunk | `OpeningBlocked` | the destination is writable |
+//!
+//! A check applies [`next`], like a step ([`may_resume`]). The chunk of bytes that followed a handshake may contain
+//! several records; `open_stored` opens them when the backend is connected.
 
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};

@@ -23,8 +23,10 @@ use crate::established::starvation;
 use crate::established::timers;
 use crate::established::warm;
 use crate::io::{Io, PeerName};
+use crate::memory::backlog;
 use crate::outcome::{LocalClient, Outcome};
 use crate::token::Side;
+use crate::workspace::Workspace;
 use dormouse_config::Truncation;
 use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TimerPurpose};
 use dormouse_reactor::poller;
@@ -126,11 +128,12 @@ fn flush_and_read_tls<I: Io>(
     cx: &mut Context<'_, I>,
 ) -> Option<Flow> {
     let work = &mut *cx.work;
-    if ready.is_writable()
-        && slot.sealing_pending.is_some()
-        && let Err(fault) = flow::flush_sealed(slot, &work.io, &mut work.pending)
-    {
-        return Some(Err(fault));
+    if ready.is_writable() && slot.sealing_pending.is_some() {
+        let waiting = work.pending.len(slot.sealing_pending);
+        if let Err(fault) = flow::flush_sealed(slot, &work.io, &mut work.pending) {
+            return Some(Err(fault));
+        }
+        note_refusal(waiting, work.pending.len(slot.sealing_pending), work);
     }
     may_read_tls(slot).then(|| {
         opening::read_tls(slot, cx)?;
@@ -141,6 +144,13 @@ fn flush_and_read_tls<I: Io>(
         }
         Ok(())
     })
+}
+
+/// The kernel has reported room for the bytes that wait, and has then taken none of them.
+fn note_refusal<I>(waited: usize, waiting: usize, work: &mut Workspace<I>) {
+    if waiting == waited {
+        work.kernel.note_refused(work.now_ms);
+    }
 }
 
 fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
@@ -158,8 +168,11 @@ fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, 
 
 fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
     if ready.is_writable() && slot.has(Flag::OpeningBlocked) {
+        let waiting = backlog::opened(slot, &cx.work.pending).len();
         // Whole records may be stored behind a PROXY header that the socket did not take at once.
         connect::flush_and_open(slot, cx)?;
+        let left = backlog::opened(slot, &cx.work.pending).len();
+        note_refusal(waiting, left, cx.work);
     }
     if ready.is_readable() && may_read_plain(slot) {
         if slot.has(Flag::Untouched) {

@@ -234,7 +234,8 @@ impl<I: Io> Workspace<I> {
     /// How long a connection may hold memory without progress. `None`: memory is not short.
     pub(crate) fn patience_ms(&self, settings: &Settings) -> Option<u64> {
         let stall_ms = settings.limits.stall_timeout_ms;
-        if self.kernel.is_used_up() || !self.has_memory_for_one() {
+        let is_refused = self.kernel.is_refused(self.now_ms);
+        if is_refused || self.kernel.is_used_up() || !self.has_memory_for_one() {
             return Some(stall_ms / 4);
         }
         self.is_short().then_some(stall_ms)
@@ -242,7 +243,7 @@ impl<I: Io> Workspace<I> {
 
     /// Whether steps receive less than they could, because memory is short.
     fn is_short(&self) -> bool {
-        !self.has_memory() || self.kernel.is_short()
+        !self.has_memory() || self.kernel.is_short() || self.kernel.is_refused(self.now_ms)
     }
 
     /// Time of the next measurement of send queues.

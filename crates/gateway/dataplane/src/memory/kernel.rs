@@ -37,6 +37,9 @@ const RECORD_BYTES: usize = 32 << 10;
 /// Memory is short while a queue may not grow to this size.
 const SHORT_BYTES: usize = 64 << 10;
 
+/// Time after a refusal during which the kernel's memory for sockets counts as short.
+const REFUSED_MS: u64 = 10_000;
+
 /// Interval at which queues are measured again while some get shorter.
 const CHECK_MS: u64 = 50;
 /// The same while none does.
@@ -53,6 +56,7 @@ pub(crate) struct KernelMemory {
     /// Whether a peer has taken bytes since the last round of measurements.
     has_moved: bool,
     look_from: u32,
+    refused_until_ms: u64,
     /// Bytes until the next measurement.
     unmeasured: u64,
     /// State of a random generator: a periodic sender must not fall into the same gap each time.
@@ -68,6 +72,7 @@ impl KernelMemory {
             interval_ms: CHECK_MS,
             has_moved: false,
             look_from: 0,
+            refused_until_ms: 0,
             unmeasured: 0,
             random: seed | 1,
         }
@@ -145,6 +150,16 @@ impl KernelMemory {
     /// Whether a slow peer gets less than it could use.
     pub(crate) fn is_short(&self) -> bool {
         self.queue_max() < SHORT_BYTES
+    }
+
+    /// Notes that the kernel has refused bytes for a socket with room: it has no memory for sockets, whatever our limit is.
+    pub(crate) fn note_refused(&mut self, now_ms: u64) {
+        self.refused_until_ms = now_ms + REFUSED_MS;
+    }
+
+    /// Whether the kernel has refused bytes lately.
+    pub(crate) fn is_refused(&self, now_ms: u64) -> bool {
+        now_ms < self.refused_until_ms
     }
 
     /// Whether no record fits into the reserve either.
