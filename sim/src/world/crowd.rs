@@ -1,5 +1,5 @@
 //! A worker with hogs, which hold memory and take nothing, and one honest client beside them. Without faults: the time
-//! stands still while anything moves, so a wait for anything but an event is seen.
+//! stands still while anything moves, so a wait for a timer takes time.
 
 use super::pairs::{self, Contexts};
 use super::scenario::{RouteKind, Scenario};
@@ -40,6 +40,8 @@ pub struct Effort {
     pub events: u64,
     /// System calls of the worker.
     pub calls: u64,
+    /// Simulated time, in microseconds.
+    pub us: u64,
 }
 
 impl Sub for Effort {
@@ -50,6 +52,7 @@ impl Sub for Effort {
             turns: self.turns - before.turns,
             events: self.events - before.events,
             calls: self.calls - before.calls,
+            us: self.us - before.us,
         }
     }
 }
@@ -81,13 +84,15 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// A worker without connections. `kernel_bytes`: `kernel_memory`; 0: the default.
+    /// A worker without connections. `pending_bytes` and `kernel_bytes`: `pending_memory` and `kernel_memory`; 0: the
+    /// default.
     ///
     /// # Errors
     /// When the worker's shared memory can't be created.
-    pub fn new(route_kind: RouteKind, kernel_bytes: u64) -> io::Result<Crowd> {
+    pub fn new(route_kind: RouteKind, pending_bytes: u64, kernel_bytes: u64) -> io::Result<Crowd> {
         let scenario = Scenario {
             route_kind,
+            pending_bytes,
             kernel_bytes,
             buffers: Buffers {
                 send: 1 << 16,
@@ -148,10 +153,11 @@ impl Crowd {
         }
     }
 
-    /// Sends records of the honest client, each with this many bytes of content, and receives them back.
+    /// Sends records of the honest client, each with this many bytes of content, and receives them back. Time passes only
+    /// while nothing moves.
     ///
     /// # Panics
-    /// When nothing moves any more before all has come back.
+    /// When the worker waits for nothing, and some have not come back.
     pub fn exchange(&mut self, records: usize, bytes: usize) -> Effort {
         let before = self.effort();
         let client = self.honest.as_mut().expect("the honest client");
@@ -168,7 +174,12 @@ impl Crowd {
                 true => 0,
                 false => quiet + 1,
             };
-            assert!(quiet < QUIET_TURNS, "{missing} bytes wait for no event");
+            if quiet == QUIET_TURNS {
+                let mut kernel = self.kernel.borrow_mut();
+                let wake_us = kernel.wake_us;
+                kernel.advance_to(wake_us.expect("a time at which the worker looks again"));
+                quiet = 0;
+            }
         }
         self.effort() - before
     }
@@ -211,6 +222,7 @@ impl Crowd {
             events: kernel.reported,
             // A call has a step before it and one after it.
             calls: (u64::MAX - self.fuse.left()) / 2,
+            us: kernel.clock_us(),
         }
     }
 

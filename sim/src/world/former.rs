@@ -6,7 +6,7 @@ use crate::kernel::{EndId, Family};
 use crate::peer::Role;
 use crate::peer::codec::Codec;
 use dormouse_engine::stream::Connection;
-use dormouse_handover::slot::{Flag, Phase, SLOT_LAYOUT_VERSION, Slot};
+use dormouse_handover::slot::{Flag, Phase, PlainSide, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
 use std::io;
@@ -48,7 +48,7 @@ impl World {
         match route_kind {
             RouteKind::Echo => {
                 let slot = self.begin_slot(slots, front, server.as_bytes(), n, now_s)?;
-                slot.set(Flag::Echo);
+                slot.set_plain_side(PlainSide::Echo);
                 self.add_peer(Role::Client, front.1.other(), tls(client));
             }
             RouteKind::Terminate
@@ -72,7 +72,7 @@ impl World {
                     slot.tls.wipe();
                 }
                 if family == Family::Unix {
-                    slot.set(Flag::PlainIsUnix);
+                    slot.set_plain_side(PlainSide::Unix);
                 }
                 let (front_codec, back_codec) = match route_kind {
                     RouteKind::PassThrough => (tls(client), tls(server)),
@@ -92,8 +92,7 @@ impl World {
                     let number = 2 * n + u32::from(end == there);
                     let slot = self.begin_slot(slots, tls_side, state.as_bytes(), number, now_s)?;
                     slot.attach_plain(end, cookie);
-                    slot.set(Flag::Joined);
-                    slot.set(Flag::PlainIsUnix);
+                    slot.set_plain_side(PlainSide::Joint);
                 }
                 self.add_peer(Role::Client, front.1.other(), tls(client));
                 self.add_peer(Role::Backend, back.1.other(), tls(back_server));

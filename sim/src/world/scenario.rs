@@ -139,6 +139,8 @@ pub struct Scenario {
     pub short_timeouts: bool,
     /// Whether limits are so low that connections reach them.
     pub low_limits: bool,
+    /// `pending_memory`; 0: the default.
+    pub pending_bytes: u64,
     /// `kernel_memory`; 0: the default.
     pub kernel_bytes: u64,
     /// How long every third peer reads nothing.
@@ -187,6 +189,7 @@ impl Scenario {
             command: (command, 5 + random.below(200) as u64),
             short_timeouts: random.once_in(8),
             low_limits: random.once_in(6),
+            pending_bytes: 0,
             kernel_bytes: 0,
             stall_us: 0,
             options: Options::default(),

@@ -247,6 +247,9 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         is_pushed: false,
         key: KEY_PEM.to_owned(),
     };
+    if scenario.pending_bytes > 0 {
+        plan.pending_memory.0 = scenario.pending_bytes;
+    }
     if scenario.kernel_bytes > 0 {
         plan.kernel_memory.0 = scenario.kernel_bytes;
     }
