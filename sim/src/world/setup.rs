@@ -238,15 +238,6 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         plan.handshakes_max = 1;
         plan.pending_memory.0 = 256 << 10;
     }
-    let pem = Pem {
-        name: "leaf.pem".to_owned(),
-        key_name: "leaf.key".to_owned(),
-        chain: LEAF_PEM.to_owned(),
-        ocsp: Vec::new(),
-        ocsp_from_file: false,
-        is_pushed: false,
-        key: KEY_PEM.to_owned(),
-    };
     if scenario.pending_bytes > 0 {
         plan.pending_memory.0 = scenario.pending_bytes;
     }
@@ -254,7 +245,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         plan.kernel_memory.0 = scenario.kernel_bytes;
     }
     let certificates = match scenario.route_kind.terminates() {
-        true => vec![vec![pem]],
+        true => vec![vec![leaf()]],
         false => vec![Vec::new(); config.routes.len()],
     };
     let roots = OriginPem {
@@ -277,6 +268,19 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         ticket_keys: ticket_keys().to_vec(),
         descriptors: Descriptors::default(),
         config,
+    }
+}
+
+/// The worker's certificate.
+fn leaf() -> Pem {
+    Pem {
+        name: "leaf.pem".to_owned(),
+        key_name: "leaf.key".to_owned(),
+        chain: LEAF_PEM.to_owned(),
+        ocsp: Vec::new(),
+        ocsp_from_file: false,
+        is_pushed: false,
+        key: KEY_PEM.to_owned(),
     }
 }
 
