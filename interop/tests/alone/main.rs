@@ -11,6 +11,7 @@ mod memory_budget;
 mod service_gap;
 mod session_memory;
 mod shared_lines;
+mod stuck_readers;
 mod system_calls;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
