@@ -4,6 +4,7 @@
 //! the workspace together with one slot. After a step, everything that is left of it is in the slot,
 //! in pending chunks and in its [`Outcome`].
 
+mod allowance;
 pub(crate) mod connect_times;
 pub(crate) mod kept_keys;
 pub(crate) mod proxied_clients;

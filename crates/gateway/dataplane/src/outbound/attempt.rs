@@ -1,10 +1,10 @@
 //! One attempt to establish a TLS connection to a server.
 
 use crate::io::{Io, flush_handshake};
+use crate::memory::allowance::RECEIVE_MAX;
 use crate::outbound::failure::Failure;
 use crate::outcome::{BackendRequest, LocalClient};
 use crate::workspace::Workspace;
-use crate::workspace::scratch::RECEIVE_MAX;
 use dormouse_engine::{Handshake, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;

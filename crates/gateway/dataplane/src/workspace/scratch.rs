@@ -1,15 +1,10 @@
 //! The two buffers that all connections of a worker share, and the places of records in them.
 
+use crate::memory::allowance::{RECEIVE_MAX, RECORDS_PER_STEP};
 use dormouse_engine::stream::{BATCH_START, content_range};
 use dormouse_handover::slot::Slot;
 use dormouse_record::{CONTENT_MAX, RECORD_MAX};
 use std::ops::Range;
-
-/// Full-size records that one receive can fill.
-pub(crate) const RECORDS_PER_STEP: usize = 4;
-
-/// Maximum bytes per receive, from either side: 64 KiB.
-pub(crate) const RECEIVE_MAX: usize = RECORDS_PER_STEP * CONTENT_MAX;
 
 /// The buffers of the opening and the sealing flow.
 pub(crate) struct Scratch {
