@@ -26,9 +26,9 @@ pub mod software;
 use std::collections::BTreeMap;
 
 pub use client::ClientSpec;
-pub use findings::{Finding, Severity, Thresholds};
+pub use findings::{Severity, Thresholds};
 use model::figures::Premises;
-pub use model::{Audit, Measured};
+pub use model::{Audit, Finding, Measured};
 pub use server::{Effort, ServerSpec};
 
 use dormouse_bench::model::{Run, RunOutcome};

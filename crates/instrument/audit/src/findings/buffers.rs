@@ -1,9 +1,9 @@
 //! Findings about record buffers that idle connections keep.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, counted, percent, whole};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::MemoryFigures;
 use crate::software::Case;
 use dormouse_census::{CensusReport, SizeClass};

@@ -1,9 +1,9 @@
 //! Findings about a client.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::{ClientConnection, ClientFigures};
 use crate::software::{Case, SoftwareKind};
 

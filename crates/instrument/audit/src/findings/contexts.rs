@@ -1,9 +1,9 @@
 //! Findings about contexts and trust stores that each connection parses for itself.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, counted, percent, whole};
 use crate::catalogue::{FindingId, Severity};
+use crate::model::Finding;
 use dormouse_census::CensusReport;
 
 /// Minimum number of blocks in a connection's own context or trust store.

@@ -1,10 +1,10 @@
 //! Findings about memory that grows as connections open and close, and about the kind of growth.
 
 use super::collected::{self, COUNTED_PER_ROUND, GROWTH_PER_ROUND};
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, counted, percent};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, Measured, MemoryFigures};
 use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};

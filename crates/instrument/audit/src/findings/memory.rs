@@ -3,10 +3,10 @@
 use super::baseline::{self, ComparedCost};
 use super::buffers::KeptBuffers;
 use super::contexts;
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, counted, percent};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::{Measured, MemoryFigures};
 use dormouse_census::CensusReport;
 

@@ -5,7 +5,6 @@ mod buffers;
 mod client;
 mod collected;
 mod contexts;
-mod finding;
 mod growth;
 mod hot_spots;
 mod memory;
@@ -20,10 +19,9 @@ mod thresholds;
 mod units;
 
 pub use crate::catalogue::{Confidence, FindingId, Severity};
-pub use finding::Finding;
 pub use thresholds::Thresholds;
 
-use crate::model::Audit;
+use crate::model::{Audit, Finding};
 use subject::AuditSubject;
 pub(crate) use thresholds::bytes_per_connection;
 

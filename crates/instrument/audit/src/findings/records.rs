@@ -1,9 +1,9 @@
 //! Findings about the records of a server's answers.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{counted, percent, whole};
 use crate::catalogue::{FindingId, Severity};
+use crate::model::Finding;
 use crate::model::RecordFigures;
 
 /// Records per answer beyond the necessary ones, from which there is a finding: header, body and end of an answer are

@@ -1,9 +1,9 @@
 //! Findings about session resumption by a server.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::{AddressTrials, ServerFigures, Trials};
 
 /// Minimum share at which sessions count as resumed.

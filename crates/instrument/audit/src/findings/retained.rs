@@ -4,10 +4,10 @@
 //! when they reach the end of the heap, so returning them is a matter of settings. Free bytes on a page with a block
 //! in use cannot return while that block lives: only this is fragmentation.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{bytes, counted, percent, whole};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::MemoryFigures;
 use dormouse_census::CensusReport;
 

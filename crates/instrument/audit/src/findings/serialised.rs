@@ -1,9 +1,9 @@
 //! Findings about handshakes that wait for each other.
 
-use super::finding::Finding;
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::{LockWaits, ParallelHandshakes, SilentClients};
 
 /// Speed of several clients as a multiple of one client's, below which they wait for each other.

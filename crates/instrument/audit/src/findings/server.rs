@@ -1,6 +1,5 @@
 //! Findings about a server's offer and its CPU time.
 
-use super::finding::Finding;
 use super::hot_spots;
 use super::records;
 use super::resumption;
@@ -8,6 +7,7 @@ use super::serialised;
 use super::subject::AuditSubject;
 use super::units::{bytes, counted, percent, whole};
 use crate::catalogue::{Confidence, FindingId, Severity};
+use crate::model::Finding;
 use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
 
 /// CPU time of a full handshake, as a multiple of the time that it needs with this key.

@@ -1,11 +1,11 @@
 //! The software that findings are about, and the commands that reproduce a finding.
 
 use super::baseline::Baseline;
-use super::finding::Finding;
 use super::hot_spots;
 use super::quoted;
 use crate::catalogue::{FindingId, Severity};
 use crate::model::Audit;
+use crate::model::Finding;
 use crate::shell;
 use crate::software::openssl::{Library, WORK_OF_LIBRARY};
 use crate::software::{ASYNCIO, Case, Facts, Program, SoftwareKind};

@@ -3,6 +3,7 @@
 mod client;
 mod cpu;
 pub(crate) mod figures;
+mod finding;
 mod measured;
 mod memory;
 mod server;
@@ -14,6 +15,7 @@ pub use cpu::{
     CpuFigures, FirstConnection, LockWaits, ParallelHandshakes, Reference, SilentClients,
 };
 pub use figures::Figures;
+pub use finding::Finding;
 pub use measured::Measured;
 pub(crate) use memory::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, OF_EACH};
 pub use memory::{
@@ -28,7 +30,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::findings::Finding;
 use crate::software::Software;
 use dormouse_bench::model::{RunOutcome, Sample};
 use dormouse_measure::{Machine, ProcessInfo};

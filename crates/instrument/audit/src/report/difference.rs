@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::headlines::{Change, Line, OF_CLIENT, OF_SERVER};
-use crate::findings::Finding;
 use crate::model::Audit;
+use crate::model::Finding;
 
 /// Formats the differences as text.
 ///

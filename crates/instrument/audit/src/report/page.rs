@@ -3,7 +3,8 @@
 use super::headlines::{OF_CLIENT, OF_SERVER, Tile};
 use super::sections;
 use super::{client, comparison, flights, pictures, timeline};
-use crate::findings::{Finding, Severity};
+use crate::findings::Severity;
+use crate::model::Finding;
 use crate::model::{Audit, Measured};
 use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::{Markup, PreEscaped, STYLE, document, html, section};

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use dormouse_printable::whole;
 
 use super::sections;
-use crate::findings::{Finding, Severity};
+use crate::findings::Severity;
+use crate::model::Finding;
 use crate::model::{Audit, Measured};
 
 /// Width of titles, if enough room remains for the text beside them.

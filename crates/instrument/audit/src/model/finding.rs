@@ -31,7 +31,7 @@ pub struct Finding {
 
 impl Finding {
     /// Fills in `{name}` in the title, in what is good, and in the cause.
-    pub(super) fn with(mut self, name: &str, value: impl Display) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: impl Display) -> Self {
         let (place, value) = (format!("{{{name}}}"), value.to_string());
         for text in [&mut self.title, &mut self.reference, &mut self.cause] {
             *text = text.replace(&place, &value);
@@ -40,7 +40,7 @@ impl Finding {
     }
 
     /// Names this cause instead of the usual one.
-    pub(super) fn because(self, cause: impl Into<String>, confidence: Confidence) -> Self {
+    pub(crate) fn because(self, cause: impl Into<String>, confidence: Confidence) -> Self {
         Self {
             cause: cause.into(),
             confidence,
@@ -49,7 +49,7 @@ impl Finding {
     }
 
     /// Whether all its texts are there, and every place in the title is filled in.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let texts = [&self.title, &self.measured, &self.reference, &self.cause];
         texts.iter().all(|text| !text.is_empty()) && !self.title.contains('{')
     }
