@@ -5,7 +5,7 @@ use super::acme;
 use super::files;
 use super::former::{self, Changes, Former};
 use super::key_mode;
-use super::layouts::PairFiles;
+use super::pair::PairFiles;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
 use crate::findings::Findings;

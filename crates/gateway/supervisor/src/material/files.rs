@@ -1,6 +1,8 @@
 //! The files that a configuration means: pairs of certificate and key, and the contents of directories.
 
-use super::layouts::{self, PairFiles};
+use super::directory::{CERTIFICATES_MAX, entries};
+use super::layouts;
+use super::pair::PairFiles;
 use crate::error::unreadable;
 use dormouse_config::CertificateFiles;
 use dormouse_reactor::process;
@@ -9,10 +11,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of certificates in one directory.
-const CERTIFICATES_MAX: usize = 4096;
-/// Maximum number of certificate, CA or CRL files in one directory.
-const FILES_MAX: usize = 4 * CERTIFICATES_MAX;
 /// Maximum number of other files in a directory that are named.
 const OTHERS_NAMED_MAX: usize = 20;
 
@@ -112,26 +110,4 @@ pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     process::may_write(&nearest)
-}
-
-/// The entries of a directory that are not hidden, ordered by name.
-pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let cannot = |error: io::Error| unreadable(directory, &error);
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(directory).map_err(cannot)? {
-        let path = entry.map_err(cannot)?.path();
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if name.starts_with(b".") {
-            continue;
-        }
-        if paths.len() == FILES_MAX {
-            return Err(format!(
-                "{}: more than {FILES_MAX} files in this directory",
-                directory.display()
-            ));
-        }
-        paths.push(path);
-    }
-    paths.sort();
-    Ok(paths)
 }

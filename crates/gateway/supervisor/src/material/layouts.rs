@@ -15,8 +15,8 @@
 //! the directory (Caddy), or `certificate.crt` with `privatekey.key`. Case does not matter. `NAME.ocsp` and
 //! `NAME.pem.ocsp` are OCSP responses, DER. Names that begin with a dot are hidden.
 
-use super::files::entries;
-use super::pair::read_with;
+use super::directory::entries;
+use super::pair::{PairFiles, read_with};
 use dormouse_engine::{IdentityProblem, PemFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,20 +24,6 @@ use std::path::{Path, PathBuf};
 const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
 /// Kinds of keys in HAProxy's bundles.
 const BUNDLES: [&str; 3] = ["rsa", "ecdsa", "dsa"];
-
-/// Paths of a certificate and its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PairFiles {
-    /// The chain.
-    pub(super) cert: PathBuf,
-    /// The key; may be the same file.
-    pub(super) key: PathBuf,
-    /// An OCSP response.
-    pub(super) ocsp: Option<PathBuf>,
-    /// Found in a directory, not named by the configuration: if it is invalid, the others are used
-    /// without it.
-    pub(super) found: bool,
-}
 
 /// What a directory has.
 #[derive(Default)]

@@ -12,6 +12,7 @@
 pub(crate) mod acme;
 mod certificates;
 mod contents;
+mod directory;
 mod files;
 mod former;
 mod key_mode;

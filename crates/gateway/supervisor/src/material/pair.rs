@@ -1,16 +1,29 @@
 //! Reading files: a certificate with its key, its OCSP response, authorities, revocation lists.
 
-use super::layouts::PairFiles;
 use crate::error::unreadable;
 use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_reactor::file::open_regular;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
+
+/// Paths of a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PairFiles {
+    /// The chain.
+    pub(super) cert: PathBuf,
+    /// The key; may be the same file.
+    pub(super) key: PathBuf,
+    /// An OCSP response.
+    pub(super) ocsp: Option<PathBuf>,
+    /// Found in a directory, not named by the configuration: if it is invalid, the others are used
+    /// without it.
+    pub(super) found: bool,
+}
 
 /// Reads a certificate and its key. `None`: the errors were added to `mistakes`.
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
