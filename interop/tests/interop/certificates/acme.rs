@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::process::{Process, signal};
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{TLS_PORT, unused_host};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -19,8 +20,9 @@ use serde_json::json;
 
 use super::site::{Site, can_run};
 
-/// Pebble and its DNS; they end with the test.
+/// Pebble and its DNS, and perhaps a proxy in front of it; they end with the test.
 struct Pebble {
+    proxy: Option<Process>,
     _server: Process,
     _dns: Process,
     folder: tempfile::TempDir,
@@ -30,6 +32,8 @@ struct Pebble {
 }
 
 const DIRECTORY_PORT: u16 = 14000;
+const PROXY_PORT: u16 = 14002;
+const PROXY: &str = include_str!("acme_proxy.py");
 
 /// Behaviour of the server.
 #[derive(Clone, Copy)]
@@ -116,6 +120,7 @@ impl Pebble {
         let mut server = Process::start("pebble", &command, folder.path());
         server.wait_for_line("ACME directory available", PATIENCE);
         let pebble = Pebble {
+            proxy: None,
             _server: server,
             _dns: dns,
             folder,
@@ -160,10 +165,45 @@ impl Pebble {
         self.ask("/set-renewal-info/", Some(&body));
     }
 
+    /// Puts a proxy with this behaviour in front of the server.
+    fn behind(mut self, behaviour: &str) -> Pebble {
+        let script = self.folder.path().join("acme_proxy.py");
+        fs::write(&script, PROXY).expect("written");
+        let own = |file: &str| self.folder.path().join(file).display().to_string();
+        let at = |port: u16| SocketAddr::new(self.address, port).to_string();
+        let command = [
+            tools::path("python3"),
+            script.display().to_string(),
+            at(PROXY_PORT),
+            at(DIRECTORY_PORT),
+            own("pebble.pem"),
+            own("pebble.key"),
+            behaviour.to_owned(),
+        ];
+        let mut proxy = Process::start("proxy", &command, self.folder.path());
+        proxy.wait_for_line("ready", PATIENCE);
+        self.proxy = Some(proxy);
+        self
+    }
+
+    /// The number of requests of this kind that the proxy has seen.
+    fn requests(&self, kind: &str) -> usize {
+        let proxy = self.proxy.as_ref().expect("a proxy");
+        proxy.lines_with(kind).len()
+    }
+
+    fn port(&self) -> u16 {
+        match self.proxy {
+            Some(_) => PROXY_PORT,
+            None => DIRECTORY_PORT,
+        }
+    }
+
     /// The options of a site with certificates from this server.
     fn options(&self, more: &str) -> String {
+        let port = self.port();
         format!(
-            "acme_server = 'https://{}:{DIRECTORY_PORT}/dir'\nacme_terms_agreed = true\n\
+            "acme_server = 'https://{}:{port}/dir'\nacme_terms_agreed = true\n\
              acme_email = 'hostmaster@one.example'\nacme_folder = 'HERE/acme'\nacme_ca = '{}'\n{more}\n",
             self.address,
             authority().trust().display(),
@@ -214,7 +254,7 @@ fn serial(site: &Site, name: &str) -> String {
 }
 
 fn kept(site: &Site, pebble: &Pebble, name: &str) -> PathBuf {
-    let folder = format!("acme/{}_{DIRECTORY_PORT}", pebble.address);
+    let folder = format!("acme/{}_{}", pebble.address, pebble.port());
     site.folder.path().join(folder).join(name)
 }
 
@@ -439,4 +479,114 @@ fn an_order_survives_kills() {
     }
     let restarts = site.admin.status()["counts"]["restarts"].as_u64();
     assert_eq!(restarts, Some(killed as u64));
+}
+
+/// A server that works on an order for longer than an errand lives: it is asked again when it wants to be, and completes the
+/// one order.
+#[test]
+fn a_slow_server_completes_one_order() {
+    requires!(can_run(), "python3");
+    let host = unused_host();
+    let Some(pebble) = Pebble::start(KIND, &[("five.example", host)]) else {
+        return;
+    };
+    let pebble = pebble.behind("slow:8:5");
+    let routes = format!("{}{ROUTE}acme = 'five.example'\n", pebble.options(""));
+    let site = Site::at(host, &routes, |_| {});
+    until_good(&site, &pebble, "five.example");
+    assert_eq!(pebble.requests("POST order-plz"), 1);
+    assert_eq!(pebble.requests("POST finalize-order"), 1);
+    // At first, then twice after five seconds.
+    assert!(pebble.requests("POST my-order") <= 12);
+    let waits = site
+        .process
+        .lines_with("ACME server is processing the order");
+    assert_eq!(waits.len(), 2, "{waits:?}");
+    let status = site.admin.status();
+    assert_eq!(status["acme"]["failed"], 0, "{status}");
+}
+
+/// A server that refuses all orders of an account, as if it had never heard of it: another account is created, once.
+#[test]
+fn a_forgotten_account_is_replaced() {
+    requires!(can_run(), "python3");
+    for status in [404, 500] {
+        let host = unused_host();
+        let Some(pebble) = Pebble::start(KIND, &[("six.example", host)]) else {
+            return;
+        };
+        let pebble = pebble.behind(&format!("forgets:{status}"));
+        let routes = format!("{}{ROUTE}acme = 'six.example'\n", pebble.options(""));
+        let site = Site::at(host, &routes, |_| {});
+        for failures in 1..=2 {
+            wait::until_true("a failed order", || {
+                site.process.lines_with("ACME order failed").len() >= failures
+            });
+            // Tries again at once.
+            site.admin.order("/reload").expect("a reload");
+        }
+        until_good(&site, &pebble, "six.example");
+        assert_eq!(pebble.requests("POST sign-me-up"), 2, "{status}");
+    }
+}
+
+/// A file system that is full, until this is dropped.
+struct FullFolder(PathBuf);
+
+impl FullFolder {
+    fn at(path: &Path) -> FullFolder {
+        fs::create_dir(path).expect("a folder");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=64k", "none"])
+            .arg(path)
+            .status();
+        assert!(mounted.is_ok_and(|status| status.success()), "mounted");
+        fs::write(path.join("all"), [b'x'; 64 << 10]).expect("written");
+        FullFolder(path.to_owned())
+    }
+}
+
+impl Drop for FullFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// Certificates are used although they cannot be saved, by one account, and saved when there is room.
+#[test]
+fn what_a_full_folder_did_not_take_is_saved_later() {
+    requires!(can_run(), Root);
+    let host = unused_host();
+    let names = ["a.example", "b.example", "c.example"];
+    let Some(pebble) = Pebble::start(KIND, &names.map(|name| (name, host))) else {
+        return;
+    };
+    let routes = format!(
+        "{}{ROUTE}acme = ['a.example', 'b.example', 'c.example']\n",
+        pebble.options("")
+    );
+    let mut folder = None;
+    let site = Site::at(host, &routes, |at| {
+        folder = Some(FullFolder::at(&at.join("acme")))
+    });
+    for name in names {
+        until_good(&site, &pebble, name);
+    }
+    let created = site.process.lines_with("ACME account created");
+    assert_eq!(created.len(), 1, "{created:?}");
+    // The next binary knows no more than what is in use.
+    site.admin.order("/upgrade").expect("an upgrade");
+    let folder = folder.expect("a folder");
+    fs::remove_file(folder.0.join("all")).expect("removed");
+    site.admin.order("/reload").expect("a reload");
+    for name in names {
+        let file = kept(&site, &pebble, &format!("{name}.pem"));
+        wait::until_true("a saved certificate", || file.exists());
+    }
+    // A start with these files orders nothing.
+    let first = serial(&site, "a.example");
+    drop(pebble);
+    let site = site.restarted();
+    assert_eq!(serial(&site, "a.example"), first);
+    drop((site, folder));
 }

@@ -1,55 +1,39 @@
 //! A client of ACME servers (RFC 8555): obtains certificates by tls-alpn-01 (RFC 8737) or http-01, and
 //! asks when to renew them (RFC 9773).
 //!
-//! A library implements the protocol. This module sends its requests over our own TLS, and runs an
-//! order in sequence: account, order, challenge, signing request, certificate. Main passes the challenge
-//! to the workers or to the redirect process, and reports when they answer it. Keys are generated here and
-//! passed to main; this process exits soon and keeps none.
+//! A library implements the protocol. This module sends its requests over our own TLS, and has the account;
+//! `order` runs an order. Keys are generated here and passed to main; this process exits soon and keeps none.
 //!
 //! The library is asynchronous, but nothing in it ever waits: the HTTP client completes each request
 //! before it returns the future.
 
+mod order;
+
 use super::http::{self, Request, Response};
-use super::messages::{
-    AcmeServer, CertificateRequest, Challenge, ErrandReport, IssuedCertificate, Job,
-    PrivateKeyLines, RenewalQuery, RenewalWindow,
-};
+use super::messages::{AcmeServer, ErrandReport, RenewalQuery, RenewalWindow};
 use crate::helper;
-use crate::redirect::HttpChallenge;
 use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use dormouse_config::AcmeChallenge;
-use dormouse_engine::{CertificateDer, Identity, Roots};
-use dormouse_handover::message;
+use dormouse_engine::{CertificateDer, Roots};
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
 use instant_acme::{
-    Account, AccountBuilder, AuthorizationStatus, BodyWrapper, BytesResponse,
-    CertificateIdentifier, ChallengeHandle, ChallengeType, Error, ExternalAccountKey, HttpClient,
-    Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem,
+    Account, AccountBuilder, BodyWrapper, BytesResponse, CertificateIdentifier, Error,
+    ExternalAccountKey, HttpClient, NewAccount, Problem,
 };
 use std::future::{Future, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// Time for one request and its response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time from the first request to the certificate. Main waits a little longer.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(100);
-/// Pause between two polls of an order, at first and at most.
-const POLL: Duration = Duration::from_millis(250);
-const POLL_MAX: Duration = Duration::from_secs(3);
-/// Pause between two looks at the channel to main.
-const MAIN_POLL: Duration = Duration::from_millis(20);
-/// Maximum number of orders when the server rejects our nonces (RFC 8555 §6.5).
-const NONCE_TRIES: usize = 4;
 /// Maximum characters of a server's error message.
 const WORDS_MAX: usize = 1000;
 
@@ -59,6 +43,37 @@ pub(super) struct AcmeClient {
     channel: Fd,
     /// The account used last, and its directory.
     account: Option<(String, Account)>,
+    answered: Arc<LastAnswer>,
+}
+
+/// What the library does not pass on of the server's last response.
+#[derive(Default)]
+struct LastAnswer {
+    status: AtomicU16,
+    /// Retry-After. 0: there was none.
+    again_s: AtomicU64,
+}
+
+impl LastAnswer {
+    fn note(&self, response: &Response) {
+        let is_it = |(name, _): &&(String, Vec<u8>)| name.eq_ignore_ascii_case("retry-after");
+        let value = response.headers.iter().find(is_it);
+        let value = value.and_then(|(_, value)| std::str::from_utf8(value).ok());
+        let again_s = value.and_then(|text| text.trim().parse().ok());
+        self.again_s.store(again_s.unwrap_or(0), Ordering::Relaxed);
+        self.status.store(response.status, Ordering::Relaxed);
+    }
+
+    /// The status; 0: the server did not answer.
+    fn status(&self) -> u16 {
+        self.status.load(Ordering::Relaxed)
+    }
+
+    /// Time after which the server is to be asked again.
+    fn again(&self) -> Option<Duration> {
+        let again_s = self.again_s.load(Ordering::Relaxed);
+        (again_s > 0).then(|| Duration::from_secs(again_s))
+    }
 }
 
 impl AcmeClient {
@@ -68,34 +83,8 @@ impl AcmeClient {
             connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
             channel,
             account: None,
+            answered: Arc::default(),
         })
-    }
-
-    /// Obtains a certificate.
-    pub(super) fn obtain(
-        &mut self,
-        request: &CertificateRequest,
-    ) -> Result<IssuedCertificate, String> {
-        let deadline = Instant::now() + ORDER_TIMEOUT;
-        let mut tries = 1;
-        loop {
-            match at_once(self.order(request, deadline)) {
-                Ok(issued) => return Ok(issued),
-                Err(error) if tries < NONCE_TRIES && is(&error, "badNonce") => tries += 1,
-                // The server no longer knows the account: create a new one.
-                Err(error) if self.account.is_some() && is(&error, "accountDoesNotExist") => {
-                    let made = at_once(self.create(&request.server));
-                    self.account = None;
-                    let account = made.map_err(|error| in_words(&error))?;
-                    self.account = Some((request.server.directory.clone(), account));
-                    tries += 1;
-                    if tries > NONCE_TRIES {
-                        return Err(in_words(&error));
-                    }
-                }
-                Err(error) => return Err(in_words(&error)),
-            }
-        }
     }
 
     /// Asks when the server wants a certificate renewed. `None`: the server does not say.
@@ -124,44 +113,6 @@ impl AcmeClient {
             from_s: info.suggested_window.start.unix_timestamp(),
             until_s: info.suggested_window.end.unix_timestamp(),
             ask_again_s: again.as_secs(),
-        })
-    }
-
-    async fn order(
-        &mut self,
-        request: &CertificateRequest,
-        deadline: Instant,
-    ) -> Result<IssuedCertificate, Error> {
-        let account = self.account(&request.server).await?;
-        let mut order = new_order(&account, request).await?;
-        let mut authorizations = order.authorizations();
-        while let Some(authorization) = authorizations.next().await {
-            let mut authorization = authorization?;
-            match authorization.status {
-                AuthorizationStatus::Valid => continue,
-                AuthorizationStatus::Pending => {}
-                _ => return Err(Error::Str("the authorization is neither pending nor valid")),
-            }
-            let kind = match request.challenge {
-                AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
-                AcmeChallenge::Http01 => ChallengeType::Http01,
-            };
-            let challenge = authorization.challenge(kind);
-            let mut challenge = challenge.ok_or(Error::Unsupported(request.challenge.as_str()))?;
-            let report = report_of(request, &challenge)?;
-            self.show(&report, deadline)?;
-            challenge.set_ready().await?;
-        }
-        until(&mut order, OrderStatus::Ready, deadline).await?;
-        let (signing_request, key) = Identity::request(&request.name).map_err(other)?;
-        if order.state().status == OrderStatus::Ready {
-            order.finalize_csr(&signing_request).await?;
-        }
-        until(&mut order, OrderStatus::Valid, deadline).await?;
-        let chain = order.certificate().await?;
-        Ok(IssuedCertificate {
-            chain: chain.ok_or(Error::Str("the order is valid, but has no certificate"))?,
-            key: PrivateKeyLines::of(&key),
         })
     }
 
@@ -216,26 +167,10 @@ impl AcmeClient {
     }
 
     fn builder(&self) -> AccountBuilder {
-        Account::builder_with_http(Box::new(Http(Arc::clone(&self.connector))))
-    }
-
-    /// Passes the challenge to main, and waits until main reports that it is answered.
-    fn show(&self, challenge: &ErrandReport, deadline: Instant) -> Result<(), Error> {
-        helper::report(self.channel, challenge).map_err(other)?;
-        while Instant::now() < deadline {
-            match message::receive(self.channel).map_err(other)? {
-                Some(Job::Proceed) => return Ok(()),
-                Some(_) => {
-                    return Err(failure(
-                        "the main process sent another job instead of a confirmation of the challenge",
-                    ));
-                }
-                None => thread::sleep(MAIN_POLL),
-            }
-        }
-        Err(failure(
-            "the main process did not confirm the challenge in time",
-        ))
+        Account::builder_with_http(Box::new(Http {
+            connector: Arc::clone(&self.connector),
+            answered: Arc::clone(&self.answered),
+        }))
     }
 }
 
@@ -245,84 +180,6 @@ fn in_order(window: RenewalWindow) -> Result<RenewalWindow, Error> {
         true => Ok(window),
         false => Err(Error::Str("the renewal window ends before it begins")),
     }
-}
-
-/// The challenge, in the form that workers or the redirect process need.
-fn report_of(
-    request: &CertificateRequest,
-    challenge: &ChallengeHandle<'_>,
-) -> Result<ErrandReport, Error> {
-    let name = request.name.clone();
-    let authorization = challenge.key_authorization();
-    Ok(match request.challenge {
-        AcmeChallenge::TlsAlpn01 => {
-            let digest = authorization.digest();
-            let made = Identity::acme_challenge_pem(&name, digest.as_ref());
-            let (chain, key) = made.map_err(other)?;
-            let key = PrivateKeyLines::of(&key);
-            ErrandReport::Challenge(Challenge { name, chain, key })
-        }
-        AcmeChallenge::Http01 => ErrandReport::HttpChallenge(HttpChallenge {
-            name,
-            token: challenge.token.clone(),
-            key_authorization: authorization.as_str().to_owned(),
-        }),
-    })
-}
-
-/// Creates an order. If the server rejects the reference to the replaced certificate, the order is
-/// created without it.
-async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Order, Error> {
-    let names = [Identifier::Dns(request.name.clone())];
-    let certificate = request.replaces.as_deref().map(CertificateDer::from);
-    let replaced = certificate.as_ref().map(CertificateIdentifier::try_from);
-    if let Some(Ok(id)) = replaced {
-        let order = account.new_order(&NewOrder::new(&names).replaces(id)).await;
-        match order {
-            Err(error) if is(&error, "badNonce") || is(&error, "rateLimited") => return Err(error),
-            Err(_) => {}
-            Ok(order) => return Ok(order),
-        }
-    }
-    account.new_order(&NewOrder::new(&names)).await
-}
-
-/// Polls until the order has reached this status.
-async fn until(order: &mut Order, wanted: OrderStatus, deadline: Instant) -> Result<(), Error> {
-    let mut pause = POLL;
-    loop {
-        let status = order.refresh().await?.status;
-        if status == wanted || status == OrderStatus::Valid {
-            return Ok(());
-        }
-        if status == OrderStatus::Invalid {
-            return Err(why_invalid(order).await);
-        }
-        if Instant::now() + pause >= deadline {
-            return Err(failure("the server did not complete the order in time"));
-        }
-        thread::sleep(pause);
-        pause = (pause * 3 / 2).min(POLL_MAX);
-    }
-}
-
-/// The reason why the server has invalidated the order.
-async fn why_invalid(order: &mut Order) -> Error {
-    let of_order = order.state().error.clone();
-    let mut authorizations = order.authorizations();
-    while let Some(Ok(mut authorization)) = authorizations.next().await {
-        let Ok(state) = authorization.refresh().await else {
-            continue;
-        };
-        let mut problems = state.challenges.iter().filter_map(|one| one.error.clone());
-        if let Some(problem) = problems.next() {
-            return Error::Api(problem);
-        }
-    }
-    of_order.map_or(
-        failure("the server rejected the order without a reason"),
-        Error::Api,
-    )
 }
 
 /// Whether the error is this ACME problem (RFC 8555 §6.7).
@@ -368,7 +225,10 @@ fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 
 /// HTTP client of the library. Each request has its own connection, and is complete when its future is
 /// returned.
-struct Http(Arc<Connector>);
+struct Http {
+    connector: Arc<Connector>,
+    answered: Arc<LastAnswer>,
+}
 
 impl HttpClient for Http {
     fn request(
@@ -394,8 +254,10 @@ impl Http {
             content_type: kind.and_then(|kind| kind.to_str().ok()),
             body: &body,
         };
-        let response = http::exchange(&request, Some(&self.0), REQUEST_TIMEOUT)
+        self.answered.status.store(0, Ordering::Relaxed);
+        let response = http::exchange(&request, Some(&self.connector), REQUEST_TIMEOUT)
             .map_err(|error| failure(&format!("{url}: {error}")))?;
+        self.answered.note(&response);
         if let Some(error) = refusal(parts.method.as_str(), &url, &response) {
             return Err(error);
         }
@@ -436,6 +298,30 @@ fn at_once<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_answer_has_its_pause() {
+        let answer = LastAnswer::default();
+        for (value, pause) in [
+            ("120", Some(120)),
+            (" 7 ", Some(7)),
+            ("0", None),
+            ("soon", None),
+        ] {
+            answer.note(&Response {
+                status: 503,
+                headers: vec![("Retry-After".to_owned(), value.as_bytes().to_vec())],
+                body: Vec::new(),
+            });
+            assert_eq!(answer.again(), pause.map(Duration::from_secs), "{value}");
+        }
+        answer.note(&Response {
+            status: 200,
+            headers: Vec::new(),
+            body: Vec::new(),
+        });
+        assert_eq!((answer.status(), answer.again()), (200, None));
+    }
 
     #[test]
     fn an_acme_problem_is_described_in_words() {

@@ -41,12 +41,19 @@ pub enum ErrandReport {
     Challenge(Challenge),
     /// A challenge for the redirect process to answer.
     HttpChallenge(HttpChallenge),
-    /// An order has ended.
+    /// An order is placed. Another errand can continue it.
+    Placed {
+        /// The name it is for.
+        name: String,
+        /// What the other errand needs.
+        order: PlacedOrder,
+    },
+    /// The work on an order has ended.
     Certificate {
         /// The name it was for.
         name: String,
         /// The certificate, or why there is none.
-        issued: Result<IssuedCertificate, String>,
+        issued: Result<IssuedCertificate, OrderFailure>,
     },
     /// The server's advice on a renewal.
     Renewal {
@@ -84,6 +91,41 @@ pub struct AcmeServer {
     pub account: Option<Account>,
     /// Binds a new account to one that the server's operators know.
     pub binding: Option<AccountBinding>,
+    /// Whether the server has refused orders of this account as if it did not know it: after another refusal it is replaced.
+    pub is_doubted: bool,
+}
+
+/// An order that the server has not completed yet.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct PlacedOrder {
+    /// Its URL.
+    pub url: String,
+    /// The key of the certificate.
+    pub key: PrivateKeyLines,
+}
+
+/// Why there is no certificate yet.
+#[derive(Serialize, Deserialize)]
+pub struct OrderFailure {
+    /// The reason, in words.
+    pub why: String,
+    /// What is left of the order.
+    pub state: OrderState,
+    /// Seconds after which the server wants to be asked again, if it says so.
+    pub again_s: Option<u64>,
+}
+
+/// What is left of an order without a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OrderState {
+    /// The server works on it.
+    Unfinished,
+    /// The server could not be asked. It may have completed it.
+    Unreached,
+    /// Nothing: the next attempt places another one.
+    Over,
+    /// It was not placed: the server may no longer know the account.
+    Doubted,
 }
 
 /// An order for a certificate.
@@ -97,6 +139,8 @@ pub struct CertificateRequest {
     pub replaces: Option<Vec<u8>>,
     /// How to prove control of the name to the server.
     pub challenge: AcmeChallenge,
+    /// The order that a former errand has placed.
+    pub placed: Option<PlacedOrder>,
 }
 
 /// A query for the renewal time of a certificate.
@@ -164,7 +208,7 @@ pub struct RenewalWindow {
 
 /// The lines of a private key in PEM. As one string, its line ends would be JSON escapes, and a parser
 /// of escapes leaves copies behind.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct PrivateKeyLines(Vec<String>);
 
 impl PrivateKeyLines {

@@ -17,7 +17,8 @@ mod ocsp;
 
 pub use messages::{
     Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, ErrandArguments,
-    ErrandReport, IssuedCertificate, Job, NoResponse, RenewalQuery, RenewalWindow,
+    ErrandReport, IssuedCertificate, Job, NoResponse, OrderFailure, OrderState, PlacedOrder,
+    RenewalQuery, RenewalWindow,
 };
 
 use crate::helper::{self, Privileges};

@@ -1,10 +1,11 @@
 //! Certificates from an ACME server: which names need one, and when to order the next.
 //!
-//! An errand talks to the server. Only the files (`material::acme`) outlive main: an unfinished order
-//! starts again, as ACME servers expect. A failed name is retried after a growing pause, and does not
-//! delay other names.
+//! An errand talks to the server. An order that the server has not completed is continued by the next errand. Only the files
+//! (`material::acme`) outlive main: then an unfinished order starts again, as ACME servers expect. A failed name is retried
+//! after a growing pause, and does not delay other names.
 
 use super::retry::backoff_ms;
+use super::unsaved::Unsaved;
 use crate::edition::Edition;
 use crate::material::{Certificates, acme};
 use dormouse_config::Config;
@@ -13,8 +14,8 @@ use dormouse_handover::Pem;
 use dormouse_handover::control;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::{
-    Account, AccountBinding, AcmeServer, CertificateRequest, IssuedCertificate, Job, RenewalQuery,
-    RenewalWindow,
+    Account, AccountBinding, AcmeServer, CertificateRequest, IssuedCertificate, Job, OrderFailure,
+    OrderState, PlacedOrder, RenewalQuery, RenewalWindow,
 };
 use dormouse_reactor::process;
 use std::collections::BTreeMap;
@@ -33,6 +34,12 @@ const ASKED_AT_ONCE: usize = 32;
 const ISSUED_MS: u64 = MINUTE_MS;
 /// Pause after an order during which a worker restarted.
 const DISTURBED_MS: u64 = 1000;
+/// Bounds for the server's Retry-After while it works on an order, and the pause without one.
+const CONTINUED_S: std::ops::RangeInclusive<u64> = 5..=3_600;
+const CONTINUE_S: u64 = 60;
+/// Refused orders after which the server may no longer know the account, and time in which one account is replaced.
+const DOUBTS: u32 = 2;
+const REPLACED_MS: u64 = DAY_MS;
 /// Maximum number of names reported to control.
 const REPORTED_MAX: usize = 64;
 /// Maximum length of a reason, in characters.
@@ -45,6 +52,13 @@ pub(super) struct AcmeNames {
     issued: u64,
     failed: u64,
     hasher: RandomState,
+    unsaved: Unsaved,
+    /// Whether the files were compared with what is in use, which the former binary may have been unable to save.
+    is_compared: bool,
+    /// Orders in a row that the server has refused as if it did not know the account.
+    doubts: u32,
+    /// When a doubted account was replaced.
+    replaced_ms: Option<u64>,
 }
 
 /// A name, its certificate, and the next steps.
@@ -62,6 +76,8 @@ struct AcmeName {
     failures: u32,
     /// Why the last attempt failed.
     why: Option<String>,
+    /// The order that the server has not completed, and the server's directory.
+    placed: Option<(String, PlacedOrder)>,
 }
 
 /// Validity of a certificate, and the hash of its chain.
@@ -75,7 +91,7 @@ struct Validity {
 /// Work of an errand.
 pub(super) enum AcmeWork {
     /// Order a certificate.
-    Order(CertificateRequest),
+    Order(Box<CertificateRequest>),
     /// Query renewal windows.
     AskRenewals(Vec<Job>),
 }
@@ -105,12 +121,17 @@ impl Validity {
 
 impl AcmeNames {
     /// Takes over another configuration or other certificates.
-    pub(super) fn follow(&mut self, config: &Config, pems: &[Vec<Pem>], now_ms: u64) {
+    pub(super) fn follow(&mut self, edition: &Edition, now_ms: u64) {
+        let (config, pems) = (&edition.config, &edition.material.certificates);
+        let is_first = !std::mem::replace(&mut self.is_compared, true);
         let mut former = std::mem::take(&mut self.all);
         for name in config.acme_names() {
             let file = acme::file_of(config, name).display().to_string();
             let pem = pems.iter().flatten().find(|pem| pem.name == file);
             let shown = pem.and_then(|pem| self.validity(pem));
+            if is_first && pem.is_some_and(|pem| !acme::is_saved(config, name, pem)) {
+                self.unsaved.add_name(name, now_ms);
+            }
             let entry = match former.remove(name) {
                 Some(entry) if entry.shown == shown => entry,
                 known => {
@@ -123,6 +144,7 @@ impl AcmeNames {
                         issued_ms: known.and_then(|known| known.issued_ms),
                         failures: 0,
                         why: None,
+                        placed: None,
                     };
                     entry.plan(&self.hasher, name, now_ms);
                     entry
@@ -144,11 +166,21 @@ impl AcmeNames {
     /// Retries failed names at once, because a reload may have removed the cause.
     pub(super) fn retry_now(&mut self) {
         let now_ms = process::boottime_ms();
+        self.unsaved.retry_now(now_ms);
         for (name, entry) in &mut self.all {
             entry.failures = 0;
             entry.ask_ms = entry.ask_ms.min(now_ms);
             entry.plan(&self.hasher, name, now_ms);
         }
+    }
+
+    /// When to save again what could not be saved.
+    pub(super) fn save_due_ms(&self) -> Option<u64> {
+        self.unsaved.due_ms()
+    }
+
+    pub(super) fn save(&mut self, edition: &Edition, now_ms: u64) {
+        self.unsaved.save(edition, now_ms);
     }
 
     pub(super) fn next_due_ms(&self) -> Option<u64> {
@@ -252,13 +284,17 @@ impl AcmeNames {
             .filter(|(_, entry)| entry.obtain_ms <= now_ms);
         if let Some((name, entry)) = to_order.min_by_key(|(_, entry)| entry.obtain_ms) {
             let (name, has_one) = (name.clone(), entry.shown.is_some());
-            return match server(&edition.config) {
-                Ok(server) => Some(AcmeWork::Order(CertificateRequest {
+            let directory = &edition.config.acme.acme_server;
+            let placed = entry.placed.as_ref().filter(|(at, _)| at == directory);
+            let placed = placed.map(|(_, order)| order.clone());
+            return match self.server(&edition.config, now_ms) {
+                Ok(server) => Some(AcmeWork::Order(Box::new(CertificateRequest {
+                    placed,
                     server,
                     replaces: has_one.then(|| leaf(edition, &name)).flatten(),
                     challenge: edition.config.acme.acme_challenge,
                     name,
-                })),
+                }))),
                 Err(why) => {
                     self.note_failure(&name, &why, now_ms);
                     None
@@ -289,7 +325,7 @@ impl AcmeNames {
             return Vec::new();
         }
         // An order reports it.
-        let Ok(server) = server(&edition.config) else {
+        let Ok(server) = self.server(&edition.config, now_ms) else {
             return Vec::new();
         };
         let ask = |name: String| {
@@ -341,7 +377,7 @@ impl AcmeNames {
         &mut self,
         name: &str,
         directory: &str,
-        issued: Result<IssuedCertificate, String>,
+        issued: Result<IssuedCertificate, OrderFailure>,
         is_disturbed: bool,
         edition: &Edition,
     ) -> Option<Certificates> {
@@ -349,16 +385,60 @@ impl AcmeNames {
         if !is_wanted || !self.all.contains_key(name) {
             return None;
         }
-        match issued.and_then(|issued| self.keep(name, &issued, edition)) {
-            Ok(certificates) => Some(certificates),
-            Err(why) => {
-                let now_ms = process::boottime_ms();
-                match is_disturbed {
-                    true => self.note_failure_until(name, &why, now_ms, DISTURBED_MS),
-                    false => self.note_failure(name, &why, now_ms),
-                }
-                None
+        let now_ms = process::boottime_ms();
+        let issued = match issued {
+            Ok(issued) => {
+                self.forget_placed(name);
+                self.keep(name, &issued, edition)
             }
+            Err(failure) if failure.state == OrderState::Unfinished => {
+                self.continue_later(name, failure.again_s, now_ms);
+                return None;
+            }
+            Err(failure) => {
+                match failure.state {
+                    OrderState::Over => self.forget_placed(name),
+                    OrderState::Doubted => self.doubts = self.doubts.saturating_add(1),
+                    OrderState::Unfinished | OrderState::Unreached => {}
+                }
+                let failures = self.all.get(name).map_or(0, |entry| entry.failures);
+                let again_s = failure
+                    .again_s
+                    .map_or(0, |again_s| again_s.min(DAY_MS / 1000));
+                let pause_ms = backoff_ms(failures).max(again_s * 1000);
+                match is_disturbed {
+                    true => self.note_failure_until(name, &failure.why, now_ms, DISTURBED_MS),
+                    false => self.note_failure_until(name, &failure.why, now_ms, pause_ms),
+                }
+                return None;
+            }
+        };
+        issued
+            .inspect_err(|why| self.note_failure(name, why, now_ms))
+            .ok()
+    }
+
+    /// Records an order that the server has accepted. Its account is known.
+    pub(super) fn note_placed(&mut self, name: &str, directory: &str, order: PlacedOrder) {
+        self.doubts = 0;
+        if let Some(entry) = self.all.get_mut(name) {
+            entry.placed = Some((directory.to_owned(), order));
+        }
+    }
+
+    fn forget_placed(&mut self, name: &str) {
+        if let Some(entry) = self.all.get_mut(name) {
+            entry.placed = None;
+        }
+    }
+
+    /// Has another errand continue the order when the server wants to be asked again.
+    fn continue_later(&mut self, name: &str, again_s: Option<u64>, now_ms: u64) {
+        let again_s = again_s.unwrap_or(CONTINUE_S);
+        let again_s = again_s.clamp(*CONTINUED_S.start(), *CONTINUED_S.end());
+        if let Some(entry) = self.all.get_mut(name) {
+            entry.obtain_ms = now_ms + again_s * 1000;
+            tracing::info!(name, again_s, "ACME server is processing the order");
         }
     }
 
@@ -386,12 +466,13 @@ impl AcmeNames {
             entry.issued_ms = Some(process::boottime_ms());
         }
         if let Err(error) = acme::keep(config, name, &pem) {
-            // The certificate is used anyway; the next start orders another.
+            // The certificate is used anyway.
             tracing::error!(
                 name,
                 error,
-                "ACME certificate could not be saved; in use until the next restart"
+                "ACME certificate could not be saved; in use, and trying again"
             );
+            self.unsaved.add_name(name, process::boottime_ms());
         }
         let mut certificates = edition.material.certificates.clone();
         acme::place(config, &mut certificates, name, &pem);
@@ -399,37 +480,62 @@ impl AcmeNames {
     }
 }
 
-/// Saves a new account.
-pub(super) fn keep_account(account: &Account, config: &Config) {
-    if account.directory != config.acme.acme_server {
-        return;
-    }
-    match acme::keep_account(config, account) {
-        Ok(()) => tracing::info!(
+impl AcmeNames {
+    /// Saves a new account.
+    pub(super) fn keep_account(&mut self, account: Account, config: &Config) {
+        if account.directory != config.acme.acme_server {
+            return;
+        }
+        let now_ms = process::boottime_ms();
+        if self.is_doubted(now_ms) {
+            self.replaced_ms = Some(now_ms);
+        }
+        self.doubts = 0;
+        tracing::info!(
             server = account.directory,
             account = account.id,
             "ACME account created"
-        ),
-        Err(error) => tracing::error!(error, "ACME account could not be saved"),
+        );
+        if let Err(error) = acme::keep_account(config, &account) {
+            tracing::error!(
+                error,
+                "ACME account could not be saved; in use, and trying again"
+            );
+            self.unsaved.add_account(account, now_ms);
+        }
     }
-}
 
-fn server(config: &Config) -> Result<AcmeServer, String> {
-    let key = acme::binding_key(config)?;
-    let binding = config.acme.acme_eab_id.clone().zip(key);
-    let account = acme::account(config).unwrap_or_else(|error| {
-        tracing::warn!(error, "ACME account file unusable; creating a new account");
-        None
-    });
-    Ok(AcmeServer {
-        directory: config.acme.acme_server.clone(),
-        email: config.acme.acme_email.clone(),
-        account,
-        binding: binding.map(|(id, key)| AccountBinding {
-            id,
-            key: key.as_str().to_owned(),
-        }),
-    })
+    /// Whether the server may no longer know the account. At most one account a day is replaced for that reason: servers
+    /// limit new accounts, and have other reasons to fail.
+    fn is_doubted(&self, now_ms: u64) -> bool {
+        let is_new = self
+            .replaced_ms
+            .is_some_and(|at_ms| now_ms < at_ms + REPLACED_MS);
+        self.doubts >= DOUBTS && !is_new
+    }
+
+    fn server(&self, config: &Config, now_ms: u64) -> Result<AcmeServer, String> {
+        let key = acme::binding_key(config)?;
+        let binding = config.acme.acme_eab_id.clone().zip(key);
+        let directory = &config.acme.acme_server;
+        let account = match self.unsaved.account(directory) {
+            Some(account) => Some(account.clone()),
+            None => acme::account(config).unwrap_or_else(|error| {
+                tracing::warn!(error, "ACME account file unusable; creating a new account");
+                None
+            }),
+        };
+        Ok(AcmeServer {
+            directory: directory.clone(),
+            email: config.acme.acme_email.clone(),
+            account,
+            binding: binding.map(|(id, key)| AccountBinding {
+                id,
+                key: key.as_str().to_owned(),
+            }),
+            is_doubted: self.is_doubted(now_ms),
+        })
+    }
 }
 
 /// The current certificate of a name, DER.
@@ -472,6 +578,7 @@ mod tests {
             issued_ms: None,
             failures: 0,
             why: None,
+            placed: None,
         };
         names.all.insert("example.org".to_owned(), entry);
         assert_eq!(names.take_due(7), ["example.org"]);
@@ -490,6 +597,7 @@ mod tests {
             issued_ms: Some(5_000),
             failures: 0,
             why: None,
+            placed: None,
         };
         let hasher = RandomState::new();
         entry.plan(&hasher, "example.org", 5_001);
@@ -504,6 +612,26 @@ mod tests {
         });
         entry.plan(&hasher, "example.org", 5_001);
         assert_eq!(entry.obtain_ms, 5_001);
+    }
+
+    /// A server may refuse orders for other reasons, and limits new accounts.
+    #[test]
+    fn a_doubted_account_is_replaced_once_a_day() {
+        let mut names = AcmeNames::default();
+        let doubted =
+            |names: &AcmeNames| [0, DAY_MS].map(|after_ms| names.is_doubted(5 + after_ms));
+        names.doubts = DOUBTS - 1;
+        assert_eq!(doubted(&names), [false, false]);
+        names.doubts = DOUBTS;
+        assert_eq!(doubted(&names), [true, true]);
+        names.replaced_ms = Some(5);
+        assert_eq!(doubted(&names), [false, true]);
+        let order = || {
+            let order = r#"{"url":"https://ca.example/order/1","key":["a"]}"#;
+            serde_json::from_str(order).expect("an order")
+        };
+        names.note_placed("a.example", "https://ca.example/dir", order());
+        assert_eq!(names.doubts, 0, "the account is known");
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! ```text
 //!   ocsp   responses to staple                        acme       certificates for names
 //!   retry  pauses after failures                      challenge  proof of control of a name
+//!                                                     unsaved    what waits for a full disk
 //! ```
 
 mod acme;
 mod challenge;
 mod ocsp;
 mod retry;
+mod unsaved;
 
 use crate::edition::Edition;
 use crate::helper_process::HelperProcess;
@@ -35,6 +37,8 @@ use std::io;
 
 /// Maximum run time of an errand; then main kills it.
 const TIMEOUT_MS: u64 = 120_000;
+/// The same for an order: the server may take minutes to validate the name.
+const ORDER_TIMEOUT_MS: u64 = 420_000;
 /// Maximum number of reports processed at once. More than the channel holds, so that none of an errand that has exited
 /// is lost; and a limit, so that a compromised errand cannot keep main from its other work.
 const REPORTS_MAX: usize = 512;
@@ -107,7 +111,11 @@ impl Authorities {
     /// Time of the next action. `can_order`: clients are accepted, so that an ACME server can validate a
     /// name.
     pub(crate) fn next_deadline_ms(&self, edition: &Edition, can_order: bool) -> Option<u64> {
-        let due = [self.work_due_ms(edition, can_order), self.staple_due_ms()];
+        let due = [
+            self.work_due_ms(edition, can_order),
+            self.staple_due_ms(),
+            self.names.save_due_ms(),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -144,6 +152,18 @@ impl Authorities {
         has_changed.then_some(certificates)
     }
 
+    /// Saves what could not be saved before, if it is time.
+    pub(crate) fn save(&mut self, edition: &Edition) {
+        let now_ms = process::boottime_ms();
+        if self
+            .names
+            .save_due_ms()
+            .is_some_and(|at_ms| at_ms <= now_ms)
+        {
+            self.names.save(edition, now_ms);
+        }
+    }
+
     /// Starts an errand if one is due, or kills one that runs too long.
     pub(crate) fn attend(
         &mut self,
@@ -167,8 +187,7 @@ impl Authorities {
         if self.edition != Some(edition.number) {
             self.edition = Some(edition.number);
             self.ocsp.follow(&edition.material.certificates);
-            let certificates = &edition.material.certificates;
-            self.names.follow(&edition.config, certificates, now_ms);
+            self.names.follow(edition, now_ms);
         }
         let Some((jobs, purpose)) = self.next_jobs(edition, now_ms) else {
             return;
@@ -183,7 +202,11 @@ impl Authorities {
             Ok(process) => {
                 self.errand = Some(Errand {
                     process,
-                    due_ms: now_ms + TIMEOUT_MS,
+                    due_ms: now_ms
+                        + match purpose {
+                            ErrandPurpose::Order { .. } => ORDER_TIMEOUT_MS,
+                            ErrandPurpose::Ocsp | ErrandPurpose::AskRenewals => TIMEOUT_MS,
+                        },
                     costly: 0,
                     purpose: Some(purpose),
                 });
@@ -212,7 +235,7 @@ impl Authorities {
                     name: request.name.clone(),
                     directory: request.server.directory.clone(),
                 };
-                (vec![Job::Obtain(request)], purpose)
+                (vec![Job::Obtain(*request)], purpose)
             }
             AcmeWork::AskRenewals(jobs) => (jobs, ErrandPurpose::AskRenewals),
         })
@@ -258,7 +281,13 @@ impl Authorities {
                     self.ocsp.take(id, response, process::boottime_ms());
                 }
                 (ErrandReport::Account(account), Some(ErrandPurpose::Order { .. })) => {
-                    acme::keep_account(&account, &edition.config);
+                    self.names.keep_account(account, &edition.config);
+                }
+                (
+                    ErrandReport::Placed { order, .. },
+                    Some(ErrandPurpose::Order { name, directory }),
+                ) => {
+                    self.names.note_placed(name, directory, order);
                 }
                 (ErrandReport::Challenge(challenge), Some(ErrandPurpose::Order { name, .. }))
                     if challenge.name == *name =>

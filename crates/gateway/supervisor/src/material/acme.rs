@@ -159,6 +159,13 @@ pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String>
         .map_err(|error| format!("{}/{name}.pem: {error}", folder.display()))
 }
 
+/// Whether the file for a name has this certificate.
+pub(crate) fn is_saved(config: &Config, name: &str, pem: &Pem) -> bool {
+    let file = file_of(config, name);
+    let found = read_pair(&file, &file, &mut Vec::new());
+    found.is_some_and(|found| found.chain == pem.chain)
+}
+
 /// Adds the certificate for a name to all routes with that name, in place of its previous version.
 pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, pem: &Pem) {
     for (route, pems) in config.routes.iter().zip(certificates) {

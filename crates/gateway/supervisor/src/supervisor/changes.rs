@@ -54,6 +54,7 @@ impl Supervisor {
             }
             process::return_heap();
         }
+        self.authorities.save(&self.serving.edition);
         let is_accepting = !self.drain.is_under_way();
         let Serving { edition, pairs, .. } = &self.serving;
         self.authorities

@@ -195,6 +195,14 @@ impl Identity {
         Ok((request.der().to_vec(), Zeroizing::new(key.serialize_pem())))
     }
 
+    /// As [`Identity::request`], with a key from there.
+    pub fn request_with(name: &str, key_pem: &str) -> Result<Vec<u8>, IdentityError> {
+        let (params, _) = for_one_name(name)?;
+        let key = rcgen::KeyPair::from_pem(key_pem).map_err(|e| bad_name(name, e))?;
+        let request = params.serialize_request(&key);
+        Ok(request.map_err(|e| bad_name(name, e))?.der().to_vec())
+    }
+
     fn new(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,

@@ -1,0 +1,316 @@
+//! An order for a certificate: order, challenge, signing request, certificate. Main passes the challenge to the workers or to
+//! the redirect process, and reports when they answer it.
+//!
+//! Main gets the order's URL and the certificate's key as soon as there is an order. A server may take hours to complete it:
+//! then this process ends, and the next one continues the same order, when the server wants to be asked again.
+
+use super::{AcmeClient, at_once, failure, in_words, is, other};
+use crate::errand::messages::{
+    CertificateRequest, Challenge, ErrandReport, IssuedCertificate, Job, OrderFailure, OrderState,
+    PlacedOrder, PrivateKeyLines,
+};
+use crate::helper;
+use crate::redirect::HttpChallenge;
+use dormouse_config::AcmeChallenge;
+use dormouse_engine::{CertificateDer, Identity};
+use dormouse_handover::message;
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeStatus,
+    ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
+};
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time from the first request until the server has validated the name, which needs this process. Main waits a little
+/// longer.
+const VALIDATION_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time from the first request to the certificate, after which the next process continues.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(100);
+/// Pause between two polls of an order, at first and at most, if the server names none.
+const POLL: Duration = Duration::from_millis(250);
+const POLL_MAX: Duration = Duration::from_secs(3);
+/// Longest pause in which this process waits.
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+/// Pause between two looks at the channel to main.
+const MAIN_POLL: Duration = Duration::from_millis(20);
+/// Maximum number of tries when the server rejects our nonces (RFC 8555 §6.5).
+const NONCE_TRIES: usize = 4;
+
+/// Deadlines of the two parts of an order.
+#[derive(Clone, Copy)]
+struct Deadlines {
+    validated: Instant,
+    complete: Instant,
+}
+
+/// The server has not completed the order yet. Not an error, but what the library returns has no place for it.
+#[derive(Debug)]
+struct Unfinished;
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server is still processing the order")
+    }
+}
+
+impl std::error::Error for Unfinished {}
+
+impl AcmeClient {
+    /// Obtains a certificate.
+    pub(in crate::errand) fn obtain(
+        &mut self,
+        request: &CertificateRequest,
+    ) -> Result<IssuedCertificate, OrderFailure> {
+        let now = Instant::now();
+        let deadlines = Deadlines {
+            validated: now + VALIDATION_TIMEOUT,
+            complete: now + ORDER_TIMEOUT,
+        };
+        let mut placed = request.placed.clone();
+        let mut has_new_account = false;
+        let mut tries = 1;
+        loop {
+            let is_resumed = placed.is_some();
+            let error = match at_once(self.order(request, &mut placed, deadlines)) {
+                Ok(issued) => return Ok(issued),
+                Err(error) => error,
+            };
+            let state = self.state_after(&error, placed.is_some());
+            let may_try = tries < NONCE_TRIES;
+            tries += 1;
+            if may_try && is(&error, "badNonce") {
+                continue;
+            }
+            if may_try && is_resumed && state == OrderState::Over {
+                placed = None;
+                continue;
+            }
+            let is_forgotten = is(&error, "accountDoesNotExist")
+                || (state == OrderState::Doubted && request.server.is_doubted);
+            if may_try && is_forgotten && !has_new_account && self.account.is_some() {
+                has_new_account = true;
+                placed = None;
+                match at_once(self.create(&request.server)) {
+                    Ok(account) => {
+                        self.account = Some((request.server.directory.clone(), account));
+                        continue;
+                    }
+                    Err(error) => return Err(self.failed(&error, OrderState::Over)),
+                }
+            }
+            return Err(self.failed(&error, state));
+        }
+    }
+
+    fn failed(&self, error: &Error, state: OrderState) -> OrderFailure {
+        OrderFailure {
+            why: in_words(error),
+            state,
+            again_s: self.answered.again().map(|again| again.as_secs()),
+        }
+    }
+
+    /// What an error means for the order, and for the account.
+    fn state_after(&self, error: &Error, is_placed: bool) -> OrderState {
+        let is_unfinished = |error: &(dyn std::error::Error + 'static)| error.is::<Unfinished>();
+        if matches!(error, Error::Other(error) if is_unfinished(&**error)) {
+            return OrderState::Unfinished;
+        }
+        match (self.answered.status(), is_placed) {
+            // There is an account, and its order is not even invalid.
+            (404 | 500..=599, false) if self.account.is_some() => OrderState::Doubted,
+            (0 | 429 | 500..=599, true) => OrderState::Unreached,
+            _ => OrderState::Over,
+        }
+    }
+
+    /// Runs the order that is placed, or places one.
+    async fn order(
+        &mut self,
+        request: &CertificateRequest,
+        placed: &mut Option<PlacedOrder>,
+        deadlines: Deadlines,
+    ) -> Result<IssuedCertificate, Error> {
+        let account = self.account(&request.server).await?;
+        let (mut order, key) = match placed {
+            Some(placed) => (account.order(placed.url.clone()).await?, placed.key.pem()),
+            None => {
+                let order = new_order(&account, request).await?;
+                let (_, key) = Identity::request(&request.name).map_err(other)?;
+                let new = PlacedOrder {
+                    url: order.url().to_owned(),
+                    key: PrivateKeyLines::of(&key),
+                };
+                self.report(&ErrandReport::Placed {
+                    name: request.name.clone(),
+                    order: new.clone(),
+                })?;
+                *placed = Some(new);
+                (order, key)
+            }
+        };
+        if order.state().status == OrderStatus::Pending {
+            self.prove(&mut order, request, deadlines.validated).await?;
+        }
+        if order.state().status == OrderStatus::Ready {
+            let signing_request = Identity::request_with(&request.name, &key).map_err(other)?;
+            order.finalize_csr(&signing_request).await?;
+        }
+        self.until(&mut order, OrderStatus::Valid, deadlines.complete)
+            .await?;
+        let chain = order.certificate().await?;
+        Ok(IssuedCertificate {
+            chain: chain.ok_or(Error::Str("the order is valid, but has no certificate"))?,
+            key: PrivateKeyLines::of(&key),
+        })
+    }
+
+    /// Proves control of the name.
+    async fn prove(
+        &self,
+        order: &mut Order,
+        request: &CertificateRequest,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let mut authorization = authorization?;
+            match authorization.status {
+                AuthorizationStatus::Valid => continue,
+                AuthorizationStatus::Pending => {}
+                _ => return Err(Error::Str("the authorization is neither pending nor valid")),
+            }
+            let kind = match request.challenge {
+                AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+                AcmeChallenge::Http01 => ChallengeType::Http01,
+            };
+            let challenge = authorization.challenge(kind);
+            let mut challenge = challenge.ok_or(Error::Unsupported(request.challenge.as_str()))?;
+            let report = report_of(request, &challenge)?;
+            self.show(&report, deadline)?;
+            // A former process may have told the server.
+            if challenge.status == ChallengeStatus::Pending {
+                challenge.set_ready().await?;
+            }
+        }
+        self.until(order, OrderStatus::Ready, deadline).await
+    }
+
+    /// Passes the challenge to main, and waits until main reports that it is answered.
+    fn show(&self, challenge: &ErrandReport, deadline: Instant) -> Result<(), Error> {
+        self.report(challenge)?;
+        while Instant::now() < deadline {
+            match message::receive(self.channel).map_err(other)? {
+                Some(Job::Proceed) => return Ok(()),
+                Some(_) => {
+                    return Err(failure(
+                        "the main process sent another job instead of a confirmation of the challenge",
+                    ));
+                }
+                None => thread::sleep(MAIN_POLL),
+            }
+        }
+        Err(failure(
+            "the main process did not confirm the challenge in time",
+        ))
+    }
+
+    fn report(&self, report: &ErrandReport) -> Result<(), Error> {
+        helper::report(self.channel, report).map_err(other)
+    }
+
+    /// Polls until the order has reached this status, as often as the server wants.
+    async fn until(
+        &self,
+        order: &mut Order,
+        wanted: OrderStatus,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let mut pause = POLL;
+        loop {
+            let status = order.refresh().await?.status;
+            let again = self.answered.again();
+            // What follows after the wanted status.
+            let is_further = match wanted {
+                OrderStatus::Ready => {
+                    matches!(status, OrderStatus::Processing | OrderStatus::Valid)
+                }
+                _ => false,
+            };
+            if status == wanted || is_further {
+                return Ok(());
+            }
+            if status == OrderStatus::Invalid {
+                return Err(why_invalid(order).await);
+            }
+            let next = again.unwrap_or(pause);
+            let is_long = status == OrderStatus::Processing && next > PAUSE_MAX;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if is_long || left.is_zero() {
+                return Err(other(Unfinished));
+            }
+            thread::sleep(next.min(left));
+            pause = (pause * 3 / 2).min(POLL_MAX);
+        }
+    }
+}
+
+/// The challenge, in the form that workers or the redirect process need.
+fn report_of(
+    request: &CertificateRequest,
+    challenge: &ChallengeHandle<'_>,
+) -> Result<ErrandReport, Error> {
+    let name = request.name.clone();
+    let authorization = challenge.key_authorization();
+    Ok(match request.challenge {
+        AcmeChallenge::TlsAlpn01 => {
+            let digest = authorization.digest();
+            let made = Identity::acme_challenge_pem(&name, digest.as_ref());
+            let (chain, key) = made.map_err(other)?;
+            let key = PrivateKeyLines::of(&key);
+            ErrandReport::Challenge(Challenge { name, chain, key })
+        }
+        AcmeChallenge::Http01 => ErrandReport::HttpChallenge(HttpChallenge {
+            name,
+            token: challenge.token.clone(),
+            key_authorization: authorization.as_str().to_owned(),
+        }),
+    })
+}
+
+/// Creates an order. If the server rejects the reference to the replaced certificate, the order is
+/// created without it.
+async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Order, Error> {
+    let names = [Identifier::Dns(request.name.clone())];
+    let certificate = request.replaces.as_deref().map(CertificateDer::from);
+    let replaced = certificate.as_ref().map(CertificateIdentifier::try_from);
+    if let Some(Ok(id)) = replaced {
+        let order = account.new_order(&NewOrder::new(&names).replaces(id)).await;
+        match order {
+            Err(error) if is(&error, "badNonce") || is(&error, "rateLimited") => return Err(error),
+            Err(_) => {}
+            Ok(order) => return Ok(order),
+        }
+    }
+    account.new_order(&NewOrder::new(&names)).await
+}
+
+/// The reason why the server has invalidated the order.
+async fn why_invalid(order: &mut Order) -> Error {
+    let of_order = order.state().error.clone();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        let Ok(state) = authorization.refresh().await else {
+            continue;
+        };
+        let mut problems = state.challenges.iter().filter_map(|one| one.error.clone());
+        if let Some(problem) = problems.next() {
+            return Error::Api(problem);
+        }
+    }
+    of_order.map_or(
+        failure("the server rejected the order without a reason"),
+        Error::Api,
+    )
+}
