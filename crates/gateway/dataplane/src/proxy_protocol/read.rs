@@ -186,17 +186,23 @@ fn read_v2(received: &[u8]) -> Result<Progress, HeaderError> {
         return Ok(Progress::Partial);
     };
     let (addresses, tlvs) = body.split_at(addresses_len);
-    check_tlvs(received.get(..len).unwrap_or_default(), tlvs)?;
+    // Some proxies fill in an address all the same, which the receiver should ignore (§2.2): it has no known length.
+    if family != UNSPEC || are_tlvs(tlvs) {
+        check_tlvs(received.get(..len).unwrap_or_default(), tlvs)?;
+    }
     Ok(Progress::Complete {
         len,
         endpoints: endpoints_v2(addresses),
     })
 }
 
+/// The family and transport of a client whose address the proxy does not know, or cannot express.
+const UNSPEC: u8 = 0x00;
+
 /// Length of both addresses. `None`: not a family and transport of a stream (§2.2).
 fn addresses_len(family: u8) -> Option<usize> {
     match family {
-        0x00 => Some(0),
+        UNSPEC => Some(0),
         0x11 => Some(12),
         0x21 => Some(36),
         // The paths of a unix socket: accepted, but not used as an address.
@@ -227,6 +233,18 @@ fn endpoints_v2(addresses: &[u8]) -> Option<Endpoints> {
         }
         _ => None,
     }
+}
+
+/// Whether these bytes are TLVs, whatever their contents.
+fn are_tlvs(mut bytes: &[u8]) -> bool {
+    while let [_, high, low, rest @ ..] = bytes {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some(behind) = rest.get(len..) else {
+            return false;
+        };
+        bytes = behind;
+    }
+    bytes.is_empty()
 }
 
 /// Checks that the TLVs fill the header exactly, and the checksum if there is one (§2.2.3). The other

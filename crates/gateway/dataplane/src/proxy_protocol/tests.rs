@@ -292,6 +292,10 @@ fn refuses_malformed_headers_of_version_2() {
     }
     assert_eq!(complete(&raw_v2(0x21, 0x00, &[])), (16, None));
     assert_eq!(complete(&raw_v2(0x21, 0x31, &[0; 216])), (232, None));
+    // An unspecified family, with addresses all the same: of IPv4, of IPv6, of an unknown kind.
+    assert_eq!(complete(&raw_v2(0x21, 0x00, &four)), (28, None));
+    assert_eq!(complete(&raw_v2(0x21, 0x00, &[0xfd; 36])), (52, None));
+    assert_eq!(complete(&raw_v2(0x21, 0x00, &[10])), (17, None));
 }
 
 #[test]
