@@ -6,7 +6,7 @@ use std::fs;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::wait::{self, PATIENCE};
 
-use super::site::{Site, can_run};
+use super::site::{Site, can_run, subject};
 
 const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
 
@@ -115,6 +115,66 @@ fn changes_of_a_directory_are_followed() {
     assert_eq!(site.shown("new.example", &[]), "new");
 }
 
+/// Devices send what they were configured with.
+#[test]
+fn a_name_that_is_no_host_name_gets_a_certificate() {
+    requires!(can_run());
+    let site = directory("");
+    let session = site.folder.path().join("session.pem");
+    let session = session.to_string_lossy();
+    for version in ["-tls1_3", "-tls1_2"] {
+        for (name, shown) in [
+            ("exact.wild.example:8883", "exact"),
+            ("[::1]", "a-first"),
+            ("[::1]:8883", "a-first"),
+            ("no host", "a-first"),
+        ] {
+            let with = |more: &[&str]| {
+                let arguments = [&["-servername", name, version], more].concat();
+                site.s_client_with_echo(&arguments)
+            };
+            let said = with(&["-sess_out", &session]);
+            assert_eq!(subject(&said), shown, "{name}");
+            assert!(said.ends_with("hello\n"), "{name}: {said}");
+            let said = with(&["-sess_in", &session]);
+            assert!(said.contains("\nReused, TLS"), "{name}: {said}");
+            assert!(said.ends_with("hello\n"), "{name}: {said}");
+        }
+    }
+    // With a second ClientHello.
+    let other_group = ["-servername", "[::1]", "-tls1_3", "-groups", "X448:X25519"];
+    let said = site.s_client_with_echo(&other_group);
+    assert!(said.ends_with("hello\n"), "{said}");
+    let lines = site.process.lines_with("sni=[::1]:8883");
+    assert!(!lines.is_empty(), "{}", site.process.log());
+}
+
+/// A client signs all messages so far as it has sent them.
+#[test]
+fn a_client_certificate_is_verified_with_such_a_name() {
+    requires!(can_run());
+    let trust = authority().trust();
+    let site = directory(&format!(
+        "client_certificates = 'required'\nclient_ca = '{}'\n",
+        trust.display()
+    ));
+    let own = authority().give_out("device", Kind::EcdsaP256, 2035, site.folder.path());
+    let [cert, key] = [&own.cert, &own.key].map(|path| path.to_string_lossy());
+    for version in ["-tls1_3", "-tls1_2"] {
+        let arguments = [
+            "-servername",
+            "[::1]",
+            version,
+            "-cert",
+            &cert,
+            "-key",
+            &key,
+        ];
+        let said = site.s_client_with_echo(&arguments);
+        assert!(said.ends_with("hello\n"), "{version}: {said}");
+    }
+}
+
 #[test]
 fn unknown_names_are_refused_with_an_alert() {
     requires!(can_run());
@@ -123,6 +183,8 @@ fn unknown_names_are_refused_with_an_alert() {
     assert_eq!(site.shown("x.wild.example", &[]), "wild");
     for version in ["-tls1_3", "-tls1_2"] {
         let said = site.s_client(&["-servername", "other.example", version]);
+        assert!(said.contains("SSL alert number 112"), "{said}");
+        let said = site.s_client(&["-servername", "[::1]", version]);
         assert!(said.contains("SSL alert number 112"), "{said}");
         let said = site.s_client(&["-noservername", version]);
         assert!(said.contains("SSL alert number 109"), "{said}");

@@ -1,7 +1,7 @@
 //! A running `dormouse serve` with the test's own configuration, and OpenSSL's client.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -100,6 +100,36 @@ impl Site {
             .expect("openssl runs");
         let both = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&both).into_owned()
+    }
+
+    /// What `openssl s_client` says up to the echo of a line, which may follow the beginning of another line: "hello" is last
+    /// if all went well.
+    pub(crate) fn s_client_with_echo(&self, arguments: &[&str]) -> String {
+        let connect = self.address.to_string();
+        let mut client = Command::new(tools::path("openssl"))
+            .args(["s_client", "-connect", &connect])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl runs");
+        let mut input = client.stdin.take().expect("a pipe");
+        // A client that is refused has gone.
+        let _ = input.write_all(b"hello\n");
+        let output = client.stdout.take().expect("a pipe");
+        let mut said = String::new();
+        for line in BufReader::new(output).lines() {
+            let line = line.expect("text");
+            said += &line;
+            said.push('\n');
+            if line.ends_with("hello") {
+                break;
+            }
+        }
+        drop(input);
+        client.wait().expect("it ends");
+        said
     }
 
     /// The common name of the certificate served for a name.

@@ -76,13 +76,8 @@ fn incomplete_or_other(received: &[u8]) -> FirstFlight {
 }
 
 fn client_hello(body: &[u8]) -> Option<ClientHello> {
-    let mut hello = Reader::new(body);
-    hello.take(2 + 32)?;
-    hello.vector8()?;
-    hello.vector16()?;
-    hello.vector8()?;
     let mut requested = ClientHello::default();
-    let mut extensions = Reader::new(hello.vector16().unwrap_or_default());
+    let (mut extensions, _) = extensions(body)?;
     while !extensions.is_empty() {
         let extension = extensions.u16()?;
         let content = extensions.vector16()?;
@@ -95,25 +90,56 @@ fn client_hello(body: &[u8]) -> Option<ClientHello> {
     Some(requested)
 }
 
+/// Returns the extensions of a ClientHello, and what follows them.
+pub(crate) fn extensions(body: &[u8]) -> Option<(Reader<'_>, &[u8])> {
+    let mut hello = Reader::new(body);
+    hello.take(2 + 32)?;
+    hello.vector8()?;
+    hello.vector16()?;
+    hello.vector8()?;
+    let extensions = hello.vector16().unwrap_or_default();
+    Some((Reader::new(extensions), hello.rest()))
+}
+
 fn server_name(content: &[u8]) -> Option<String> {
+    listed_name(content).and_then(printable).map(host_name)
+}
+
+/// Returns the first name of the list, if it is a host's.
+pub(crate) fn listed_name(content: &[u8]) -> Option<&[u8]> {
     const HOST_NAME: u8 = 0;
     let mut names = Reader::new(Reader::new(content).vector16()?);
     let [HOST_NAME] = names.array()? else {
         return None;
     };
-    let name = names.vector16()?;
+    names.vector16()
+}
+
+/// Returns a name that can be shown.
+pub(crate) fn printable(name: &[u8]) -> Option<&str> {
     let good = |byte: &u8| byte.is_ascii_graphic();
     if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(good) {
         return None;
     }
-    let name = std::str::from_utf8(name).ok()?;
-    Some(host_name(name))
+    std::str::from_utf8(name).ok()
 }
 
-/// Returns a name in the form in which routes and certificates are found: in lower case and without the final dot,
-/// which some clients send although RFC 6066 §3 excludes it.
+/// Returns a name in the form in which routes and certificates are found: in lower case, and without what RFC 6066 §3
+/// excludes and some clients send, which are the final dot, a port, and the brackets of an IPv6 address.
 pub(crate) fn host_name(sni: &str) -> String {
-    sni.trim_end_matches('.').to_ascii_lowercase()
+    without_port(sni).trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn without_port(name: &str) -> &str {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((address, behind)) = name.strip_prefix('[').and_then(|name| name.split_once(']')) {
+        let is_end = behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port);
+        return if is_end { address } else { name };
+    }
+    match name.split_once(':') {
+        Some((host, port)) if is_port(port) => host,
+        _ => name,
+    }
 }
 
 fn protocols(content: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -177,6 +203,24 @@ mod tests {
                 alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             };
             assert_eq!(FirstFlight::of(&bytes), FirstFlight::ClientHello(expected));
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_without_what_does_not_belong_to_it() {
+        for (sent, name) in [
+            ("A.Example.", "a.example"),
+            ("a.example:8883", "a.example"),
+            ("a.example.:443", "a.example"),
+            ("[2001:DB8::1]", "2001:db8::1"),
+            ("[::1]:8883", "::1"),
+            ("::1", "::1"),
+            ("a.example:", "a.example:"),
+            ("a.example:x", "a.example:x"),
+            ("[::1", "[::1"),
+            ("[::1]x", "[::1]x"),
+        ] {
+            assert_eq!(host_name(sent), name, "{sent}");
         }
     }
 

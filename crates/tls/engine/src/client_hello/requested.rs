@@ -1,17 +1,51 @@
-//! What the client of the current handshake requests, as rustls has read it.
+//! What the client of the current handshake requests.
 
-use crate::call_scope::{Facts, Subject};
+use std::borrow::Cow;
+
+use crate::call_scope::{Facts, Subject, if_in_scope};
 use crate::failure::NoCertificate;
+use crate::messages::extension::SERVER_NAME;
 
 /// Server side: what the client requests, and whether we have it.
 #[derive(Default)]
 pub(crate) struct Requested {
     /// The requested server name.
     pub(crate) server_name: Option<String>,
+    /// A server name that rustls does not see.
+    pub(crate) odd_name: Option<OddName>,
     /// The application protocol that will be negotiated.
     pub(crate) alpn: Option<Vec<u8>>,
     /// Why the client gets no certificate, if it gets none.
     pub(crate) no_certificate: Option<NoCertificate>,
+}
+
+/// A server name that rustls does not see.
+pub(crate) struct OddName {
+    /// `None`: it is too long, or not printable.
+    pub(crate) text: Option<String>,
+    /// The beginning of the ClientHello as rustls sees it, up to the other type.
+    pub(crate) altered: Vec<u8>,
+}
+
+impl Requested {
+    /// The server name by which rustls knows the client's session.
+    pub(crate) fn session_name(&self) -> Option<&str> {
+        match self.odd_name {
+            Some(_) => None,
+            None => self.server_name.as_deref(),
+        }
+    }
+}
+
+/// Returns these bytes of the transcript as the client has sent them.
+pub(crate) fn as_sent(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let restored = if_in_scope(|requested: &mut Requested| {
+        let altered = requested.odd_name.as_ref()?.altered.as_slice();
+        let rest = bytes.strip_prefix(altered)?;
+        let (begin, _) = altered.split_last_chunk::<2>()?;
+        Some([begin, &SERVER_NAME.to_be_bytes(), rest].concat())
+    });
+    restored.flatten().map_or(Cow::Borrowed(bytes), Cow::Owned)
 }
 
 impl Facts for Requested {

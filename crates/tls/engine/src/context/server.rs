@@ -288,8 +288,7 @@ impl OfferedCertificate {
         }
     }
 
-    /// Returns the certificate as it is presented now to a client that requests `name`, if the client accepts its
-    /// signature.
+    /// Returns the certificate as it is presented now, if the client accepts its signature. `name` is that of the session.
     fn fitting(&self, name: &str, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let signer = self.bare.key.choose_scheme(schemes)?;
         in_scope(|facts: &mut CertificateFacts| {
@@ -420,38 +419,27 @@ impl Certificates {
     }
 
     /// Returns the reason for presenting no certificate, if there is one.
-    fn no_certificate(&self, hello: &ClientHello<'_>) -> Option<NoCertificate> {
-        if self.knows(hello.server_name()) {
+    fn no_certificate(&self, name: &str) -> Option<NoCertificate> {
+        // A certificate covers it.
+        if self.for_name(name).next().is_some() {
             return None;
         }
-        let name = lookup_name(hello.server_name());
-        if self.all.is_empty() || self.awaited.contains(&name) {
+        if self.all.is_empty() || self.awaited.contains(name) {
             return Some(NoCertificate::Awaited);
         }
         (self.unknown_name == UnknownName::Refuse).then_some(NoCertificate::UnknownName)
     }
 
     /// Returns the identity that the caller's hook chooses.
-    fn chosen(&self, hello: &ClientHello<'_>) -> Option<Identity> {
+    fn chosen(&self, hello: &ClientHello<'_>, name: Option<String>) -> Option<Identity> {
         let chooser = self.chooser.as_ref()?;
         chooser.choose_identity(&first_flight::ClientHello {
-            server_name: hello.server_name().map(host_name),
+            server_name: name,
             alpn: (hello.alpn().into_iter().flatten())
                 .map(<[u8]>::to_vec)
                 .collect(),
         })
     }
-
-    /// Whether a certificate covers this name.
-    fn knows(&self, name: Option<&str>) -> bool {
-        let name = lookup_name(name);
-        self.for_name(&name).next().is_some()
-    }
-}
-
-/// Name by which certificates are found; empty without SNI.
-fn lookup_name(sni: Option<&str>) -> String {
-    sni.map(host_name).unwrap_or_default()
 }
 
 /// Returns the name without its first label, which a wildcard stands for.
@@ -472,34 +460,43 @@ impl ResolvesServerCert for CertificateChoice {
             ours.into_iter()
                 .find(|ours| offered.contains(&ours.as_slice()))
         });
-        in_scope(|requested: &mut Requested| {
-            requested.server_name = hello.server_name().map(str::to_owned);
+        let names = in_scope(|requested: &mut Requested| {
             requested.alpn = alpn.cloned();
+            requested.server_name = match &requested.odd_name {
+                Some(odd) => odd.text.clone(),
+                None => hello.server_name().map(str::to_owned),
+            };
+            let wanted = requested.server_name.as_deref().map(host_name);
+            let of_session = requested.session_name().map(host_name);
+            (wanted, of_session.unwrap_or_default())
         });
+        let (wanted, of_session) = names.unwrap_or_default();
+        // Certificates are found by it; empty without SNI.
+        let name = wanted.clone().unwrap_or_default();
         let now_s = call_scope::now().map(|now| now.as_secs());
         let certificates = &*self.certificates;
         // rustls has already removed the schemes that do not match the offered suites.
         let schemes = hello.signature_schemes();
-        let name = lookup_name(hello.server_name());
-        if let Some(identity) = certificates.chosen(&hello) {
+        if let Some(identity) = certificates.chosen(&hello, wanted) {
             let chosen = OfferedCertificate::new(&identity);
-            let fitting = chosen.fitting(&name, schemes);
-            return fitting.or_else(|| Some(chosen.unfitting(&name)));
+            let fitting = chosen.fitting(&of_session, schemes);
+            return fitting.or_else(|| Some(chosen.unfitting(&of_session)));
         }
         if let Some(why) = self
             .challenge(&hello)
-            .or_else(|| certificates.no_certificate(&hello))
+            .or_else(|| certificates.no_certificate(&name))
         {
             in_scope(|requested: &mut Requested| requested.no_certificate = Some(why));
             return None;
         }
         let mut candidates = certificates.candidates(&name, now_s.unwrap_or_default());
-        if let Some(fitting) = candidates.find_map(|candidate| candidate.fitting(&name, schemes)) {
-            return Some(fitting);
+        let fitting = candidates.find_map(|candidate| candidate.fitting(&of_session, schemes));
+        if fitting.is_some() {
+            return fitting;
         }
         let any = certificates.for_name(&name).next().unwrap_or(0);
         let any = certificates.all.get(any);
-        any.map(|shown| shown.unfitting(&name))
+        any.map(|shown| shown.unfitting(&of_session))
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod exporter;
 mod failing;
 mod first_bytes;
 pub(crate) mod info;
+pub(crate) mod odd_names;
 pub(crate) mod record_assembly;
 pub(crate) mod record_protection;
 pub(crate) mod record_rules;
@@ -431,6 +432,9 @@ impl Handshake {
         let reading = in_scope(|own: &mut Protection| own.reading).unwrap_or(Reading::Clear);
         let is_server = self.is_server();
         HeaderRules {
+            if rules.is_server && rules.reading == Reading::Clear {
+                odd_names::hide(self.driver.records.completed_mut());
+            }
             reading,
             is_server,
             is_first: matches!(self.phase, Phase::FirstBytes),

@@ -83,6 +83,11 @@ impl RecordAssembler {
         self.buffer.get(self.last..self.fed).unwrap_or_default()
     }
 
+    /// As [`RecordAssembler::completed`].
+    pub(crate) fn completed_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(self.last..self.fed).unwrap_or_default()
+    }
+
     /// Whether the record that was just completed is the only one here, because rustls has consumed all earlier
     /// ones.
     pub(crate) fn is_alone(&self) -> bool {

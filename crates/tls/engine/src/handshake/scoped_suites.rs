@@ -5,6 +5,7 @@
 //!   §6.3). Without an extended master secret (RFC 7627) nothing is captured, because a restored session would
 //!   count as one that has it.
 //! - *Tickets.* The keys of tickets are derived with our own nonces (`sessions::ticket_messages`).
+//! - *Transcripts.* Messages are hashed as they were sent ([`odd_names`](super::odd_names)).
 //! - *Records.* Sealing and opening pass through [`record_protection`](super::record_protection).
 
 use std::sync::LazyLock;
@@ -18,6 +19,7 @@ use rustls::{
     CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
 };
 
+use super::odd_names::HashAsSent;
 use super::record_protection::{ScopedTls12Aead, ScopedTls13Aead};
 use crate::call_scope::if_in_scope;
 use crate::secrets::{Derivation, SessionSecrets};
@@ -49,7 +51,7 @@ fn scoped_tls13(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
     Tls13CipherSuite {
         common: CipherSuiteCommon {
             suite: suite.common.suite,
-            hash_provider: suite.common.hash_provider,
+            hash_provider: Box::leak(Box::new(HashAsSent(suite.common.hash_provider))),
             confidentiality_limit: suite.common.confidentiality_limit,
         },
         hkdf_provider,
@@ -170,7 +172,7 @@ fn scoped_tls12(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
     Tls12CipherSuite {
         common: CipherSuiteCommon {
             suite: suite.common.suite,
-            hash_provider: suite.common.hash_provider,
+            hash_provider: Box::leak(Box::new(HashAsSent(suite.common.hash_provider))),
             confidentiality_limit: suite.common.confidentiality_limit,
         },
         prf_provider,

@@ -18,7 +18,7 @@ pub(crate) fn judge(
     now: UnixTime,
 ) -> Result<(), ResumptionRefused> {
     let (name_fits, alpn_fits) = in_scope(|asked: &mut Requested| {
-        let requested = asked.server_name.as_deref().map(str::as_bytes);
+        let requested = asked.session_name().map(str::as_bytes);
         let name_fits = match (requested, session.server_name) {
             (Some(name), Some(made_for)) => name.eq_ignore_ascii_case(made_for),
             (None, None) => true,

@@ -23,6 +23,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 
 use crate::call_scope::in_scope;
+use crate::client_hello::requested::as_sent;
 use crate::failure::CertificateProblem;
 use crate::settings_error::SettingsError;
 use crate::x509::client_rules::{self, ClientRule};
@@ -275,7 +276,8 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
+        // Of all messages so far, as the client has sent them.
+        verify_tls12_signature(&as_sent(message), cert, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
