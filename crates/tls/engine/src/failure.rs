@@ -121,7 +121,7 @@ pub enum CertificateProblem {
         /// The subject that it names.
         subject: String,
     },
-    /// It belongs to an authority (CA:TRUE), which cannot be used as a server certificate.
+    /// It belongs to an authority (CA:TRUE), and is not itself a trusted certificate.
     AuthorityAsServer {
         /// The subject that it names.
         subject: String,
@@ -517,8 +517,8 @@ impl CertificateProblem {
                 subject,
                 self_signed,
             } => format!(
-                "{} an authority ({subject}, CA:TRUE), which cannot be a server certificate; \
-                 create it with `-addext basicConstraints=critical,CA:FALSE`",
+                "{} an authority ({subject}, CA:TRUE), and is not itself a trusted certificate; trust this \
+                 certificate, or create it with `-addext basicConstraints=critical,CA:FALSE`",
                 if *self_signed {
                     "is self-signed and belongs to"
                 } else {

@@ -9,4 +9,5 @@ mod pass_through;
 mod pushed;
 mod rotation;
 mod routes;
+mod self_signed;
 pub(crate) mod site;

@@ -16,20 +16,18 @@ use rustls::crypto::{
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 
 use crate::call_scope::in_scope;
 use crate::client_hello::requested::as_sent;
 use crate::failure::CertificateProblem;
 use crate::settings_error::SettingsError;
+use crate::x509::anchors::{Anchors, Purpose, verify_alone};
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
-use crate::x509::judgement::Shown;
+use crate::x509::judgement::{Shown, is_authority_as_peer};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
@@ -112,8 +110,9 @@ type FoundList = (String, CertificateRevocationListDer<'static>);
 /// Parsed authorities and revocation lists. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct ClientVerifier {
-    roots: Arc<RootCertStore>,
+    anchors: Anchors,
     verifier: Arc<dyn ClientCertVerifier>,
+    has_lists: bool,
 }
 
 impl ClientVerifier {
@@ -121,13 +120,14 @@ impl ClientVerifier {
         settings: &ClientCertificates,
         provider: &Arc<CryptoProvider>,
     ) -> Result<ClientVerifier, SettingsError> {
-        let (roots, _) = trust::roots(&settings.roots, "")
+        let (roots, certificates) = trust::roots(&settings.roots, "")
             .map_err(|refused| SettingsError::ClientRoots(trust::in_bundle(&refused)))?;
-        let roots = Arc::new(roots);
+        let anchors = Anchors::new(roots, &certificates);
+        let roots = &anchors.roots;
         let lists = settings.lists()?;
         let build = |lists: &[FoundList]| {
             // `ClientAuth` knows whether a certificate is required.
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider))
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
                 .with_crls(lists.iter().map(|(_, list)| list.clone()))
                 .enforce_revocation_expiration()
                 .build()
@@ -139,7 +139,37 @@ impl ClientVerifier {
             let place = place.map_or("", |(place, _)| place);
             SettingsError::ClientCrl(format!("{place}: {error}"))
         })?;
-        Ok(ClientVerifier { roots, verifier })
+        Ok(ClientVerifier {
+            anchors,
+            verifier,
+            has_lists: !lists.is_empty(),
+        })
+    }
+
+    fn verify(
+        &self,
+        shown: &Shown<'_>,
+        algorithms: WebPkiSupportedAlgorithms,
+    ) -> Result<ClientCertVerified, Error> {
+        let &Shown {
+            end_entity, now, ..
+        } = shown;
+        let roots = &self.anchors.roots;
+        let chain = needed(end_entity, shown.intermediates, roots, algorithms, now)?;
+        let verified = self
+            .verifier
+            .verify_client_cert(end_entity, &chain.certificates, now);
+        match &verified {
+            Err(_) if !self.has_lists && self.anchors.contain(end_entity) => {
+                let own = verify_alone(end_entity, Purpose::Client, now);
+                own.map(|_| ClientCertVerified::assertion())
+            }
+            // With revocation lists, the list of its issuer must cover each certificate.
+            Err(error) if is_authority_as_peer(error) && self.anchors.contain(end_entity) => {
+                Err(CertificateError::UnknownRevocationStatus.into())
+            }
+            _ => verified,
+        }
     }
 }
 
@@ -196,26 +226,15 @@ impl ClientAuth {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let inner = self.inner.as_ref();
-        let of_roots = inner.map(|inner| {
-            let needed = needed(
-                end_entity,
-                intermediates,
-                &inner.roots,
-                self.algorithms,
-                now,
-            )?;
-            inner
-                .verifier
-                .verify_client_cert(end_entity, &needed.certificates, now)
-        });
         let shown = Shown {
             end_entity,
             intermediates,
             server_name: None,
             ocsp_response: &[],
             now,
-            roots: inner.map_or(&[], |inner| &inner.roots.roots),
+            roots: inner.map_or(&[], |inner| &inner.anchors.roots.roots),
         };
+        let of_roots = inner.map(|inner| inner.verify(&shown, self.algorithms));
         let judge = self.judge.as_deref();
         let (mut judgement, mut found) =
             shown.judge(of_roots, judge, ClientCertVerified::assertion());

@@ -77,7 +77,7 @@ impl Shown<'_> {
     /// chain, where the missing certificate belongs.
     fn problem(&self, error: &CertificateError) -> CertificateProblem {
         match of_webpki(error).as_deref() {
-            Some("CaUsedAsEndEntity") => return authority_as_server(self.end_entity, error),
+            Some(AUTHORITY_AS_PEER) => return authority_as_server(self.end_entity, error),
             Some("UnsupportedCriticalExtension") => {
                 let found = critical_extension(&self.chain());
                 return found.map_or_else(|| error.into(), CertificateProblem::Unsupported);
@@ -106,6 +106,16 @@ impl Shown<'_> {
         }
     }
 }
+
+/// Whether a peer's own certificate was refused because it is an authority's.
+pub(crate) fn is_authority_as_peer(error: &Error) -> bool {
+    let Error::InvalidCertificate(error) = error else {
+        return false;
+    };
+    of_webpki(error).as_deref() == Some(AUTHORITY_AS_PEER)
+}
+
+const AUTHORITY_AS_PEER: &str = "CaUsedAsEndEntity";
 
 /// Returns the name of webpki's error, if rustls has no variant for it.
 fn of_webpki(error: &CertificateError) -> Option<String> {

@@ -5,6 +5,7 @@
 //! | `identity`, `identity_error` | a chain with its key, and the errors for both |
 //! | `pem`, `der` | files and encodings |
 //! | `outline`, `chain` | a certificate without its extensions, and what is wrong with a chain |
+//! | `anchors` | the certificates that the operator trusts |
 //! | `trust` | roots, and the verification of a server's certificate |
 //! | `revocation_list` | revocation lists: the newest, and the expired |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
@@ -13,6 +14,7 @@
 //! | `path` | which of a peer's certificates a verification needs |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
+pub(crate) mod anchors;
 pub(crate) mod chain;
 pub(crate) mod client_auth;
 pub(crate) mod client_rules;

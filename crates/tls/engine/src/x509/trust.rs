@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
@@ -14,6 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::call_scope::{self, in_scope};
 use crate::failure::words::in_words;
 use crate::settings_error::SettingsError;
+use crate::x509::anchors::{Anchors, Purpose, verify_alone};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::judge_certificate::JudgeCertificate;
@@ -37,24 +38,24 @@ pub enum Roots {
 
 /// Trusted roots, parsed once. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct TrustStore(Arc<RootCertStore>);
+pub struct TrustStore(Anchors);
 
 impl TrustStore {
     /// Reads a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
-        let (store, _) =
+        let (roots, certificates) =
             roots(bundle, "").map_err(|refused| SettingsError::Roots(in_bundle(&refused)))?;
-        Ok(TrustStore(Arc::new(store)))
+        Ok(TrustStore(Anchors::new(roots, &certificates)))
     }
 
     /// Returns the number of roots.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.roots.len()
     }
 
     /// Whether there are no roots, which [`TrustStore::from_pem`] refuses.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.roots.is_empty()
     }
 }
 
@@ -75,18 +76,17 @@ impl Roots {
         provider: &Arc<CryptoProvider>,
         judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
-        let store = match self {
-            Roots::System => Some(Arc::new(system_roots()?)),
+        let anchors = match self {
+            Roots::System => Some(system_roots()?),
             Roots::Pem(bundle) => Some(TrustStore::from_pem(bundle)?.0),
-            Roots::Store(store) => Some(Arc::clone(&store.0)),
+            Roots::Store(store) => Some(store.0.clone()),
             Roots::Insecure => None,
         };
-        let trusted = store.map(|roots| {
-            let provider = Arc::clone(provider);
-            let built =
-                WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider).build();
+        let trusted = anchors.map(|anchors| {
+            let (roots, provider) = (Arc::clone(&anchors.roots), Arc::clone(provider));
+            let built = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
             let verifier = built.map_err(|e| SettingsError::Roots(e.to_string()))?;
-            Ok::<_, SettingsError>(Trusted { roots, verifier })
+            Ok::<_, SettingsError>(Trusted { anchors, verifier })
         });
         Ok(Arc::new(ServerVerifier {
             trusted: trusted.transpose()?,
@@ -96,10 +96,11 @@ impl Roots {
     }
 }
 
-fn system_roots() -> Result<RootCertStore, SettingsError> {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(usable_system_certificates()?);
-    Ok(store)
+fn system_roots() -> Result<Anchors, SettingsError> {
+    let certificates = usable_system_certificates()?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates.iter().cloned());
+    Ok(Anchors::new(roots, &certificates))
 }
 
 /// Systems ship some unusable certificates, which are skipped; at least one must remain.
@@ -157,8 +158,32 @@ struct ServerVerifier {
 }
 
 struct Trusted {
-    roots: Arc<RootCertStore>,
+    anchors: Anchors,
     verifier: Arc<WebPkiServerVerifier>,
+}
+
+impl Trusted {
+    fn verify(
+        &self,
+        shown: &Shown<'_>,
+        name: &ServerName<'_>,
+        algorithms: WebPkiSupportedAlgorithms,
+    ) -> Result<ServerCertVerified, Error> {
+        let &Shown {
+            end_entity, now, ..
+        } = shown;
+        let roots = &self.anchors.roots;
+        let chain = needed(end_entity, shown.intermediates, roots, algorithms, now)?;
+        let (chain, ocsp) = (chain.certificates, shown.ocsp_response);
+        let verified = self
+            .verifier
+            .verify_server_cert(end_entity, &chain, name, ocsp, now);
+        if verified.is_err() && self.anchors.contain(end_entity) {
+            let own = verify_alone(end_entity, Purpose::Server, now)?;
+            return verify_server_name(&own, name).map(|()| ServerCertVerified::assertion());
+        }
+        verified
+    }
 }
 
 impl ServerCertVerifier for ServerVerifier {
@@ -176,30 +201,15 @@ impl ServerCertVerifier for ServerVerifier {
             return Ok(ServerCertVerified::assertion());
         }
         let trusted = self.trusted.as_ref();
-        let of_roots = trusted.map(|trusted| {
-            let needed = needed(
-                end_entity,
-                intermediates,
-                &trusted.roots,
-                self.algorithms,
-                now,
-            )?;
-            trusted.verifier.verify_server_cert(
-                end_entity,
-                &needed.certificates,
-                server_name,
-                ocsp_response,
-                now,
-            )
-        });
         let shown = Shown {
             end_entity,
             intermediates,
             server_name: Some(&server_name.to_str()),
             ocsp_response,
             now,
-            roots: trusted.map_or(&[], |trusted| &trusted.roots.roots),
+            roots: trusted.map_or(&[], |trusted| &trusted.anchors.roots.roots),
         };
+        let of_roots = trusted.map(|trusted| trusted.verify(&shown, server_name, self.algorithms));
         let judge = self.judge.as_deref();
         let (verdict, problem) = shown.judge(of_roots, judge, ServerCertVerified::assertion());
         in_scope(|facts: &mut CertificateFacts| facts.problem = problem);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use dormouse_engine::{
-    Blame, CertificateProblem, ClientContext, ClientSettings, FailureKind, Handshake,
-    HandshakeFailure, HandshakeLimits, Identity, Protocols, Roots, ServerContext, ServerSettings,
+    Blame, CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind,
+    Handshake, HandshakeFailure, HandshakeLimits, Identity, Protocols, Roots, ServerContext,
+    ServerSettings,
 };
 use dormouse_testkit::{Authority, Cut, NOW_S, Outcome, Side, drive, drive_tampered, now};
 use rustls::SignatureScheme;
@@ -198,6 +199,122 @@ fn shown(context: &ServerContext, name: &str, protocols: Protocols, rsa_only: bo
         incoming(&mut client, &answer);
     }
     client.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// A self-signed certificate, as `openssl req -x509` makes it: CA:TRUE.
+fn own_authority(change: impl FnOnce(&mut rcgen::CertificateParams)) -> (String, Identity) {
+    let mut params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2049, 1, 1);
+    change(&mut params);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let key = key.serialize_pem();
+    let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes(), "own", "own");
+    (certificate, identity.unwrap())
+}
+
+/// What a server with these settings for clients says to a client with this certificate, in both versions.
+fn client_result(
+    identity: &Identity,
+    roots: &str,
+    crls: &[(String, Vec<u8>)],
+) -> Result<(), HandshakeFailure> {
+    let authority = Authority::shared();
+    let [first, second] = [Protocols::TLS13, Protocols::TLS12].map(|protocols| {
+        let mut settings = ServerSettings::new(vec![authority.ecdsa(&[NAME]).identity()]);
+        settings.protocols = protocols;
+        settings.client_certificates = Some(ClientCertificates {
+            required: true,
+            roots: roots.as_bytes().to_vec(),
+            crls: crls.to_vec(),
+            allow: Vec::new(),
+        });
+        let server = ServerContext::new(settings).unwrap();
+        let mut settings = ClientSettings::new(authority.roots());
+        settings.identity = Some(identity.clone());
+        let client = ClientContext::new(settings).unwrap();
+        let limits = HandshakeLimits::default();
+        let client = Handshake::client(&client, NAME, limits).unwrap();
+        let server = Handshake::server(&server, limits);
+        match drive_tampered(client, server, Cut::Whole, None) {
+            Outcome::Failed(Side::Server, failure) => Err(failure),
+            Outcome::Failed(Side::Client, failure) => panic!("{failure}"),
+            _ => Ok(()),
+        }
+    });
+    assert_eq!(first.is_ok(), second.is_ok(), "{first:?}, {second:?}");
+    first
+}
+
+/// webpki accepts no authority as a peer. But the operator trusts exactly this certificate.
+#[test]
+fn a_trusted_authority_is_accepted_as_a_peer_for_what_it_says_of_itself() {
+    type Change = fn(&mut rcgen::CertificateParams);
+    let (pem, own) = own_authority(|_| {});
+    let trust = |pem: &str| Roots::Pem(pem.as_bytes().to_vec());
+    ours(std::slice::from_ref(&own), trust(&pem), NAME).unwrap();
+    client_result(&own, &pem, &[]).unwrap();
+    // Another certificate with the same name.
+    let (other, _) = own_authority(|_| {});
+    let refused = verdict(&own, trust(&other));
+    assert!(matches!(
+        refused,
+        CertificateProblem::AuthorityAsServer { .. }
+    ));
+    assert!(client_result(&own, &other, &[]).is_err());
+    let expired: Change = |params| params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    let nameless: Change = |params| params.subject_alt_names.clear();
+    let for_clients: Change = |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    };
+    let for_servers: Change = |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    };
+    let for_certificates: Change = |params| {
+        params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+    };
+    let for_signatures: Change = |params| {
+        params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    };
+    let (no_server, no_client) = (Err("not valid for a server"), Err("not valid for a client"));
+    for (change, as_server, as_client) in [
+        (expired, Err("expired at"), Err("expired at")),
+        (nameless, Err("has no names"), Ok(())),
+        (for_clients, no_server, Ok(())),
+        (for_servers, Ok(()), no_client),
+        (for_certificates, no_server, no_client),
+        (for_signatures, Ok(()), Ok(())),
+    ] {
+        let (pem, own) = own_authority(change);
+        let of_server = ours(std::slice::from_ref(&own), trust(&pem), NAME).map(|_| ());
+        let of_client = client_result(&own, &pem, &[]);
+        for (result, expected) in [(of_server, as_server), (of_client, as_client)] {
+            match (result, expected) {
+                (Err(failure), Err(words)) => assert!(failure.reason.contains(words), "{failure}"),
+                (result, expected) => assert_eq!(result.is_ok(), expected.is_ok(), "{result:?}"),
+            }
+        }
+    }
+}
+
+/// A certificate that no list covers is refused, so this one is.
+#[test]
+fn with_revocation_lists_a_trusted_authority_is_not_accepted_as_a_client() {
+    let (pem, own) = own_authority(|_| {});
+    let authority = Authority::shared();
+    let lists = [(
+        "list".to_owned(),
+        authority.revocation_list(&[]).into_bytes(),
+    )];
+    let both = pem + &authority.certificate_pem();
+    let failure = client_result(&own, &both, &lists).unwrap_err();
+    assert!(
+        failure.reason.contains("no revocation list covers it"),
+        "{failure}"
+    );
+    client_result(&authority.ecdsa(&[NAME]).identity(), &both, &lists).unwrap();
 }
 
 #[test]
