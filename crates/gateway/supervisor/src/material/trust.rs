@@ -206,13 +206,20 @@ fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Tr
         allow: Vec::new(),
     };
     findings.warnings(place, settings.warnings(unix_time()));
-    if let Err(why) = settings.verifier() {
-        let place = match why {
-            SettingsError::ClientCrl(_) => Place::of_route(index, "client_crl"),
-            _ => place,
-        };
-        findings.error(place, why.to_string());
-        return None;
+    match settings.verifier() {
+        Ok(verifier) => {
+            let warning = verifier.warning();
+            let warning = warning.map(|warning| format!("{}: {warning}", ca.display()));
+            findings.warnings(place, warning.into_iter().collect());
+        }
+        Err(why) => {
+            let place = match why {
+                SettingsError::ClientCrl(_) => Place::of_route(index, "client_crl"),
+                _ => place,
+            };
+            findings.error(place, why.to_string());
+            return None;
+        }
     }
     let names = settings.crls.into_iter().map(|(name, _)| name);
     Some((roots, names.zip(crls).collect()))

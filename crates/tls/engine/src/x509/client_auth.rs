@@ -24,6 +24,7 @@ use crate::client_hello::requested::as_sent;
 use crate::failure::CertificateProblem;
 use crate::settings_error::SettingsError;
 use crate::x509::anchors::{Anchors, Purpose, verify_alone};
+use crate::x509::authority_names::AuthorityNames;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
@@ -113,6 +114,7 @@ pub struct ClientVerifier {
     anchors: Anchors,
     verifier: Arc<dyn ClientCertVerifier>,
     has_lists: bool,
+    names: Arc<AuthorityNames>,
 }
 
 impl ClientVerifier {
@@ -140,10 +142,16 @@ impl ClientVerifier {
             SettingsError::ClientCrl(format!("{place}: {error}"))
         })?;
         Ok(ClientVerifier {
+            names: Arc::new(AuthorityNames::of(roots)),
             anchors,
             verifier,
             has_lists: !lists.is_empty(),
         })
+    }
+
+    /// Returns a warning if clients are not told which authorities they may use.
+    pub fn warning(&self) -> Option<String> {
+        self.names.warning()
     }
 
     fn verify(
@@ -275,9 +283,7 @@ impl ClientCertVerifier for ClientAuth {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner
-            .as_ref()
-            .map_or(&[], |inner| inner.verifier.root_hint_subjects())
+        self.inner.as_ref().map_or(&[], |inner| inner.names.sent())
     }
 
     fn verify_client_cert(

@@ -8,13 +8,14 @@
 //! | `anchors` | the certificates that the operator trusts |
 //! | `trust` | roots, and the verification of a server's certificate |
 //! | `revocation_list` | revocation lists: the newest, and the expired |
-//! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
+//! | `client_auth`, `client_rules`, `authority_names` | the verification of a client's certificate, which clients are allowed, and the request for a certificate |
 //! | `issuers` | the issuers that a chain lacks |
 //! | `unsupported` | what a certificate demands that is not supported |
 //! | `path` | which of a peer's certificates a verification needs |
 //! | `ocsp` | responses that say a certificate is not revoked |
 
 pub(crate) mod anchors;
+pub(crate) mod authority_names;
 pub(crate) mod chain;
 pub(crate) mod client_auth;
 pub(crate) mod client_rules;

@@ -317,6 +317,25 @@ fn with_revocation_lists_a_trusted_authority_is_not_accepted_as_a_client() {
     client_result(&authority.ecdsa(&[NAME]).identity(), &both, &lists).unwrap();
 }
 
+/// Names of 400 authorities do not fit into a request for a certificate. It is sent without them.
+#[test]
+fn many_authorities_for_clients_make_no_malformed_request() {
+    let authority = Authority::shared();
+    let mut roots = authority.certificate_pem();
+    for at in 0..400 {
+        let name = format!("{at:0>60}");
+        let (pem, _) = own_authority(|params| {
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            for kind in [rcgen::DnType::OrganizationName, rcgen::DnType::CommonName] {
+                params.distinguished_name.push(kind, name.as_str());
+            }
+        });
+        roots += &pem;
+    }
+    let own = authority.ecdsa(&["client.test"]).identity();
+    client_result(&own, &roots, &[]).unwrap();
+}
+
 #[test]
 fn chosen_by_name_and_by_signature() {
     let authority = Authority::shared();
