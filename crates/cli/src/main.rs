@@ -38,6 +38,10 @@ use admin::Exit;
 use arguments::{Arguments, Command};
 use dormouse_dataplane::keeper;
 use dormouse_helpers::{connection_log, control, errand, fleet, redirect, scout, upgrade_trial};
+use dormouse_reactor::wiping::WipingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: WipingAllocator = WipingAllocator;
 
 fn main() -> ExitCode {
     let (Ok(code) | Err(code)) = run(Arguments::read().command);

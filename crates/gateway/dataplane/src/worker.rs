@@ -149,6 +149,7 @@ impl<I: Io> Worker<I> {
         self.catch_up();
         self.note_counts();
         self.cx.work.flush_connection_log();
+        self.cx.work.scratch.wipe_opened();
         self.update_door();
         self.time_turn(begun_us);
         Ok(())

@@ -1,8 +1,8 @@
 //! The operating system interface for the rest of Dormouse.
 //!
 //! This crate does not know TLS. It is the only crate of the gateway with `unsafe`, in a few places: mapped
-//! memory ([`memory`]), descriptors as plain numbers ([`Fd`]), some socket options, and the calls that start
-//! processes ([`process`]).
+//! memory ([`memory`]), descriptors as plain numbers ([`Fd`]), some socket options, the calls that start
+//! processes ([`process`]), and the program's allocator ([`wiping`]).
 //!
 //! What survives a process, and how:
 //!
@@ -39,6 +39,7 @@ pub mod socket;
 pub mod step;
 pub mod terminal;
 pub mod timer;
+pub mod wiping;
 
 pub use error::AdoptError;
 pub use fd::{Fd, OnExec};

@@ -2,6 +2,7 @@
 
 mod backends;
 mod hijacked;
+mod memory;
 mod privileges;
 mod sandbox;
 mod sessions;

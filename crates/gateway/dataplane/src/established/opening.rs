@@ -260,6 +260,7 @@ fn open_received(
     key: &mut OpenKey,
     filled: usize,
 ) -> Flow {
+    cx.work.scratch.note_opened(filled);
     let mut pieces = Pieces::default();
     let (at, need, verdict) = open_records(slot, cx, key, filled, &mut pieces);
     if at > 0 {

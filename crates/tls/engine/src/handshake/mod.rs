@@ -29,7 +29,7 @@ use self::exporter::{ExporterSource, Exporting};
 use self::info::{Flights, HandshakeInfo, LocalFacts, handshake_info};
 use self::record_protection::Protection;
 use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
-use self::rest::{Rested, establish};
+use self::rest::{Rested, establish, scrub_stack};
 use crate::call_scope::{CallScope, Facts, enter, if_in_scope, in_scope};
 use crate::client_hello::requested::Requested;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
@@ -211,6 +211,14 @@ impl Handshake {
         now: UnixTime,
         received: &[u8],
     ) -> Result<Progress, HandshakeFailure> {
+        let progress = self.take_input(now, received);
+        // The peer may never answer, and this worker may have nothing else to do.
+        scrub_stack();
+        progress
+    }
+
+    #[inline(never)]
+    fn take_input(&mut self, now: UnixTime, received: &[u8]) -> Result<Progress, HandshakeFailure> {
         match &self.phase {
             Phase::Failed(failure) => return Err(failure.clone()),
             Phase::Established => return self.keep_or_fail(received),
@@ -424,6 +432,9 @@ impl Handshake {
                 continue;
             }
             self.judge_record(rules.reading)?;
+            if rules.is_server && rules.reading == Reading::Clear {
+                odd_names::hide(self.driver.records.completed_mut());
+            }
             return Ok(true);
         }
     }
@@ -432,9 +443,6 @@ impl Handshake {
         let reading = in_scope(|own: &mut Protection| own.reading).unwrap_or(Reading::Clear);
         let is_server = self.is_server();
         HeaderRules {
-            if rules.is_server && rules.reading == Reading::Clear {
-                odd_names::hide(self.driver.records.completed_mut());
-            }
             reading,
             is_server,
             is_first: matches!(self.phase, Phase::FirstBytes),

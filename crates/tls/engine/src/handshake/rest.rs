@@ -48,7 +48,7 @@ pub(crate) fn establish(
 /// Overwrites the part of the stack that was just in use: rustls returns keys by value, and every move leaves a
 /// copy behind.
 #[inline(never)]
-fn scrub_stack() {
+pub(crate) fn scrub_stack() {
     let zeros = [0_u8; 32_768];
     std::hint::black_box(&zeros);
 }
