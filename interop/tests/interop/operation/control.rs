@@ -205,21 +205,35 @@ fn metrics_have_a_tcp_address_and_orders_the_socket() {
     Peer::echoing(scene.address);
 }
 
-/// Metrics clients cannot keep orders out, however many they are.
+/// Metrics clients can keep out neither orders nor other metrics clients: not by silence, and not by staying after the
+/// response.
 #[test]
-fn idle_metrics_clients_leave_room_for_orders() {
+fn idle_metrics_clients_keep_nobody_out() {
     requires!(Can::BeDormouse);
     let address = format!("{}:9901", unused_host());
     let scene = Scene::with(|settings| {
         settings.option("metrics", &address);
         Admin::in_folder(settings);
     });
-    let idle: Vec<TcpStream> = (0..40)
-        .map(|_| TcpStream::connect(&address).expect("a connection"))
-        .collect();
+    let idle = |request: &str| -> Vec<TcpStream> {
+        let client = |_| {
+            let mut client = TcpStream::connect(&address).expect("a connection");
+            client.write_all(request.as_bytes()).expect("sent");
+            client
+        };
+        (0..40).map(client).collect()
+    };
+    let silent = idle("");
+    let is_open = |mut client: &TcpStream| {
+        client.set_nonblocking(true).expect("set");
+        client.read(&mut [0]).is_err()
+    };
+    // The oldest has made room for this one. The last of the first 24 would have had to.
+    assert!(say(&address, "GET", "/healthz").starts_with("HTTP/1.1 200 "));
+    assert!(!is_open(&silent[0]) && is_open(&silent[23]));
     let reloaded = Admin::of(&scene).order("/reload").expect("a reload");
     assert!(reloaded.contains("edition 2"), "{reloaded}");
-    drop(idle);
+    let _answered = idle("GET /readyz HTTP/1.0\r\n\r\n");
     assert!(say(&address, "GET", "/healthz").starts_with("HTTP/1.1 200 "));
 }
 

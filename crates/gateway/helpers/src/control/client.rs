@@ -78,6 +78,17 @@ impl Client {
         matches!(self.state, ClientState::Waiting { .. })
     }
 
+    /// Returns its rank: at the limit, a new client replaces the client with the lowest. `None`: it waits for an answer of
+    /// main, and is not replaced. A client that reads a response is replaced after those that have got it, or have sent no
+    /// request.
+    pub(super) fn rank(&self) -> Option<(bool, u64)> {
+        match self.state {
+            ClientState::Waiting { .. } => None,
+            ClientState::Writing(_) => Some((true, self.deadline_ms)),
+            ClientState::Reading(_) | ClientState::Lingering => Some((false, self.deadline_ms)),
+        }
+    }
+
     /// Starts to wait for main's answer to the order `id`.
     pub(super) fn wait_for(&mut self, id: u64, now_ms: u64) {
         self.state = ClientState::Waiting {
@@ -175,6 +186,23 @@ mod tests {
         let mut said = String::new();
         peer.read_to_string(&mut said).expect("a proper end");
         assert!(said.ends_with("done\n"), "{said}");
+    }
+
+    /// The client with the lowest rank, of a reading one, an older one that gets a response, and one that waits for main.
+    #[test]
+    fn a_silent_client_is_replaced_first_and_one_that_waits_for_main_never() {
+        let (_peer, ours) = UnixStream::pair().expect("a pair");
+        let fd = Fd(ours.into_raw_fd());
+        let [silent, mut responding, mut waiting] =
+            [2, 1, 0].map(|now_ms| Client::new(fd, Access::Orders, now_ms));
+        let long = Outgoing::new(vec![0; 8]);
+        responding.state = ClientState::Writing(long);
+        waiting.wait_for(7, 0);
+        assert!(silent.rank() < responding.rank());
+        assert_eq!(waiting.rank(), None);
+        responding.state = ClientState::Lingering;
+        assert!(responding.rank() < silent.rank(), "it is older");
+        fd.close();
     }
 
     #[test]

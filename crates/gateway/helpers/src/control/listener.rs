@@ -19,7 +19,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// Maximum number of clients; more wait in the listen queue. Metrics clients leave room for orders.
+    /// Maximum number of clients. Metrics clients leave room for orders.
     pub(super) fn clients_max(self) -> usize {
         match self {
             Access::Orders => 32,

@@ -44,8 +44,10 @@ use std::io;
 use std::process::ExitCode;
 use view::View;
 
-/// Maximum number of clients; more wait in the listen queue.
+/// Maximum number of clients. At the limit, a new client replaces one that does not wait for main.
 const CLIENTS_MAX: usize = 32;
+/// Maximum number of clients accepted from one listener per turn.
+const ACCEPTS_PER_TURN: usize = 8;
 /// Interval at which control checks for remaining workers after main's death.
 const POLL_MS: u64 = 1_000;
 /// Pause in accepting after it has failed.
@@ -258,36 +260,43 @@ impl Control {
     // ---- clients ----
 
     fn accept(&mut self, listener: usize) {
-        let Some(listener) = self.listeners.get_mut(listener) else {
-            return;
-        };
-        let access = listener.access;
-        loop {
-            let others = self.clients.iter().flatten();
-            let others = others.filter(|client| client.access == access).count();
-            let free = self.clients.iter().position(Option::is_none);
-            let Some(index) = free.filter(|_| others < access.clients_max()) else {
-                return listener.stop_polling(&self.poller);
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(index) = self.accept_one(listener) else {
+                return;
             };
-            let fd = match listener.accept() {
-                Ok(Some(fd)) => fd,
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "control accept failed");
-                    // Out of descriptors or memory, probably: the listener stays ready meanwhile.
-                    listener.stop_polling(&self.poller);
-                    self.accepts_at_ms = Some(process::boottime_ms() + PAUSE_MS);
-                    return;
-                }
-            };
-            let mut client = Client::new(fd, access, process::boottime_ms());
-            let watched = self.poller.add(fd, token(index), Interest::READ);
-            if watched.is_err() || !is_allowed(&mut client, self.owner) {
-                fd.close();
-                continue;
-            }
-            self.clients[index] = Some(client);
+            // Its request may be here already. Otherwise the next clients could replace it unheard.
+            self.on_client(index);
         }
+    }
+
+    /// Returns the index of the next client.
+    fn accept_one(&mut self, listener: usize) -> Option<usize> {
+        let listener = self.listeners.get_mut(listener)?;
+        let access = listener.access;
+        let Some(index) = place_for(access, &self.clients) else {
+            listener.stop_polling(&self.poller);
+            return None;
+        };
+        let fd = match listener.accept() {
+            Ok(accepted) => accepted?,
+            Err(error) => {
+                tracing::warn!(%error, "control accept failed");
+                // Out of descriptors or memory, probably: the listener stays ready meanwhile.
+                listener.stop_polling(&self.poller);
+                self.accepts_at_ms = Some(process::boottime_ms() + PAUSE_MS);
+                return None;
+            }
+        };
+        let mut client = Client::new(fd, access, process::boottime_ms());
+        let watched = self.poller.add(fd, token(index), Interest::READ);
+        if watched.is_err() || !is_allowed(&mut client, self.owner) {
+            fd.close();
+            return None;
+        }
+        if let Some(replaced) = self.clients[index].replace(client) {
+            replaced.fd.close();
+        }
+        Some(index)
     }
 
     fn on_client(&mut self, index: usize) {
@@ -399,6 +408,23 @@ impl Control {
             let _ = listener.start_polling(&self.poller, TOKEN_LISTENERS + n as u64);
         }
     }
+}
+
+/// Returns the index for a new client: a free one, or at the limit that of the client to replace. `None`: all wait for
+/// answers of main. A client at the address of metrics replaces only another one there.
+fn place_for(access: Access, clients: &[Option<Client>]) -> Option<usize> {
+    let all = || {
+        let places = clients.iter().enumerate();
+        places.filter_map(|(index, client)| Some((index, client.as_ref()?)))
+    };
+    let of_same = all().filter(|(_, client)| client.access == access).count();
+    let free = clients.iter().position(Option::is_none);
+    free.filter(|_| of_same < access.clients_max()).or_else(|| {
+        let replaced = all()
+            .filter(|(_, client)| client.access == access || access == Access::Orders)
+            .filter_map(|(index, client)| Some((client.rank()?, index)));
+        replaced.min().map(|(_, index)| index)
+    })
 }
 
 /// On the admin socket, admits only the owner and root, whatever the mode of the file.
