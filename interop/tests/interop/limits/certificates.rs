@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_interop::bomb;
@@ -43,8 +44,12 @@ fn clients_with_hostile_certificates_delay_no_other_client() {
         ),
         |_| {},
     );
+    let is_over = AtomicBool::new(false);
     let refused = |config: &ClientConfig| {
         for _ in 0..TIMES {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
             let tcp = connect_tcp(site.address).expect("a connection");
             let peer = Peer::over(tcp, peer::client(config.clone()));
             // In TLS 1.3 the client learns it only after its handshake.
@@ -57,6 +62,7 @@ fn clients_with_hostile_certificates_delay_no_other_client() {
     let usual = cost(&site.process, || refused(&stranger()));
     let hostile = cost(&site.process, || {
         std::thread::scope(|scope| {
+            let _over = OverOnDrop(&is_over);
             let refused = scope.spawn(|| refused(&bomb::client()));
             while !refused.is_finished() {
                 other.echo().expect("an echo meanwhile");
@@ -64,6 +70,16 @@ fn clients_with_hostile_certificates_delay_no_other_client() {
         });
     });
     assert!(hostile < RATIO_MAX * usual, "{hostile:?}, {usual:?}");
+}
+
+/// Ends the other thread's loop when a panic unwinds this one. The scope waits for it, and each of its handshakes may take ten
+/// seconds of CPU time.
+struct OverOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OverOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The same from the other end: a server that `connect` connects to.
