@@ -1,7 +1,7 @@
 //! Counters and log lines of handshakes. Every handshake is counted; with `log_handshakes`, every
 //! handshake also has a line.
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::client::{Client, ConnectionId};
 use crate::close_reason::Party;
 use crate::connection_log::FailedHandshake;
@@ -226,17 +226,18 @@ pub(crate) fn client_failed<I: Io>(
     } else {
         Subject::HandshakeFailed
     };
-    work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(
-            route,
-            peer = %client,
-            alert = failure.alert().map(alert_name),
-            blame = %failure.blame,
-            error = failure.reason,
-            more,
-            "handshake failed"
-        );
-    });
+    work.bursts
+        .note(subject, Place::of_route(number), work.now_ms, |more| {
+            tracing::info!(
+                route,
+                peer = %client,
+                alert = failure.alert().map(alert_name),
+                blame = %failure.blame,
+                error = failure.reason,
+                more,
+                "handshake failed"
+            );
+        });
 }
 
 /// Logs a handshake with a client that ended without an alert: a line with `log_handshakes`, and one in the
@@ -278,9 +279,10 @@ pub(crate) fn passed_through(route: &Route, client: &Client, server_name: Option
 /// Counts and logs an invalid PROXY header.
 pub(crate) fn bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>) {
     work.count.add(Count::ProxyHeaderRefused, 1);
-    work.bursts.note(Subject::ProxyHeader, work.now_ms, |more| {
-        tracing::warn!(%peer, %error, more, "PROXY header rejected; connection closed");
-    });
+    work.bursts
+        .note(Subject::ProxyHeader, Place::Program, work.now_ms, |more| {
+            tracing::warn!(%peer, %error, more, "PROXY header rejected; connection closed");
+        });
 }
 
 /// Counts and logs a handshake with a client that was not done in time.
@@ -291,10 +293,11 @@ pub(crate) fn client_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut
     let reason = "not finished within handshake_timeout";
     client_ended(Party::Dormouse, reason, handshake, work);
     let (client, route) = (handshake.client, handshake.route_name());
-    let now_ms = work.now_ms;
-    work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-        tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
-    });
+    let (place, now_ms) = (Place::of_route(number), work.now_ms);
+    work.bursts
+        .note(Subject::HandshakeTimeout, place, now_ms, |more| {
+            tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
+        });
 }
 
 /// Writes the line of the connection log.

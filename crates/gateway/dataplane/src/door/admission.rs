@@ -4,7 +4,7 @@
 //! its PROXY header. The proxy itself is not checked. A refused connection is closed without an
 //! answer, counted, and logged once per burst.
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::client::Client;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
@@ -141,8 +141,9 @@ pub(crate) fn enter<I>(
 
 fn refuse<I>(refusal: Refusal, client: &Client, work: &mut Workspace<I>) {
     work.count.add(refusal.count(), 1);
-    work.bursts.note(Subject::Denied, work.now_ms, |more| {
-        let reason = refusal.reason();
-        tracing::info!(%client, reason, more, "connection refused");
-    });
+    work.bursts
+        .note(Subject::Denied, Place::Program, work.now_ms, |more| {
+            let reason = refusal.reason();
+            tracing::info!(%client, reason, more, "connection refused");
+        });
 }

@@ -5,7 +5,7 @@ pub(crate) mod listeners;
 pub(crate) mod proxy_header;
 pub(crate) mod readmission;
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::io::Io;
 use crate::pause::Pause;
 use crate::settings::Settings;
@@ -201,16 +201,20 @@ impl Door {
         } = work;
         match self.listeners.update(limit, *now_ms, io, count) {
             Ok(None) => {}
-            Ok(Some(pause)) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
-                tracing::warn!(reason = %pause, more, "accepting paused");
-            }),
+            Ok(Some(pause)) => {
+                work.bursts
+                    .note(Subject::Paused, Place::Program, work.now_ms, |more| {
+                        tracing::warn!(reason = %pause, more, "accepting paused");
+                    })
+            }
             Err(error) => note_unpolled(&error, work),
         }
     }
 }
 
 fn note_unpolled<I>(error: &io::Error, work: &mut Workspace<I>) {
-    work.bursts.note(Subject::Paused, work.now_ms, |more| {
-        tracing::error!(%error, more, "listener poll failed");
-    });
+    work.bursts
+        .note(Subject::Paused, Place::Program, work.now_ms, |more| {
+            tracing::error!(%error, more, "listener poll failed");
+        });
 }

@@ -2,7 +2,7 @@
 //!
 //! Meanwhile the TLS side is not read. Bytes that followed the handshake wait as a partial record.
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::client::Client;
 use crate::close_reason::CloseReason;
 use crate::established::close;
@@ -243,10 +243,13 @@ fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) {
         BackendDown::Close => "close_notify",
     };
     let now_ms = cx.work.now_ms;
-    cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
-        let route = cx.route.name.as_str();
-        tracing::warn!(route, %backend, error = reason, answer, more, "backend connect failed");
-    });
+    let place = Place::Route(slot.route);
+    cx.work
+        .bursts
+        .note(Subject::BackendDown, place, now_ms, |more| {
+            let route = cx.route.name.as_str();
+            tracing::warn!(route, %backend, error = reason, answer, more, "backend connect failed");
+        });
     cx.note_close(slot, CloseReason::BackendDown);
     close::begin_refusal(slot, cx.work, how);
 }

@@ -24,7 +24,7 @@ pub(crate) mod timers;
 pub(crate) mod unverified;
 pub(crate) mod warm;
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
 use crate::io::{Io, PeerName, peer_address};
@@ -639,7 +639,8 @@ fn log_stalled<I: Io>(slot: &Slot, stall: Stall, settings: &Settings, work: &mut
     let peer = PeerName::new(&work.io, slot.tls_fd());
     let id = ConnectionId::of(slot, work.id_seed);
     let reason = stall.describe();
-    work.bursts.note(Subject::Stalled, work.now_ms, |more| {
+    let place = Place::Route(slot.route);
+    work.bursts.note(Subject::Stalled, place, work.now_ms, |more| {
         tracing::info!(route, %id, %peer, reason, more, "no progress while memory is short; connection closed");
     });
 }
@@ -652,9 +653,10 @@ fn note_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     };
     work.count.add(count, 1);
     let id = ConnectionId::of(slot, work.id_seed);
-    work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(%id, %peer, limit, more, "connection rate-limited");
-    });
+    work.bursts
+        .note(subject, Place::Program, work.now_ms, |more| {
+            tracing::info!(%id, %peer, limit, more, "connection rate-limited");
+        });
 }
 
 #[cfg(test)]

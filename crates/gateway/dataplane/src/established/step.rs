@@ -7,7 +7,7 @@
 //! The caller marks the slot busy before the step. After the step it sets interest and timer, or frees
 //! the slot.
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
 use crate::established::begin::{self, First};
@@ -283,8 +283,8 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             cx.work.count.add(Count::PartialRecordTimeouts, 1);
             let peer = PeerName::new(&cx.work.io, slot.tls_fd());
             let id = ConnectionId::of(slot, cx.work.id_seed);
-            let now_ms = cx.work.now_ms;
-            cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
+            let (place, now_ms) = (Place::Route(slot.route), cx.work.now_ms);
+            cx.work.bursts.note(Subject::PartialRecord, place, now_ms, |more| {
                 let route = cx.route.name.as_str();
                 tracing::info!(route, %id, %peer, more, "partial record timed out; connection closed");
             });
@@ -422,10 +422,13 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     let now_ms = cx.work.now_ms;
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());
     let id = ConnectionId::of(slot, cx.work.id_seed);
-    cx.work.bursts.note(reason.subject(), now_ms, |more| {
-        let route = cx.route.name.as_str();
-        tracing::info!(route, %id, %peer, error = %fault, more, "connection aborted");
-    });
+    let place = Place::Route(slot.route);
+    cx.work
+        .bursts
+        .note(reason.subject(), place, now_ms, |more| {
+            let route = cx.route.name.as_str();
+            tracing::info!(route, %id, %peer, error = %fault, more, "connection aborted");
+        });
     cx.note_close(slot, reason);
 }
 

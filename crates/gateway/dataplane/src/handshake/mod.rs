@@ -16,7 +16,7 @@ pub(crate) mod in_flight;
 pub(crate) mod queue;
 pub(crate) mod route_choice;
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::close_reason::Party;
 use crate::context::WorkerContext;
 use crate::deadlines::Deadlines;
@@ -242,7 +242,7 @@ impl Handshakes {
         cx.work.count.add(Count::PausedHandshakes, 1);
         cx.work
             .bursts
-            .note(Subject::Paused, cx.work.now_ms, |more| {
+            .note(Subject::Paused, Place::Program, cx.work.now_ms, |more| {
                 tracing::warn!(more, "handshakes queued: max_handshakes reached");
             });
         let silent_ms = cx.settings.limits.handshake_timeout_ms / SILENT_PART;

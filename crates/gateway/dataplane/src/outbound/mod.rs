@@ -18,7 +18,7 @@ pub(crate) mod failure;
 pub(crate) mod pool;
 pub(crate) mod servers;
 
-use crate::bursts::Subject;
+use crate::bursts::{Place, Subject};
 use crate::close_reason::Party;
 use crate::context::WorkerContext;
 use crate::established::begin::First;
@@ -666,13 +666,15 @@ fn send_preface(fd: Fd, preface: &[u8], io: &impl Io) -> bool {
 fn report_backend<I>(request: &BackendRequest, failure: &Failure, work: &mut Workspace<I>) {
     let backend = request.address.to_string();
     let server_name = &request.server_name;
-    work.bursts.note(Subject::BackendTls, work.now_ms, |more| {
-        tracing::warn!(
-            backend,
-            server_name,
-            error = %failure,
-            more,
-            "TLS connection to backend failed"
-        );
-    });
+    let place = Place::of_backend(&backend);
+    work.bursts
+        .note(Subject::BackendTls, place, work.now_ms, |more| {
+            tracing::warn!(
+                backend,
+                server_name,
+                error = %failure,
+                more,
+                "TLS connection to backend failed"
+            );
+        });
 }
