@@ -395,7 +395,7 @@ mod tests {
             "certificates  example.org EXPIRED",
             "              example.com expires in 24 h",
             "routes        shop  12,000 connections, 13,000 opened, 0 failed",
-            "backends      127.0.0.1:80  skipped  12,000 connections",
+            "backends      127.0.0.1:80  down  12,000 connections",
             "control     11       4 s      2929 KiB   restarted 2×",
             "worker 0    13       2 h      3906 KiB   11,990",
         ] {

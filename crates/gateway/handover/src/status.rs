@@ -305,7 +305,7 @@ pub struct BackendStatus {
     pub address: String,
     /// Host name that resolved to the address.
     pub name: Option<String>,
-    /// Whether the backend is up, by health checks and connects.
+    /// Whether the backend is up, by the last health checks and connects.
     pub up: bool,
     /// Whether an administrator has taken the backend out of all its routes, so that it gets no new connections.
     #[serde(default)]
@@ -332,13 +332,13 @@ pub struct BackendStatus {
 }
 
 impl BackendStatus {
-    /// Whether it gets new connections, in a word.
+    /// Its state, in a word.
     pub fn state(&self) -> &'static str {
         match (self.out, self.check, self.up) {
             (true, _, _) => "out",
             (_, CheckStatus::Unhealthy, _) => "unhealthy",
             (_, _, true) => "up",
-            (_, _, false) => "skipped",
+            (_, _, false) => "down",
         }
     }
 }

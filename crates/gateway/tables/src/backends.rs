@@ -77,7 +77,7 @@ impl BackendFds {
 pub enum HealthChange {
     /// No change.
     None,
-    /// The backend is skipped from now on.
+    /// The backend is marked down.
     Down,
     /// The backend has recovered.
     Up,
@@ -219,9 +219,18 @@ impl Backends {
         (first + 1..=first + STATED_AT_ONCE).for_each(|place| self.state(place as BackendPlace));
     }
 
-    /// Whether the backend may be tried.
+    /// Whether the backend may be tried, although another one is up.
     pub fn is_up(&self, place: BackendPlace, now_ms: u64) -> bool {
         place == 0 || !self.is_paused(place, now_ms) && self.checked(place) != CheckedHealth::Down
+    }
+
+    /// Whether the backend works, as far as is known. Unlike [`Backends::is_up`], it does not change at the end of a pause: a
+    /// backend that was marked down is down until a connect or a check succeeds.
+    pub fn works(&self, place: BackendPlace, now_ms: u64) -> bool {
+        let until_ms = self.word(place, 0).load(Ordering::Relaxed);
+        // A pause that no sound worker has set does not count.
+        let is_marked = until_ms > 0 && until_ms <= now_ms.saturating_add(PAUSE_MAX_MS);
+        place == 0 || !is_marked && self.checked(place) != CheckedHealth::Down
     }
 
     fn is_paused(&self, place: BackendPlace, now_ms: u64) -> bool {
@@ -258,7 +267,8 @@ impl Backends {
         self.word(place, 2).load(Ordering::Relaxed)
     }
 
-    /// Notes a failed connect. After `most` failures in a row, the backend is skipped for `pause_ms`.
+    /// Notes a failed connect. After `most` failures in a row, the backend is marked down, and skipped for `pause_ms` if there
+    /// are others.
     pub fn failed(
         &self,
         place: BackendPlace,

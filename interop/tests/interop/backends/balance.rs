@@ -9,11 +9,14 @@ use rustix::net::{AddressFamily, SocketType};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::{Process, kill_asleep};
 use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait;
+
+use crate::certificates::site::{Site, can_run};
 
 /// A terminator in front of several backends.
 pub(crate) struct Scene {
@@ -97,7 +100,7 @@ fn clients_do_not_notice_a_backend_that_is_down() {
     for _ in 0..30 {
         scene.connect(1);
     }
-    let lines = scene.terminator.lines_with("backend skipped");
+    let lines = scene.terminator.lines_with("backend marked down");
     assert_eq!(lines.len(), 1, "{}", scene.terminator.log());
     assert_eq!(scene.accepted().iter().sum::<u64>(), 30);
     let again = SocketAddr::new(scene.address.ip(), 8081);
@@ -109,6 +112,60 @@ fn clients_do_not_notice_a_backend_that_is_down() {
     assert_eq!(scene.terminator.lines_with("backend recovered").len(), 1);
     let failed = scene.terminator.lines_with("backend connect failed");
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// The only backends of two routes are down. They are still tried, and operators see both: in the state, in the metric that
+/// the documented alert reads, and in the log, where the lines of one route hide none of the other's.
+#[test]
+fn a_single_backend_that_is_down_is_shown() {
+    requires!(can_run());
+    let host = unused_host();
+    let [listen, other] = [TLS_PORT, TLS_PORT + 1].map(|port| SocketAddr::new(host, port));
+    let own = authority().certificate(Kind::EcdsaP256);
+    let route = |listen: SocketAddr, port: u16| {
+        format!(
+            "[[route]]\nlisten = '{listen}'\nto = '{host}:{port}'\nbackend_pause = '100ms'\n\
+             certificates = [{{ cert = {:?}, key = {:?} }}]\n",
+            own.cert, own.key
+        )
+    };
+    let site = Site::at(host, &(route(listen, 8080) + &route(other, 8081)), |_| {});
+    let try_connect = |address: SocketAddr| -> io::Result<()> {
+        let mut peer = Peer::connect(address)?;
+        peer.stream().write_all(b"echo\n")?;
+        peer.echo()
+    };
+    for address in [listen, other] {
+        for _ in 0..30 {
+            try_connect(address).expect_err("no backend");
+        }
+    }
+    for message in [
+        "backend marked down after failures",
+        "backend connect failed",
+    ] {
+        let lines = site.process.lines_with(message);
+        for port in [8080, 8081] {
+            let is_of = |line: &String| line.contains(&format!(":{port}"));
+            assert!(lines.iter().any(is_of), "{message}, {port}: {lines:?}");
+        }
+    }
+    // The pause is over, but nothing has succeeded since.
+    std::thread::sleep(Duration::from_millis(200));
+    let up = || {
+        let (_, metrics) = site.admin.ask("GET", "/metrics");
+        let shown = metrics
+            .lines()
+            .filter(|line| line.starts_with("dormouse_backend_up{"));
+        shown
+            .map(|line| line.ends_with(" 1"))
+            .collect::<Vec<bool>>()
+    };
+    assert_eq!(up(), [false, false]);
+    let _again = Backend::tcp(SocketAddr::new(host, 8080));
+    try_connect(listen).expect("an echo");
+    assert_eq!(up(), [true, false]);
+    assert_eq!(site.process.lines_with("backend recovered").len(), 1);
 }
 
 /// A backend that does not answer: the next one is tried after the timeout. After its pause one client
@@ -143,7 +200,7 @@ fn a_silent_backend_is_replaced_by_the_next() {
         scene.connect(1);
     }
     assert_eq!(scene.accepted(), [4]);
-    assert_eq!(scene.terminator.lines_with("backend skipped").len(), 1);
+    assert_eq!(scene.terminator.lines_with("backend marked down").len(), 1);
     let before = failed();
     assert!(
         (Some(1)..=Some(2)).contains(&before),

@@ -205,7 +205,7 @@ fn a_backend_with_a_wrong_certificate_gets_no_data() {
         lines.len() == 1 && lines[0].contains("certificate"),
         "{lines:?}"
     );
-    assert_eq!(terminator.lines_with("backend skipped").len(), 1);
+    assert_eq!(terminator.lines_with("backend marked down").len(), 1);
 }
 
 /// nginx as the backend: it requires a certificate, gets the client's address before the handshake, and

@@ -45,11 +45,11 @@ option_groups! {
         /// client address goes to the same backend, and when a backend fails only its clients move.
         balance: Balance = default "round-robin", like "\"least-connections\"";
 
-        /// Failed connects in a row after which a backend is skipped.
+        /// Failed connects in a row after which a backend is marked down, and skipped if there are others.
         backend_failures: u32 = default "3", "1" ..= "1000";
 
         /// How long a failed backend is skipped. Then one connection tries it, while the others
-        /// go elsewhere until the result is known. If all backends are skipped, all are tried.
+        /// go elsewhere until the result is known. If all backends are marked down, or there is only one, all are tried.
         backend_pause: Duration = default "10s", "100ms" ..= "1h";
 
         /// Time over which a recovered backend grows from a small share of the connections to its

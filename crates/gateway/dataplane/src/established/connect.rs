@@ -184,14 +184,15 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
         let took_us = took_ms.saturating_mul(1000);
         cx.work.count.observe(Latency::BackendConnect, took_us);
     }
-    let Some(targets) = cx.route.targets().filter(|targets| targets.all.len() > 1) else {
-        return;
-    };
-    if let Some((_, target)) = current(slot, targets)
+    let target = cx.route.targets().and_then(|all| current(slot, all));
+    if let Some((_, target)) = target
         && cx.work.backends.succeeded(target.place, now_ms) == HealthChange::Up
     {
-        let route = cx.route.name.as_str();
-        tracing::info!(route, backend = target.name, "backend recovered");
+        let (route, backend) = (cx.route.name.as_str(), target.name.as_str());
+        let (subject, place) = (Subject::BackendRecovered, Place::of_backend(backend));
+        cx.work.bursts.note(subject, place, now_ms, |more| {
+            tracing::info!(route, backend, more, "backend recovered");
+        });
     }
 }
 
@@ -321,19 +322,24 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) -> O
     traffic::count_connect_failed(slot, &cx.work.traffic);
     close_plain(slot, &cx.work.io);
     let targets = targets_for(slot, cx.route)?;
-    // A single backend is never skipped, so its failures are not counted.
-    if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
-        let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
+    if let Some((_, target)) = current(slot, targets) {
+        let (most, pause_ms, now_ms) = (targets.failures_max, targets.pause_ms, cx.work.now_ms);
         let known = &cx.work.backends;
-        if known.failed(target.place, most, pause_ms, cx.work.now_ms) == HealthChange::Down {
-            tracing::warn!(
-                route = cx.route.name.as_str(),
-                backend = target.name,
-                error = reason,
-                failures = most,
-                pause_ms,
-                "backend skipped after failures"
-            );
+        if known.failed(target.place, most, pause_ms, now_ms) == HealthChange::Down {
+            let (route, backend) = (cx.route.name.as_str(), target.name.as_str());
+            // A single backend is still tried, so it may fail and recover often.
+            let (subject, place) = (Subject::BackendMarked, Place::of_backend(backend));
+            cx.work.bursts.note(subject, place, now_ms, |more| {
+                tracing::warn!(
+                    route,
+                    backend,
+                    error = reason,
+                    failures = most,
+                    pause_ms,
+                    more,
+                    "backend marked down after failures"
+                );
+            });
         }
     }
     let next = connect_next(slot, cx, targets, false)?;

@@ -34,7 +34,7 @@ fn all(view: &View) -> impl Iterator<Item = BackendFigures<'_>> {
             0 => 0,
             place => view.backends.failures(place),
         },
-        is_up: view.backends.is_up(backend.place, now_ms),
+        is_up: view.backends.works(backend.place, now_ms),
         checked: match backend.place {
             0 => CheckedHealth::Unknown,
             place => view.backends.checked(place),
@@ -82,7 +82,7 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
     let families: [(&str, &str, Value<'_>); 5] = [
         (
             "backend_up",
-            "Whether a backend is up, by health checks and connects. One that an administrator has taken out can be up.",
+            "Whether a backend is up, by the last health checks and connects. One that an administrator has taken out can be up.",
             Box::new(|known| u64::from(known.is_up)),
         ),
         (

@@ -135,6 +135,7 @@ fn failures_in_a_row_mark_a_backend_down_and_a_success_marks_it_up() {
     assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::Down);
     assert!(!table.is_up(place, 1009));
     assert!(table.is_up(place, 1010), "the pause is over");
+    assert!(!table.works(place, 1010), "nothing has succeeded since");
     assert_eq!(
         table.failed(place, 3, 1000, 1010),
         HealthChange::None,
@@ -142,6 +143,7 @@ fn failures_in_a_row_mark_a_backend_down_and_a_success_marks_it_up() {
     );
     assert!(!table.is_up(place, 1011));
     assert_eq!(table.succeeded(place, 3000), HealthChange::Up);
+    assert!(table.works(place, 3000));
     assert_eq!(table.up_since_ms(place), 3000);
     table.fds().close();
 }
@@ -168,6 +170,7 @@ fn forged_marks_do_not_last() {
             n != 1,
             "{n}: results of checks"
         );
+        assert_eq!(second.works(place, now_ms), n != 1, "{n}: as it is shown");
     }
     // The successor of the compromised worker, and 64 connections to another backend at each other worker.
     Backends::adopt(table.fds(), 3, 0)
