@@ -11,7 +11,7 @@ pub(crate) mod proxied_clients;
 pub(crate) mod scratch;
 pub(crate) mod tickets;
 
-use crate::bursts::Bursts;
+use crate::bursts::{Bursts, Place, Subject};
 use crate::connection_log::{ConnectionLog, FailedHandshake};
 use crate::io::Io;
 use crate::memory::allowance::StepLimits;
@@ -25,7 +25,7 @@ use dormouse_reactor::pending::Pending;
 use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
-use dormouse_tables::counters::Counters;
+use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::traffic::Traffic;
 use kept_keys::KeptKeys;
 use proxied_clients::ProxiedClients;
@@ -170,6 +170,14 @@ impl<I: Io> Workspace<I> {
 
     /// Sends the waiting lines to the log writer.
     pub(crate) fn flush_connection_log(&mut self) {
-        self.connection_log.flush(&self.io, self.now_ms);
+        let now_ms = self.now_ms;
+        let Some((lines, error)) = self.connection_log.flush(&self.io, now_ms) else {
+            return;
+        };
+        self.count.add(Count::ConnectionLogDropped, lines);
+        let (subject, place) = (Subject::ConnectionLog, Place::Program);
+        self.bursts.note(subject, place, now_ms, |more| {
+            tracing::error!(%error, more, "connection log lines dropped");
+        });
     }
 }

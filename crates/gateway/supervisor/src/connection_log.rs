@@ -9,7 +9,8 @@ use crate::helper_process::{Helper, HelperProcess};
 use crate::syslog::SyslogSocket;
 use crate::tokens;
 use dormouse_config::{Config, LogDestination, LogTarget};
-use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
+use dormouse_handover::message;
+use dormouse_helpers::connection_log::{DroppedLines, LastLines, LogArguments};
 use dormouse_helpers::helper::Privileges;
 use dormouse_reactor::Fd;
 use dormouse_reactor::file::{behind_links, open_to_append};
@@ -127,7 +128,7 @@ impl LogWriter {
 
     /// Switches to another file.
     pub(crate) fn replace_file(&mut self, file: Option<LogFile>, poller: &Poller) {
-        self.end(poller);
+        self.end_with(true, poller);
         self.file = file;
     }
 
@@ -192,9 +193,15 @@ impl LogWriter {
         self.helper.note_death(pid, ended, poller)
     }
 
-    /// Closes the channel: the process writes its last lines and exits. Another one starts after that.
+    /// Lets the process write its last lines and exit.
     pub(crate) fn end(&mut self, poller: &Poller) {
+        self.end_with(false, poller);
+    }
+
+    fn end_with(&mut self, another_follows: bool, poller: &Poller) {
         if let Some(process) = self.helper.release() {
+            // If that fails, the process has gone. One that has not is killed when its time is up.
+            let _ = message::send(process.channel, &LastLines { another_follows });
             let pid = process.close(poller);
             self.former = Some((pid, process::boottime_ms() + LAST_LINES_MS));
         }

@@ -12,7 +12,7 @@ use std::process::Command;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, client, connect_tcp};
-use dormouse_interop::process::{kill_asleep, signal};
+use dormouse_interop::process::{kill_asleep, signal, until_ended};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
@@ -264,6 +264,38 @@ fn a_line_is_complete_after_crashes_and_upgrades() {
     }
 }
 
+/// Main is killed: the log writer writes the lines of all connections that end later, and ends after the last worker. If it is
+/// killed too, the program's log says once that lines are lost.
+#[test]
+fn lines_are_written_after_the_death_of_main() {
+    requires!(Can::BeDormouse);
+    for kills_writer in [false, true] {
+        let (mut scene, _) = scene(|settings| {
+            settings.option("shutdown_drain", "30s");
+        });
+        let peers: Vec<Peer> = (0..20)
+            .map(|_| Peer::saying(scene.address, "echo"))
+            .collect();
+        let named = |name| wait::until(name, PATIENCE, || scene.terminator.named(name));
+        let [writer, worker] = ["log-writer", "worker-0"].map(named);
+        signal(scene.terminator.pid(), Signal::KILL);
+        scene.terminator.wait_for_end(PATIENCE);
+        if kills_writer {
+            signal(writer, Signal::KILL);
+            until_ended(&[writer]);
+        }
+        for peer in peers {
+            close(peer);
+        }
+        if !kills_writer {
+            lines(&scene, 20);
+        }
+        until_ended(&[worker, writer]);
+        let lost = scene.terminator.lines_with("connection log lines dropped");
+        assert_eq!(lost.len(), usize::from(kills_writer), "{lost:?}");
+    }
+}
+
 /// Also if the worker had no connection when it died, and the next one starts within the same second.
 #[test]
 fn ids_are_unique_across_crashes_and_upgrades() {
@@ -304,6 +336,7 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
     {
         let reopen = || admin.order(order).expect("an order");
         (0..20).for_each(|_| connect());
+        lines(&scene, 20);
         let old = scene.folder.path().join(format!("old.{round}"));
         fs::rename(file(&scene), &old).expect("renamed");
         reopen();

@@ -23,6 +23,7 @@ use dormouse_record::Role;
 use dormouse_routes::route::Route;
 use dormouse_tables::counters::{Count, Counters};
 use line::{Line, Timestamp};
+use std::io;
 use std::net::SocketAddr;
 
 /// Maximum bytes of lines that wait to be sent. Further lines are dropped.
@@ -345,10 +346,12 @@ impl ConnectionLog {
 
     // ---- the socket to the writer ----
 
-    /// Sends the waiting lines. Called once per turn.
-    pub(crate) fn flush(&mut self, io: &impl Io, now_ms: u64) {
+    /// Sends the waiting lines. Called once per turn. Returns the number of lines that were dropped because the log writer and
+    /// main, which also holds the other end, are gone.
+    pub(crate) fn flush(&mut self, io: &impl Io, now_ms: u64) -> Option<(u64, io::Error)> {
         self.retry_ms = None;
         let mut sent = 0;
+        let mut dropped = None;
         while sent < self.waiting.len() {
             match io.send(self.lines, &self.waiting[sent..]) {
                 Ok(Attempt::Done(n)) => sent += n,
@@ -357,8 +360,8 @@ impl ConnectionLog {
                     break;
                 }
                 Err(error) => {
-                    // Main also holds the other end, so a dead writer does not cause this error.
-                    tracing::error!(%error, "connection log lines dropped");
+                    let lines = self.waiting[sent..].iter().filter(|&&byte| byte == b'\n');
+                    dropped = Some((lines.count() as u64, error));
                     sent = self.waiting.len();
                 }
             }
@@ -368,6 +371,7 @@ impl ConnectionLog {
             // Frees the buffer after a burst.
             self.waiting = Vec::new();
         }
+        dropped
     }
 
     /// Time of the next try.

@@ -15,9 +15,16 @@ pub struct LogArguments {
     pub file: Option<i32>,
     /// The file is a socket to this syslog, and each line a message of this facility.
     pub syslog: Option<(SyslogAddress, SyslogFacility)>,
-    /// The process's end of the channel to main. When main closes its end, the process writes the
-    /// remaining lines and exits.
+    /// The process's end of the channel to main. After [`LastLines`], the process writes the remaining lines and exits. If main
+    /// closes its end without that, it has died, and the process continues until all workers are gone.
     pub channel: i32,
+}
+
+/// Main's message that ends the process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LastLines {
+    /// Another process with another file follows. It receives what is in the sockets.
+    pub another_follows: bool,
 }
 
 /// Lines dropped since the last report.

@@ -11,7 +11,7 @@ mod messages;
 mod output;
 mod writer;
 
-pub use messages::{DroppedLines, LogArguments};
+pub use messages::{DroppedLines, LastLines, LogArguments};
 
 use crate::helper::{self, Privileges};
 use crate::syslog::Syslog;

@@ -1,6 +1,6 @@
 //! From the workers' sockets to the file: whole lines, in order for each worker.
 
-use super::messages::{DroppedLines, report};
+use super::messages::{DroppedLines, LastLines, report};
 use super::output::Output;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{self, Attempt};
@@ -44,6 +44,10 @@ pub(super) struct Writer {
     why: String,
     report_ms: u64,
     is_ending: bool,
+    /// Another process with another file follows: nothing but the rest of lines is received.
+    is_replaced: bool,
+    /// Main has died: the workers are draining, and this process ends after them.
+    is_orphaned: bool,
 }
 
 impl Writer {
@@ -71,19 +75,23 @@ impl Writer {
             why: String::new(),
             report_ms: 0,
             is_ending: false,
+            is_replaced: false,
+            is_orphaned: false,
         })
     }
 
-    /// Writes lines until main closes the channel, then the remaining ones.
+    /// Writes lines until main ends the process, or has died and the last worker is gone; then the remaining ones.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
             self.poller.wait(&mut events, self.timeout_ms())?;
             let mut received = 0;
+            if events.iter().any(|event| event.token() == TOKEN_MAIN) {
+                self.attend_to_main();
+            }
             for event in events.iter() {
                 match event.token() {
-                    // Main sends nothing on this channel, so an event means that main closed it.
-                    TOKEN_MAIN => self.is_ending = true,
+                    TOKEN_MAIN => {}
                     token => {
                         received += self.receive(token.saturating_sub(TOKEN_SOURCES) as usize);
                     }
@@ -97,8 +105,27 @@ impl Writer {
             }
             self.watch()?;
             self.report();
+            let is_any_left = self.sources.iter().any(|source| source.is_watched);
+            self.is_ending |= self.is_orphaned && !is_any_left;
             if self.is_ending && received == 0 && self.is_done() {
                 return Ok(());
+            }
+        }
+    }
+
+    fn attend_to_main(&mut self) {
+        let mut message = [0; 64];
+        match socket::recv(self.main, &mut message) {
+            Ok(Attempt::WouldBlock) => {}
+            Ok(Attempt::Done(count)) if count > 0 => {
+                let message = message.get(..count).unwrap_or_default();
+                let last: Result<LastLines, _> = serde_json::from_slice(message);
+                self.is_replaced = last.is_ok_and(|last| last.another_follows);
+                self.is_ending = true;
+            }
+            Ok(Attempt::Done(_)) | Err(_) => {
+                let _ = self.poller.remove(self.main);
+                self.is_orphaned = true;
             }
         }
     }
@@ -132,7 +159,8 @@ impl Writer {
         let Some(source) = self.sources.get_mut(index) else {
             return 0;
         };
-        if self.waiting.len() >= WAITING_MAX {
+        let is_needed = !self.is_replaced || !source.partial.is_empty();
+        if self.waiting.len() >= WAITING_MAX || !is_needed {
             return 0;
         }
         let mut chunk = vec![0; CHUNK];
@@ -240,7 +268,7 @@ impl Writer {
             lines: self.dropped,
             error: self.why.clone(),
         };
-        if self.is_ending || report(self.main, &dropped) {
+        if self.is_ending || self.is_orphaned || report(self.main, &dropped) {
             self.dropped = 0;
         }
     }
