@@ -397,6 +397,8 @@ impl<I: Io> Worker<I> {
         count.set(Count::Connections, u64::from(connections.live()));
         count.set(Count::AtRest, u64::from(connections.at_rest()));
         count.set(Count::Handshaking, in_flight as u64);
+        let begun = self.handshakes.begun() + self.outbound.live();
+        count.set(Count::HandshakesBegun, begun as u64);
         count.set(Count::Warm, self.outbound.warm());
         count.set(Count::PendingBytes, pending as u64);
         count.set(Count::PacedNow, connections.paced() as u64);

@@ -76,6 +76,22 @@ fn status_shows_processes_and_their_state() {
     assert_eq!(admin.ask("GET", "/readyz").0, 200);
 }
 
+/// Clients that have sent nothing are handshakes in flight, but use no memory.
+#[test]
+fn the_memory_of_handshakes_is_that_of_begun_ones() {
+    requires!(Can::BeDormouse);
+    let (scene, admin) = scene(1);
+    let connect = |_| TcpStream::connect(scene.address).expect("a connection");
+    let mut silent: Vec<TcpStream> = (0..20).map(connect).collect();
+    let is_used = |status: &Value, handshakes: u64| {
+        status["connections"]["handshaking"] == 20
+            && status["memory"]["handshakes"]["used_bytes"] == handshakes * 65_536
+    };
+    until_status(&admin, "silent clients", |status| is_used(status, 0));
+    silent[0].write_all(b"\x16\x03").expect("sent");
+    until_status(&admin, "a begun handshake", |status| is_used(status, 1));
+}
+
 #[test]
 fn only_the_owner_may_use_the_socket_and_within_limits() {
     requires!(Can::BeDormouse);

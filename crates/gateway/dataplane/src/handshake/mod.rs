@@ -117,6 +117,11 @@ impl Handshakes {
         self.entries.live()
     }
 
+    /// Number of handshakes that use the heap.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun
+    }
+
     /// Opens a challenge, or closes the open one.
     pub(crate) fn set_challenge(&mut self, challenge: Option<Challenge>) {
         self.challenge = challenge;

@@ -101,10 +101,10 @@ pub(super) fn memory(view: &View) -> BTreeMap<String, PoolFigures> {
             view.sum(Count::PendingBytes),
             bounds.map(|bounds| bounds.pending_bytes),
         ),
-        // Upper bound of the bytes that clients have sent.
+        // Upper bound of the bytes that clients have sent. Those that have sent nothing use no memory.
         pool(
             "handshakes",
-            view.sum(Count::Handshaking) * handshake_bytes,
+            view.sum(Count::HandshakesBegun) * handshake_bytes,
             bounds.map(|bounds| bounds.handshakes * handshake_bytes),
         ),
         // Long send queues only.

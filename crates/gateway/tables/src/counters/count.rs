@@ -72,6 +72,8 @@ counts! {
         "Connections forwarded with their TLS unchanged (`pass_through`).";
     AtRest = "at_rest", gauge, "Connections at rest.";
     Handshaking = "handshaking", gauge, "Handshakes in flight.";
+    HandshakesBegun = "handshakes_begun", gauge,
+        "Handshakes in flight that use memory: the client has sent something.";
     PendingBytes = "pending_bytes", gauge of bytes, "Bytes of pending memory in use.";
     Warm = "warm", gauge, "Warm connections to servers, ready for a local client.";
     ConnectHandshakesFull = "connect_handshakes_full", counter, "Full handshakes with servers.";

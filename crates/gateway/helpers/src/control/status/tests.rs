@@ -103,6 +103,7 @@ fn view() -> View {
         counters.set(Count::Connections, 5 + number as u64);
         counters.set(Count::AtRest, 4);
         counters.set(Count::Handshaking, 2);
+        counters.set(Count::HandshakesBegun, 1);
         counters.set(Count::ClosedDrained, 3);
         counters.observe(Latency::Handshake, 2_000);
         counters.observe(Latency::Wake, 10_000_000);
