@@ -206,7 +206,7 @@ class ClientFlight extends Flight {
     if (check !== tls.checkServerIdentity) return check(this.host, socket.getPeerCertificate(true));
     if (problem === null) return undefined;
     // Node.js also accepts the common name of a certificate without other names.
-    return tls.checkServerIdentity(this.host, socket.getPeerCertificate(true));
+    return tls.checkServerIdentity(this.host, socket.getPeerCertificate());
   }
 
   announce(socket) {

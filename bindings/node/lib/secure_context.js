@@ -53,8 +53,8 @@ class SecureContext {
       if (options[name]) throw unsupported(`options.${name}`, why);
     }
     const secureOptions = secureOptionsOf(options.secureOptions);
-    this.#identities = identitiesOf(options);
     this.#trust = options.ca === undefined || options.ca === null ? null : new native.Trust(pemOf('options.ca', options.ca));
+    this.#identities = identitiesOf(options, this.#trust);
     this.#settings = {
       ...versionsOf(options, secureOptions),
       groups: groupsOf(options.ecdhCurve),
@@ -123,7 +123,7 @@ class SecureContext {
   }
 }
 
-function identitiesOf({ cert, key, passphrase }) {
+function identitiesOf({ cert, key, passphrase }, trust) {
   const certs = list(cert);
   const keys = list(key);
   if (certs.length === 0 && keys.length === 0) return [];
@@ -131,7 +131,7 @@ function identitiesOf({ cert, key, passphrase }) {
     throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT',
                      `options.cert has ${certs.length} certificate chains and options.key ${keys.length} keys; each chain needs its key`);
   }
-  return certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase)));
+  return certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase), trust));
 }
 
 function keyOf(key, passphrase) {
@@ -141,7 +141,7 @@ function keyOf(key, passphrase) {
     key = key.pem;
   }
   const pem = pemOf('options.key', key);
-  if (!/^(?:Proc-Type: 4,ENCRYPTED|-----BEGIN ENCRYPTED )/m.test(pem.toString('latin1'))) return pem;
+  if (!/^(?:Proc-Type: 4,ENCRYPTED|(?:\xef\xbb\xbf)*-----BEGIN ENCRYPTED )/m.test(pem.toString('latin1'))) return pem;
   const opened = crypto.createPrivateKey({ key: pem, passphrase });
   return Buffer.from(opened.export({ type: 'pkcs8', format: 'pem' }));
 }

@@ -180,9 +180,12 @@ class TLSSocket extends net.Socket {
 
   getPeerCertificate(detailed = false) {
     if (this[kNumber] === GONE) return null;
-    const chain = native.peerCertificates(this[kNumber]).map((der) => new X509Certificate(der));
+    let chain = native.peerCertificates(this[kNumber]);
     if (chain.length === 0) return {};
-    const objects = (detailed ? chain : chain.slice(0, 1)).map((one) => one.toLegacyObject());
+    // As in Node.js, the issuers go on to one that has issued itself, if it is trusted.
+    chain = detailed ? [...chain, ...native.peerIssuers(this[kNumber])] : chain.slice(0, 1);
+    chain = chain.map((der) => new X509Certificate(der));
+    const objects = chain.map((one) => one.toLegacyObject());
     if (detailed) linkIssuers(chain, objects);
     return objects[0];
   }

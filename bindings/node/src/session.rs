@@ -14,7 +14,7 @@ use napi_derive::napi;
 
 use crate::client_session::{self, OneSession};
 use crate::contexts::{ClientContext, ServerContext};
-use crate::details::Details;
+use crate::details::{Details, TrustedIssuers};
 use crate::errors::{self, Result};
 use crate::table::{self, Connection};
 use crate::{ends, exported, judge, key_log};
@@ -211,8 +211,15 @@ fn feed(
         Event::Data(bytes) => plaintext.extend_from_slice(bytes),
         Event::Ended(found) => end = Some(found),
     });
-    if let Some(problem) = judge::take_found() {
-        connection.problem = problem;
+    if let Some(found) = judge::take_found() {
+        connection.problem = found.problem;
+        // The other details come at the handshake's end.
+        let issuers = found.issuers.map(TrustedIssuers);
+        connection.details = Details {
+            issuers,
+            ..Details::default()
+        }
+        .shared();
     }
     let lines = key_log::take_lines();
     fed.map_err(errors::session)?;
@@ -252,7 +259,9 @@ fn note(connection: &mut Connection, info: HandshakeInfo) {
     if let Some(exporter) = info.exporter {
         connection.rare().exporter = Some(exporter);
     }
+    let judged = connection.details.take();
     let details = Details {
+        issuers: judged.and_then(|judged| judged.issuers.clone()),
         server_name: info.sni,
         alpn: info.alpn,
         group: info.group.map(str::to_owned),
@@ -507,6 +516,17 @@ fn details<T>(number: u32, look: impl FnOnce(&Details) -> Option<T>) -> Result<O
 pub fn peer_certificates<'env>(env: &'env Env, number: u32) -> Result<Vec<BufferSlice<'env>>> {
     let chain = details(number, |details| Some(details.peer.clone()))?.unwrap_or_default();
     chain.iter().map(|der| buffer(env, der)).collect()
+}
+
+/// Returns the issuers that the peer's chain lacks, DER, of those that were trusted, up to one that has issued itself.
+#[napi]
+pub fn peer_issuers<'env>(env: &'env Env, number: u32) -> Result<Vec<BufferSlice<'env>>> {
+    let found = details(number, |details| {
+        let issuers = details.issuers.as_ref()?.0.issuers_of(details.peer.last()?);
+        Some(issuers.into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>())
+    })?;
+    let found = found.unwrap_or_default();
+    found.iter().map(|der| buffer(env, der)).collect()
 }
 
 /// Derives `len` bytes from the connection's secrets (RFC 8446 §7.5, RFC 5705).

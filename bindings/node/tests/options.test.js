@@ -13,7 +13,7 @@ const test = require('node:test');
 const { promisify } = require('node:util');
 const dormouse = require('..');
 const native = require('../lib/native');
-const { authority, clientByHand, connect, first, issue, listen, readAll } = require('./support');
+const { authority, clientByHand, connect, first, intermediate, issue, listen, readAll, run } = require('./support');
 
 const own = issue();
 const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
@@ -566,8 +566,78 @@ test('setSecureContext replaces the certificate', async (t) => {
   const after = connect({ ...to, port });
   await once(after, 'secureConnect');
   assert.equal(after.getPeerCertificate().subject.CN, 'renewed');
-  assert.equal(after.getPeerCertificate(true).issuerCertificate, undefined);
+  assert.equal(after.getPeerCertificate(true).issuerCertificate.subject.CN, 'ca');
   before.end('still there');
   assert.equal((await readAll(before)).toString(), 'still there');
   assert.throws(() => server.setSecureContext({ cert: 'x', key: 'y' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+});
+
+// Certbot's tutorials name the intermediate certificate in `ca`.
+test('a chain is completed from the certificates in ca, as by node:tls', async (t) => {
+  const inter = intermediate('inter');
+  const leaf = issue({ by: 'inter', cn: 'leaf' });
+  const shown = async (module, options) => {
+    const port = await listen(t, module.createServer(options, (socket) => socket.end('well')));
+    const { stdout } = await run('openssl', ['s_client', '-connect', `127.0.0.1:${port}`, '-servername', 'localhost', '-showcerts']);
+    const certificates = stdout.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----\n/g);
+    return certificates.map((pem) => new crypto.X509Certificate(pem).subject);
+  };
+  const pair = { cert: leaf.cert, key: leaf.key };
+  for (const ca of [[inter, own.ca], own.ca + inter, Buffer.from(`\ufeff${inter}`), inter.replaceAll('\n', '\r\n')]) {
+    assert.deepEqual(await shown(dormouse, { ...pair, ca }), ['CN=leaf', 'CN=inter']);
+    // OpenSSL adds the authority, too, if it has it.
+    assert.deepEqual((await shown(tls, { ...pair, ca })).slice(0, 2), ['CN=leaf', 'CN=inter']);
+  }
+  assert.deepEqual(await shown(dormouse, { ...pair, ca: own.ca }), ['CN=leaf']);
+  assert.deepEqual(await shown(dormouse, { ...pair, cert: leaf.cert + inter, ca: own.ca + inter }), ['CN=leaf', 'CN=inter']);
+  // A client's chain is completed, too.
+  const port = await listen(t, dormouse.createServer({ ...own, ca: own.ca, requestCert: true }, (socket) => socket.end(socket.getPeerCertificate(true).issuerCertificate.subject.CN)));
+  const client = connect({ ...to, port, ...pair, ca: [own.ca, inter] });
+  assert.equal((await readAll(client)).toString(), 'inter');
+});
+
+test('the issuers of a peer end in one that has issued itself, as in the manual of Node.js', async (t) => {
+  const inter = intermediate('inter');
+  const leaf = issue({ by: 'inter', cn: 'leaf' });
+  const port = await listen(t, dormouse.createServer({ key: leaf.key, cert: leaf.cert + inter }, (socket) => socket.resume()));
+  const lists = [];
+  for (const module of [dormouse, tls]) {
+    const client = module.connect({ ...to, port, ca: [own.ca, inter] });
+    await once(client, 'secureConnect');
+    const list = [];
+    let certificate = client.getPeerCertificate(true);
+    let last;
+    do {
+      list.push(certificate.subject.CN);
+      last = certificate.fingerprint256;
+      certificate = certificate.issuerCertificate;
+    } while (certificate.fingerprint256 !== last);
+    assert.equal(certificate.issuerCertificate, certificate);
+    assert.equal(client.getPeerCertificate().issuerCertificate, undefined);
+    lists.push(list);
+    client.destroy();
+  }
+  assert.deepEqual(lists[0], ['leaf', 'inter', 'ca']);
+  assert.deepEqual(lists[1], lists[0]);
+  // Nobody trusted knows the issuer.
+  const stranger = connect({ ...to, port, ca: authority('another'), rejectUnauthorized: false });
+  await once(stranger, 'secureConnect');
+  assert.equal(stranger.getPeerCertificate(true).issuerCertificate.issuerCertificate, undefined);
+  stranger.destroy();
+});
+
+test('nothing in a PEM text is passed over', () => {
+  const both = own.ca + authority('another');
+  const lines = own.ca.trim().split('\n').length;
+  for (const ca of [`\ufeff${both}`, `${own.ca}\ufeff${authority('another')}`, Buffer.from(`subject=O = F\xf5o\n${both}`, 'latin1')]) {
+    dormouse.createSecureContext({ ca, cert: own.cert, key: `\ufeff${own.key}` });
+  }
+  for (const [options, message] of [
+    [{ ca: own.ca.trim() + own.ca }, new RegExp(`line ${lines}: -----END and other text in one line`)],
+    [{ cert: own.cert.trim() + own.ca, key: own.key }, /options\.cert:\d+: -----END and other text in one line/],
+    [{ ca: Buffer.from(own.ca, 'utf16le') }, /UTF-16/],
+    [{ ca: own.ca.replaceAll('CERTIFICATE', 'PKCS7') }, /openssl pkcs7 -print_certs/],
+  ]) {
+    assert.throws(() => dormouse.createSecureContext(options), { code: 'ERR_TLS_INVALID_CONTEXT', message });
+  }
 });

@@ -30,7 +30,7 @@ mod _native {
     use crate::certificate::describe_certificate;
     #[pymodule_export]
     use crate::contexts::{
-        ClientContext, Common, Identity, ServerContext, TicketKeys, check_groups, check_roots,
+        ClientContext, Common, Identity, ServerContext, TicketKeys, authorities, check_groups,
         pem_certificates, suites, system_roots,
     };
     #[pymodule_export]

@@ -140,6 +140,39 @@ def test_unix_sockets(run, server_context, client_context, tmp_path):
     run(main())
 
 
+def test_a_chain_is_completed_from_the_trusted_certificates(run, certs):
+    """As OpenSSL does it, in any order of the calls."""
+
+    def context(*steps):
+        made = dormouse.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        for step in steps:
+            step(made)
+        return made
+
+    def pair(made):
+        made.load_cert_chain(certs.below_cert, certs.below_key)
+
+    def trust(made):
+        made.load_verify_locations(certs.inter)
+        made.load_verify_locations(certs.ca)
+
+    async def main():
+        for steps, sent in (((pair,), 1), ((pair, trust), 2), ((trust, pair), 2)):
+            server = await asyncio.start_server(
+                lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context(*steps)
+            )
+            port = port_of(server)
+            command = ["openssl", "s_client", "-connect", f"localhost:{port}", "-CAfile", certs.ca, "-showcerts"]
+            done = await beside(
+                lambda: subprocess.run(command, capture_output=True, input=b"", timeout=20)
+            )
+            assert done.stdout.count(b"BEGIN CERTIFICATE") == sent
+            assert (b"Verify return code: 0 (ok)" in done.stdout) == (sent == 2)
+            server.close()
+
+    run(main())
+
+
 def test_openssl_s_client_and_curl(run, server_context, certs):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

@@ -212,6 +212,35 @@ def test_trust_in_every_form(certs, tmp_path):
             client().load_verify_locations(cadata=wrong)
 
 
+def test_nothing_in_a_pem_text_is_passed_over(certs, tmp_path):
+    one, other = open(certs.ca).read(), open(certs.stranger).read()
+    for given in (
+        f"\ufeff{one}{other}",
+        f"{one}\ufeff{other}",
+        f"{one}{other}".replace("\n", "\r\n"),
+        f"{one}{other}".replace("CERTIFICATE", "TRUSTED CERTIFICATE"),
+        f"subject=O = F\xf5o\n{one}{other}",
+    ):
+        trusting = client()
+        trusting.load_verify_locations(cadata=given)
+        assert trusting.cert_store_stats()["x509"] == 2
+    latin1 = tmp_path / "latin1.pem"
+    latin1.write_bytes(b"subject=O = F\xf5o\n" + one.encode())
+    client().load_verify_locations(latin1)
+    lines = len(one.splitlines())
+    for text, why in (
+        (one.strip() + other, f":{lines}: -----END and other text in one line"),
+        (one + " " + other, f":{lines + 1}: a marker that does not begin its line"),
+        (one.replace("CERTIFICATE", "PKCS7"), "openssl pkcs7 -print_certs"),
+    ):
+        wrong = tmp_path / "wrong.pem"
+        wrong.write_text(text)
+        for load in (client().load_verify_locations, server().load_cert_chain):
+            with pytest.raises(dormouse.SettingsError) as caught:
+                load(wrong)
+            assert os.fspath(wrong) in str(caught.value) and why in str(caught.value)
+
+
 def test_certificates_of_the_system_are_shown_as_ssl_shows_them(tmp_path):
     one = client()
     one.load_default_certs()

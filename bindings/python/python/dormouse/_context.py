@@ -148,18 +148,12 @@ class SSLContext(ssl.SSLContext):
                 if _is_hash(name):
                     self._trust(_read(path), path)
         if isinstance(cadata, str):
-            self._trust(cadata.encode("ascii"), "cadata")
+            self._trust(cadata.encode(), "cadata")
         elif cadata:
             self._trust(_pem_of(bytes(cadata)), "cadata")
 
     def _trust(self, bundle: bytes, name: str) -> None:
-        try:
-            count = _native.check_roots(bundle)
-        except SettingsError as error:
-            raise SettingsError(f"{name}: {error}") from None
-        if not count:
-            raise SettingsError(f"{name}: no certificate")
-        self._roots.append(bundle + b"\n")
+        self._roots.append(_native.authorities(bundle, name))
         self._native = None
 
     def load_default_certs(self, purpose: Any = ssl.Purpose.SERVER_AUTH) -> None:
