@@ -4,6 +4,7 @@
 
 const tls = require('node:tls');
 const { certificateError, codedError, hangUp, unsupported } = require('./errors');
+const { prepareForHttp2 } = require('./http2');
 const native = require('./native');
 const { fail, proceed, start } = require('./pump');
 const { contextOf, checkContext, protocolsOf } = require('./secure_context');
@@ -129,6 +130,7 @@ class ServerFlight extends Flight {
     const { alpnCallback } = this.settings;
     if (!alpnCallback || protocols.length === 0) return null;
     const chosen = alpnCallback({ servername, protocols });
+    if (chosen === 'h2') prepareForHttp2();
     if (chosen === undefined || protocols.includes(chosen)) return chosen;
     throw codedError(TypeError, 'ERR_TLS_ALPN_CALLBACK_INVALID_RESULT',
                      `ALPN callback returned a value (${chosen}) that did not match any of the client's offered protocols (${protocols.join(', ')})`);

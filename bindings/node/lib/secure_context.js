@@ -6,6 +6,7 @@ const crypto = require('node:crypto');
 const fs = require('node:fs');
 const tls = require('node:tls');
 const { codedError, invalidArgument, unsupported } = require('./errors');
+const { prepareForHttp2 } = require('./http2');
 const native = require('./native');
 
 // Options of node:tls that the engine does not support.
@@ -298,7 +299,13 @@ function isUsable(pem) {
 }
 
 /** Converts application protocols to strings with a character for each byte. */
-function protocolsOf(value, name = 'options.ALPNProtocols') {
+function protocolsOf(value) {
+  const names = namesOf(value, 'options.ALPNProtocols');
+  if (names.includes('h2')) prepareForHttp2();
+  return names;
+}
+
+function namesOf(value, name) {
   if (value === undefined || value === null) return [];
   if (isBytes(value)) return protocolsOfWire(Buffer.from(value.buffer, value.byteOffset, value.byteLength), name);
   if (!Array.isArray(value)) throw invalidArgument(name, 'an Array, a TypedArray or a DataView', value);

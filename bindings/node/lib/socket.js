@@ -13,7 +13,7 @@ const { exportSocket } = require('./export');
 const { flightOf } = require('./handshake');
 const native = require('./native');
 const {
-  continueOnread, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading,
+  closeNow, continueOnread, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading,
 } = require('./pump');
 const {
   alpnProtocol, keepLast, servername, AUTHORIZED, CLIENT, ENDED, GONE, SECURE, kFlags, kFlight, kHandle, kLast,
@@ -21,6 +21,9 @@ const {
 } = require('./state');
 
 const netSocket = net.Socket.prototype;
+
+// What net.Socket closes of a socket that lies over another stream: it then says by 'close' whether there was an error.
+const NO_HANDLE = { bytesRead: 0, bytesWritten: 0, close: (done) => setImmediate(done) };
 
 class TLSSocket extends net.Socket {
   /**
@@ -129,14 +132,17 @@ class TLSSocket extends net.Socket {
   _destroy(error, callback) {
     const flight = this[kFlight];
     keepLast(this);
+    if (!error && flight === null) closeNow(this);
     this[kFlags] |= ENDED;
     this[kFlight] = null;
     release(this);
+    let shown = error;
     try {
-      if (flight !== null) error = flight.abandon(this, error);
+      if (flight !== null) shown = flight.abandon(this, error);
     } finally {
       const transport = this[kTransport];
-      netSocket._destroy.call(this, error, callback);
+      if (transport !== null) this._handle = NO_HANDLE;
+      netSocket._destroy.call(this, error, () => callback(shown));
       if (transport !== null) transport.destroy();
     }
   }
@@ -180,14 +186,9 @@ class TLSSocket extends net.Socket {
 
   getPeerCertificate(detailed = false) {
     if (this[kNumber] === GONE) return null;
-    let chain = native.peerCertificates(this[kNumber]);
-    if (chain.length === 0) return {};
-    // As in Node.js, the issuers go on to one that has issued itself, if it is trusted.
-    chain = detailed ? [...chain, ...native.peerIssuers(this[kNumber])] : chain.slice(0, 1);
-    chain = chain.map((der) => new X509Certificate(der));
-    const objects = chain.map((one) => one.toLegacyObject());
-    if (detailed) linkIssuers(chain, objects);
-    return objects[0];
+    const [own, ...others] = native.peerCertificates(this[kNumber]).map((der) => new X509Certificate(der));
+    if (own === undefined) return {};
+    return detailed ? linked(chainOf(this, own, others)) : own.toLegacyObject();
   }
 
   getPeerX509Certificate() {
@@ -346,11 +347,22 @@ function cipherVersion([iana]) {
   return iana.startsWith('TLS_ECDHE') ? 'TLSv1.2' : 'TLSv1.3';
 }
 
-function linkIssuers(chain, objects) {
+/** A certificate and its issuers: first those that the peer sent, in any order, then trusted ones. */
+function chainOf(socket, own, others) {
+  const chain = [own];
+  for (let at; (at = others.findIndex((one) => chain.at(-1).checkIssued(one))) >= 0;) chain.push(...others.splice(at, 1));
+  const trusted = native.trustedIssuers(socket[kNumber], chain.at(-1).raw);
+  return [...chain, ...trusted.map((der) => new X509Certificate(der))];
+}
+
+/** As Node.js describes a chain: the last certificate is its own issuer, if the chain is complete. */
+function linked(chain) {
+  const objects = chain.map((one) => one.toLegacyObject());
   objects.forEach((object, i) => {
     if (i + 1 < objects.length) object.issuerCertificate = objects[i + 1];
     else if (chain[i].checkIssued(chain[i])) object.issuerCertificate = object;
   });
+  return objects[0];
 }
 
 module.exports = { TLSSocket, takeOver };

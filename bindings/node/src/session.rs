@@ -279,12 +279,17 @@ pub fn take_plaintext<'env>(env: &'env Env, number: u32) -> Result<BufferSlice<'
     buffer(env, &plaintext)
 }
 
-/// Handles the end of the transport. Returns whether everything arrived.
+/// Handles the end of the transport. Returns whether everything arrived. After the end of our direction
+/// (`has_finished`) many servers close without close_notify; only the middle of a record is then no proper end.
 #[napi]
-pub fn receive_eof(number: u32) -> Result<bool> {
+pub fn receive_eof(number: u32, has_finished: bool) -> Result<bool> {
     table::with(number, |connection| {
+        let is_between_records = connection.session.unopened().is_empty();
         let end = connection.session.eof().map_err(errors::session)?;
-        let is_clean = end.is_clean();
+        let is_clean = match end {
+            End::Truncated => has_finished && is_between_records,
+            _ => end.is_clean(),
+        };
         note_end(connection, end);
         Ok(is_clean)
     })
@@ -518,11 +523,15 @@ pub fn peer_certificates<'env>(env: &'env Env, number: u32) -> Result<Vec<Buffer
     chain.iter().map(|der| buffer(env, der)).collect()
 }
 
-/// Returns the issuers that the peer's chain lacks, DER, of those that were trusted, up to one that has issued itself.
+/// Returns the issuers of a certificate, DER, of those that the connection trusts, up to one that has issued itself.
 #[napi]
-pub fn peer_issuers<'env>(env: &'env Env, number: u32) -> Result<Vec<BufferSlice<'env>>> {
+pub fn trusted_issuers<'env>(
+    env: &'env Env,
+    number: u32,
+    certificate: &[u8],
+) -> Result<Vec<BufferSlice<'env>>> {
     let found = details(number, |details| {
-        let issuers = details.issuers.as_ref()?.0.issuers_of(details.peer.last()?);
+        let issuers = details.issuers.as_ref()?.0.issuers_of(certificate);
         Some(issuers.into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>())
     })?;
     let found = found.unwrap_or_default();

@@ -619,6 +619,19 @@ test('the issuers of a peer end in one that has issued itself, as in the manual 
   }
   assert.deepEqual(lists[0], ['leaf', 'inter', 'ca']);
   assert.deepEqual(lists[1], lists[0]);
+  // What the peer sent can have any order, and certificates that do not belong there.
+  const mixed = await listen(t, dormouse.createServer({ key: leaf.key, cert: leaf.cert + authority('another') + own.ca + inter }, (socket) => socket.resume()));
+  const subjects = [];
+  for (const module of [dormouse, tls]) {
+    const client = module.connect({ ...to, port: mixed });
+    await once(client, 'secureConnect');
+    const certificate = client.getPeerCertificate(true);
+    const issuer = certificate.issuerCertificate;
+    subjects.push([certificate, issuer, issuer.issuerCertificate].map(({ subject }) => subject.CN));
+    assert.equal(issuer.issuerCertificate.issuerCertificate, issuer.issuerCertificate);
+    client.destroy();
+  }
+  assert.deepEqual(subjects, [['leaf', 'inter', 'ca'], ['leaf', 'inter', 'ca']]);
   // Nobody trusted knows the issuer.
   const stranger = connect({ ...to, port, ca: authority('another'), rejectUnauthorized: false });
   await once(stranger, 'secureConnect');
