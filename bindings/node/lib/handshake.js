@@ -3,7 +3,7 @@
 // A TLSSocket's data during its handshake, and the program's callbacks that the handshake calls.
 
 const tls = require('node:tls');
-const { certificateError, codedError, hangUp, unsupported } = require('./errors');
+const { certificateError, codedError, hangUp, invalidArgument, unsupported } = require('./errors');
 const { prepareForHttp2 } = require('./http2');
 const native = require('./native');
 const { fail, proceed, start } = require('./pump');
@@ -246,7 +246,7 @@ function flightOf(options) {
     });
   }
   return new ServerFlight(context, {
-    requestCert: options.requestCert === true,
+    requestCert: Boolean(options.requestCert),
     rejectUnauthorized: options.rejectUnauthorized !== false,
     alpn: protocolsOf(options.ALPNProtocols),
     alpnCallback: options.ALPNCallback,
@@ -269,6 +269,8 @@ function refuseOptions(options) {
   for (const [name, why] of Object.entries(UNSUPPORTED)) {
     if (options[name]) throw unsupported(`options.${name}`, why);
   }
+  const { enableTrace } = options;
+  if (![undefined, null, false].includes(enableTrace)) throw invalidArgument('options.enableTrace', 'of type boolean', enableTrace);
 }
 
 module.exports = { ClientFlight, HANDSHAKE_TIMEOUT_MS, ServerFlight, flightOf, refuseOptions };

@@ -17,10 +17,13 @@ const UNSUPPORTED = {
   clientCertEngine: 'OpenSSL engines cannot be used',
   privateKeyEngine: 'OpenSSL engines cannot be used',
   privateKeyIdentifier: 'OpenSSL engines cannot be used',
-  sessionIdContext: 'sessions are bound to their server by its ticket keys',
   pskCallback: 'there are no external pre-shared keys',
   pskIdentityHint: 'there are no external pre-shared keys',
 };
+
+// Those that node:tls takes if they are empty, or false in any form, as if they were missing.
+const TAKES_EMPTY = new Set(['dhparam', 'sessionIdContext']);
+const TAKES_FALSY = new Set(['privateKeyEngine', 'pskCallback', 'pskIdentityHint']);
 
 const VERSIONS = { 'TLSv1.2': 12, 'TLSv1.3': 13 };
 const METHODS = /^(?:SSLv23|TLS|TLSv1_2)(?:_client|_server)?_method$/;
@@ -50,11 +53,9 @@ class SecureContext {
 
   constructor(options = {}) {
     if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
-    for (const [name, why] of Object.entries(UNSUPPORTED)) {
-      if (options[name]) throw unsupported(`options.${name}`, why);
-    }
+    refuseUnsupported(options);
     const secureOptions = secureOptionsOf(options.secureOptions);
-    this.#trust = options.ca === undefined || options.ca === null ? null : new native.Trust(pemOf('options.ca', options.ca));
+    this.#trust = options.ca ? new native.Trust(pemOf('options.ca', options.ca)) : null;
     this.#identities = identitiesOf(options, this.#trust);
     this.#settings = {
       ...versionsOf(options, secureOptions),
@@ -64,9 +65,10 @@ class SecureContext {
     this.#server = {
       ticketKeys: ticketKeysOf(options.ticketKeys),
       ticketLifetimeS: sessionTimeoutOf(options.sessionTimeout),
-      resumes: !(secureOptions & SSL_OP_NO_TICKET),
+      // A session that is valid for no time is none.
+      resumes: !(secureOptions & SSL_OP_NO_TICKET) && options.sessionTimeout !== 0,
       suites: suitesOf(options.ciphers),
-      crls: options.crl ? [pemOf('options.crl', options.crl).toString('latin1')] : [],
+      crls: crlsOf(options.crl),
     };
   }
 
@@ -124,10 +126,34 @@ class SecureContext {
   }
 }
 
+function refuseUnsupported(options) {
+  for (const [name, why] of Object.entries(UNSUPPORTED)) {
+    const value = options[name];
+    if (value) throw unsupported(`options.${name}`, why);
+    if (isMissing(value) || TAKES_FALSY.has(name) || (value === '' && TAKES_EMPTY.has(name))) continue;
+    throw invalidArgument(`options.${name}`, 'of type string', value);
+  }
+  const { sessionIdContext, ticketKeys } = options;
+  if (isMissing(sessionIdContext)) return;
+  if (typeof sessionIdContext !== 'string') throw invalidArgument('options.sessionIdContext', 'of type string', sessionIdContext);
+  // Otherwise each context has ticket keys of its own, and resumes only its own sessions.
+  if (ticketKeys && sessionIdContext) {
+    throw unsupported('options.sessionIdContext with ticketKeys', 'contexts with the same ticketKeys resume the same sessions');
+  }
+}
+
+function isMissing(value) {
+  return value === undefined || value === null;
+}
+
+/** As in node:tls, a certificate or a key alone is no identity: a server refuses each client then. */
 function identitiesOf({ cert, key, passphrase }, trust) {
-  const certs = list(cert);
-  const keys = list(key);
-  if (certs.length === 0 && keys.length === 0) return [];
+  const certs = list(cert || null);
+  const keys = list(key || null);
+  if (key && !isMissing(passphrase) && typeof passphrase !== 'string') {
+    throw invalidArgument('options.passphrase', 'of type string', passphrase);
+  }
+  if (certs.length === 0 || keys.length === 0) return [];
   if (certs.length !== keys.length) {
     throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT',
                      `options.cert has ${certs.length} certificate chains and options.key ${keys.length} keys; each chain needs its key`);
@@ -148,7 +174,7 @@ function keyOf(key, passphrase) {
 }
 
 function list(value) {
-  if (value === undefined || value === null) return [];
+  if (isMissing(value)) return [];
   return Array.isArray(value) ? value : [value];
 }
 
@@ -166,11 +192,18 @@ function pemOf(name, value) {
   return Buffer.concat(parts.flatMap((part) => [part, Buffer.from('\n')]));
 }
 
+function crlsOf(crl) {
+  if (isMissing(crl)) return [];
+  const pem = pemOf('options.crl', crl).toString('latin1');
+  if (pem.trim() === '') throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT', 'options.crl is empty');
+  return [pem];
+}
+
 function versionsOf(options, secureOptions) {
   let oldest = versionOf('minVersion', options.minVersion) ?? versionOf('minVersion', atLeast12(tls.DEFAULT_MIN_VERSION));
   let newest = versionOf('maxVersion', options.maxVersion) ?? versionOf('maxVersion', tls.DEFAULT_MAX_VERSION);
   const method = options.secureProtocol;
-  if (method !== undefined && method !== null) {
+  if (method || method === '') {
     if (options.minVersion || options.maxVersion) {
       const set = options.minVersion ? 'minVersion' : 'maxVersion';
       throw codedError(TypeError, 'ERR_TLS_PROTOCOL_VERSION_CONFLICT',
@@ -184,7 +217,8 @@ function versionsOf(options, secureOptions) {
     if (method.startsWith('TLSv1_2')) newest = 12;
   }
   if (secureOptions & SSL_OP_NO_TLSv1_3) newest = Math.min(newest, 12);
-  if (secureOptions & SSL_OP_NO_TLSv1_2) oldest = Math.max(oldest, 13);
+  // As with OpenSSL, an empty list of ciphers leaves those of TLS 1.3.
+  if (secureOptions & SSL_OP_NO_TLSv1_2 || options.ciphers === '') oldest = Math.max(oldest, 13);
   if (oldest > newest) {
     throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', 'the options allow no version of TLS: minVersion is above maxVersion');
   }
@@ -196,7 +230,7 @@ function atLeast12(version) {
 }
 
 function versionOf(name, value) {
-  if (value === undefined || value === null) return undefined;
+  if (isMissing(value)) return undefined;
   const version = VERSIONS[value];
   if (version !== undefined) return version;
   if (value === 'TLSv1' || value === 'TLSv1.1') {
@@ -207,7 +241,7 @@ function versionOf(name, value) {
 }
 
 function secureOptionsOf(value) {
-  if (value === undefined || value === null) return 0;
+  if (!value) return 0;
   if (!Number.isInteger(value)) throw invalidArgument('options.secureOptions', 'an integer', value);
   const unknown = value & ~(HELD_OPTIONS | SSL_OP_NO_TLSv1_2 | SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TICKET);
   if (unknown) {
@@ -217,7 +251,7 @@ function secureOptionsOf(value) {
 }
 
 function groupsOf(curves) {
-  if (curves === undefined || curves === null || curves === 'auto') return [];
+  if (curves === undefined || curves === 'auto') return [];
   if (typeof curves !== 'string') throw invalidArgument('options.ecdhCurve', 'of type string', curves);
   const names = curves.split(':');
   native.checkGroups(names);
@@ -225,7 +259,7 @@ function groupsOf(curves) {
 }
 
 function ticketKeysOf(keys) {
-  if (keys === undefined || keys === null) return undefined;
+  if (isMissing(keys)) return undefined;
   if (!isBytes(keys)) throw invalidArgument('options.ticketKeys', 'a Buffer, a TypedArray or a DataView', keys);
   if (keys.byteLength !== 48 && keys.byteLength !== 80) {
     throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `options.ticketKeys has ${keys.byteLength} bytes; it must have 48 or 80`);
@@ -234,14 +268,14 @@ function ticketKeysOf(keys) {
 }
 
 function sessionTimeoutOf(seconds) {
-  if (seconds === undefined || seconds === null) return undefined;
+  if (isMissing(seconds) || seconds === 0) return undefined;
   if (!Number.isInteger(seconds)) throw invalidArgument('options.sessionTimeout', 'an integer', seconds);
   return seconds;
 }
 
 /** The suites in an OpenSSL cipher list; empty means all. Names and exclusions of other suites have no effect. */
 function suitesOf(ciphers) {
-  if (ciphers === undefined || ciphers === null || ciphers === tls.DEFAULT_CIPHERS) return [];
+  if (isMissing(ciphers) || ciphers === '' || ciphers === tls.DEFAULT_CIPHERS) return [];
   if (typeof ciphers !== 'string') throw invalidArgument('options.ciphers', 'of type string', ciphers);
   const ours = native.suiteNames();
   const words = ciphers.split(/[:, ]+/).filter(Boolean);
@@ -306,7 +340,7 @@ function protocolsOf(value) {
 }
 
 function namesOf(value, name) {
-  if (value === undefined || value === null) return [];
+  if (!value) return [];
   if (isBytes(value)) return protocolsOfWire(Buffer.from(value.buffer, value.byteOffset, value.byteLength), name);
   if (!Array.isArray(value)) throw invalidArgument(name, 'an Array, a TypedArray or a DataView', value);
   return value.map((one, i) => {
@@ -332,15 +366,16 @@ function protocolsOfWire(bytes, name) {
 
 const CONTEXT_OPTIONS = [
   'ca', 'cert', 'key', 'passphrase', 'ciphers', 'ecdhCurve', 'minVersion', 'maxVersion', 'secureProtocol', 'secureOptions',
-  'crl', 'ticketKeys', 'sessionTimeout', 'exportKeyingMaterial', ...Object.keys(UNSUPPORTED),
+  'crl', 'ticketKeys', 'sessionTimeout', 'sessionIdContext', 'exportKeyingMaterial', ...Object.keys(UNSUPPORTED),
 ];
 let plain;
 
 /** Returns the context for a connection: the given one, a new one, or a shared one if no option matters. */
 function contextOf(options) {
-  const given = options.secureContext ?? options.credentials;
-  if (given !== undefined && given !== null) return checkContext(given, 'options.secureContext');
-  if (CONTEXT_OPTIONS.some((name) => options[name] !== undefined && options[name] !== null)) return new SecureContext(options);
+  const given = options.secureContext || options.credentials;
+  if (given) return checkContext(given, 'options.secureContext');
+  // Only this one cannot be null.
+  if (options.ecdhCurve === null || CONTEXT_OPTIONS.some((name) => !isMissing(options[name]))) return new SecureContext(options);
   plain ??= new SecureContext({});
   return plain;
 }
@@ -350,8 +385,24 @@ function checkContext(context, name) {
   throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', `${name} must be a SecureContext of dormouse.createSecureContext()`);
 }
 
+// Options of a server that count as missing if they are false in any form.
+const OPTIONAL = [
+  'pfx', 'key', 'passphrase', 'cert', 'clientCertEngine', 'ca', 'minVersion', 'maxVersion', 'secureProtocol', 'crl', 'ciphers',
+  'dhparam', 'secureOptions', 'sessionIdContext', 'sessionTimeout', 'ticketKeys',
+];
+
+/** Returns the context for a server's options. */
+function serverContextOf(options) {
+  if (options.secureContext) return checkContext(options.secureContext, 'options.secureContext');
+  const given = { ...options };
+  for (const name of OPTIONAL) {
+    if (!given[name]) given[name] = undefined;
+  }
+  return createSecureContext(given);
+}
+
 function createSecureContext(options) {
   return new SecureContext(options);
 }
 
-module.exports = { SecureContext, checkContext, contextOf, createSecureContext, protocolsOf };
+module.exports = { SecureContext, checkContext, contextOf, createSecureContext, protocolsOf, serverContextOf };
