@@ -104,25 +104,6 @@ def test_functions_under_a_loop_that_knows_nothing_of_it(server_context, client_
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def test_a_loop_that_knows_nothing_of_it_says_what_to_do(server_context):
-    async def main():
-        server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=server_context)
-        seen = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
-        asyncio.get_running_loop().set_debug(True)
-        _, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        for _ in range(100):
-            if seen:
-                break
-            await asyncio.sleep(0.05)
-        writer.close()
-        server.close()
-        return [str(one["exception"]) for one in seen]
-
-    told = asyncio.run(asyncio.wait_for(main(), 20))
-    assert any("dormouse.asyncio.run()" in one for one in told), told
-
-
 def test_unix_sockets(run, server_context, client_context, tmp_path):
     path = str(tmp_path / "echo")
 

@@ -46,7 +46,6 @@ def test_nothing_of_openssl_shines_through():
         lambda one: one.set_ciphers("ALL"),
         lambda one: one.load_dh_params("x"),
         lambda one: one.wrap_socket(None),
-        lambda one: one.wrap_bio(None, None),
         lambda one: one.session_stats(),
         lambda one: one.security_level,
         lambda one: setattr(one, "post_handshake_auth", True),

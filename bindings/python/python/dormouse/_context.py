@@ -378,18 +378,32 @@ class SSLContext(ssl.SSLContext):
         if value:
             _refuse("post_handshake_auth", "servers request client certificates during the handshake")
 
+    # For libraries that move the bytes themselves
+
+    def wrap_bio(  # type: ignore[override]
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: Union[str, bytes, None] = None,
+        session: None = None,
+    ) -> Any:
+        """Return a connection with the interface of `ssl.SSLObject`, over two `ssl.MemoryBIO`."""
+        from ._bio import BIOObject  # It needs this module.
+
+        if session is not None:
+            _refuse("session", "contexts resume sessions by themselves")
+        if isinstance(server_hostname, bytes):
+            server_hostname = server_hostname.decode("ascii")
+        return BIOObject(self, incoming, outgoing, server_side, server_hostname)
+
     # Not supported
 
     wrap_socket = _missing_method(
         "wrap_socket", "use dormouse.asyncio, dormouse.uvloop or dormouse.twisted, or ssl for blocking sockets"
     )
-    wrap_bio = _missing_method(
-        "wrap_bio",
-        "the event loop does TLS by itself; use dormouse.asyncio.run() or dormouse.asyncio.EventLoopPolicy, "
-        "or start_server(), open_connection() and start_tls() of dormouse.asyncio",
-    )
     _wrap_socket = wrap_socket
-    _wrap_bio = wrap_bio
+    _wrap_bio = _missing_method("_wrap_bio", "use wrap_bio()")
     set_ciphers = _missing_method(
         "set_ciphers", "all suites are AEAD with forward secrecy, and none can be turned off"
     )
