@@ -173,13 +173,14 @@ class ServerFlight extends Flight {
 class ClientFlight extends Flight {
   constructor(context, options) {
     super(context, options);
+    context.checkForClients();
     this.connect = options;
   }
 
   open(socket) {
     socket[kFlags] |= CLIENT;
-    const { rejectUnauthorized, session } = this.connect;
-    const resumes = Boolean(session) || socket.listenerCount('session') > 0;
+    const { keepSession, rejectUnauthorized, session } = this.connect;
+    const resumes = Boolean(session) || keepSession === true || socket.listenerCount('session') > 0;
     const context = this.context.client({
       rejectUnauthorized,
       resumes,

@@ -10,7 +10,7 @@ const { Readable } = require('node:stream');
 const { codedError, endError, hangUp } = require('./errors');
 const native = require('./native');
 const {
-  CLIENT, ENDED, FINISHED, GONE, IN_PIECES, SECURE, THROTTLED, TRUNCATABLE, kFlags, kFlight, kNumber, kOnread, kTransport, kUndelivered,
+  CLIENT, ENDED, FINISHED, GONE, IN_PIECES, SECURE, THROTTLED, TRUNCATABLE, kFlags, kFlight, kNumber, kOnread, kSession, kTransport, kUndelivered,
 } = require('./state');
 
 // Flags in the result of native.receive(), in the bits below the plaintext's length.
@@ -249,7 +249,9 @@ function emitKeyLog(socket, lines) {
 }
 
 function emitSession(socket, session) {
-  if (session) socket.emit('session', session);
+  if (!session) return;
+  socket[kSession] = session;
+  socket.emit('session', session);
 }
 
 // Sending

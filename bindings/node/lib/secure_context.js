@@ -8,10 +8,10 @@ const tls = require('node:tls');
 const { codedError, invalidArgument, unsupported } = require('./errors');
 const { prepareForHttp2 } = require('./http2');
 const native = require('./native');
+const { readPkcs12 } = require('./pkcs12');
 
 // Options of node:tls that the engine does not support.
 const UNSUPPORTED = {
-  pfx: 'convert it with "openssl pkcs12 -in FILE -nodes" and pass key and cert',
   sigalgs: 'the engine chooses among all signature algorithms that it considers safe',
   dhparam: 'there is no finite-field Diffie-Hellman; ECDHE and ML-KEM are always used',
   clientCertEngine: 'OpenSSL engines cannot be used',
@@ -53,10 +53,14 @@ class SecureContext {
 
   constructor(options = {}) {
     if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
+    if (options instanceof tls.SecureContext) {
+      throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', 'a SecureContext of node:tls is none of dormouse; use dormouse.createSecureContext()');
+    }
     refuseUnsupported(options);
     const secureOptions = secureOptionsOf(options.secureOptions);
-    this.#trust = options.ca ? new native.Trust(pemOf('options.ca', options.ca)) : null;
-    this.#identities = identitiesOf(options, this.#trust);
+    const stores = storesOf(options);
+    this.#trust = trustOf(options.ca, stores.flatMap(({ authorities }) => authorities));
+    this.#identities = identitiesOf(options, stores, this.#trust);
     this.#settings = {
       ...versionsOf(options, secureOptions),
       groups: groupsOf(options.ecdhCurve),
@@ -102,12 +106,16 @@ class SecureContext {
         { ...this.#server, asks: requestCert, rejects: rejectUnauthorized }));
   }
 
-  /** Returns the engine's context for clients. */
-  client({ rejectUnauthorized = true, resumes = false, alpn = [], logsKeys = false }) {
+  /** Throws for settings that clients do not have. */
+  checkForClients() {
     if (this.#server.suites.length > 0 && this.#server.suites.length < native.suiteNames().length) {
       throw unsupported('options.ciphers for clients', 'a client offers all cipher suites; all are AEAD with forward secrecy');
     }
     if (this.#server.crls.length > 0) throw unsupported('options.crl for clients', 'servers staple OCSP responses instead');
+  }
+
+  /** Returns the engine's context for clients. */
+  client({ rejectUnauthorized = true, resumes = false, alpn = [], logsKeys = false }) {
     return this.#variant(`c|${rejectUnauthorized}|${resumes}|${logsKeys}|${alpn.join('\0')}`, () =>
       new native.ClientContext(
         this.#identities.at(-1), this.#trust ?? defaultTrust(),
@@ -147,18 +155,36 @@ function isMissing(value) {
 }
 
 /** As in node:tls, a certificate or a key alone is no identity: a server refuses each client then. */
-function identitiesOf({ cert, key, passphrase }, trust) {
+function identitiesOf({ cert, key, passphrase }, stores, trust) {
   const certs = list(cert || null);
   const keys = list(key || null);
   if (key && !isMissing(passphrase) && typeof passphrase !== 'string') {
     throw invalidArgument('options.passphrase', 'of type string', passphrase);
   }
-  if (certs.length === 0 || keys.length === 0) return [];
+  const stored = stores.filter((one) => one.key !== null).map((one) => new native.Identity(Buffer.from(one.cert), Buffer.from(one.key), trust));
+  if (certs.length === 0 || keys.length === 0) return stored;
   if (certs.length !== keys.length) {
     throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT',
                      `options.cert has ${certs.length} certificate chains and options.key ${keys.length} keys; each chain needs its key`);
   }
-  return certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase), trust));
+  const given = certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase), trust));
+  return [...given, ...stored];
+}
+
+/** The contents of PKCS #12 files. */
+function storesOf({ pfx, passphrase }) {
+  return list(pfx).map((one) => {
+    const bytes = one?.buf || one;
+    if (typeof bytes !== 'string' && !isBytes(bytes)) throw invalidArgument('options.pfx', 'a string, a Buffer, a TypedArray or a DataView', bytes);
+    const file = typeof bytes === 'string' ? Buffer.from(bytes) : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    return readPkcs12(file, one.passphrase || passphrase);
+  });
+}
+
+/** As in node:tls, authorities of PKCS #12 files are trusted besides the others. null: those that Node.js trusts. */
+function trustOf(ca, stored) {
+  if (ca) return new native.Trust(pemOf('options.ca', [...list(ca), ...stored]));
+  return stored.length === 0 ? null : new native.Trust(pemOf('roots', [...defaultRoots(), ...stored]));
 }
 
 function keyOf(key, passphrase) {
@@ -234,6 +260,8 @@ function versionOf(name, value) {
   const version = VERSIONS[value];
   if (version !== undefined) return version;
   if (value === 'TLSv1' || value === 'TLSv1.1') {
+    // Older versions are allowed, not demanded.
+    if (name === 'minVersion') return VERSIONS['TLSv1.2'];
     throw unsupported(`options.${name} ${value}`, 'RFC 8996 forbids TLS 1.0 and 1.1; there are TLSv1.2 and TLSv1.3');
   }
   throw codedError(TypeError, 'ERR_TLS_INVALID_PROTOCOL_VERSION',
@@ -304,11 +332,12 @@ let roots;
 
 /** The certificates that Node.js trusts: the bundled ones, and those of NODE_EXTRA_CA_CERTS. */
 function defaultTrust() {
-  if (roots === undefined) {
-    const usable = tls.rootCertificates.filter(isUsable);
-    roots = new native.Trust(pemOf('roots', [...usable, ...extraRoots()]));
-  }
+  roots ??= new native.Trust(pemOf('roots', defaultRoots()));
   return roots;
+}
+
+function defaultRoots() {
+  return [...tls.rootCertificates.filter(isUsable), ...extraRoots()];
 }
 
 /** The certificates of NODE_EXTRA_CA_CERTS. As with Node.js, a file that cannot be used leads to a warning. */
@@ -365,7 +394,7 @@ function protocolsOfWire(bytes, name) {
 }
 
 const CONTEXT_OPTIONS = [
-  'ca', 'cert', 'key', 'passphrase', 'ciphers', 'ecdhCurve', 'minVersion', 'maxVersion', 'secureProtocol', 'secureOptions',
+  'ca', 'cert', 'key', 'pfx', 'passphrase', 'ciphers', 'ecdhCurve', 'minVersion', 'maxVersion', 'secureProtocol', 'secureOptions',
   'crl', 'ticketKeys', 'sessionTimeout', 'sessionIdContext', 'exportKeyingMaterial', ...Object.keys(UNSUPPORTED),
 ];
 let plain;

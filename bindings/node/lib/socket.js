@@ -17,7 +17,7 @@ const {
 } = require('./pump');
 const {
   alpnProtocol, keepLast, servername, AUTHORIZED, CLIENT, ENDED, GONE, SECURE, kFlags, kFlight, kHandle, kLast,
-  kNumber, kOnread, kTransport, kUndelivered,
+  kNumber, kOnread, kSession, kTransport, kUndelivered,
 } = require('./state');
 
 const netSocket = net.Socket.prototype;
@@ -219,6 +219,11 @@ class TLSSocket extends net.Socket {
     connect.servername = name;
   }
 
+  /** A client's newest session: with a listener for 'session', a session to resume or the option `keepSession`. */
+  getSession() {
+    return this[kNumber] === GONE ? null : this[kSession];
+  }
+
   setSession(session) {
     const connect = this[kFlight]?.connect;
     if (!connect) throw invalidState('setSession()', 'it is for clients, before the handshake begins');
@@ -261,7 +266,6 @@ const UNSUPPORTED = {
   getPeerFinished: 'messages of the handshake are not kept',
   getSharedSigalgs: 'messages of the handshake are not kept',
   getTLSTicket: "listen to 'session'",
-  getSession: "listen to 'session'",
 };
 for (const [name, why] of Object.entries(UNSUPPORTED)) {
   TLSSocket.prototype[name] = function() {
@@ -274,6 +278,7 @@ TLSSocket.prototype[kTransport] = null;
 TLSSocket.prototype[kOnread] = null;
 TLSSocket.prototype[kUndelivered] = null;
 TLSSocket.prototype[kLast] = null;
+TLSSocket.prototype[kSession] = undefined;
 TLSSocket.prototype.authorizationError = null;
 
 // Other code must not bypass the engine through the handle: Node's HTTP parser and HTTP/2 would, with a handle of a

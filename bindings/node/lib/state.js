@@ -18,6 +18,8 @@ const kOnread = Symbol('onread');
 const kUndelivered = Symbol('undelivered');
 // An option: the handle of an existing connection.
 const kHandle = Symbol('handle');
+// A client's newest session, if it keeps sessions.
+const kSession = Symbol('session');
 // Values that the getters return after the socket was destroyed.
 const kLast = Symbol('last');
 
@@ -54,6 +56,6 @@ function keepLast(socket) {
 }
 
 module.exports = {
-  servername, alpnProtocol, keepLast, kFlags, kFlight, kHandle, kLast, kNumber, kOnread, kTransport, kUndelivered,
+  servername, alpnProtocol, keepLast, kFlags, kFlight, kHandle, kLast, kNumber, kOnread, kSession, kTransport, kUndelivered,
   AUTHORIZED, CLIENT, ENDED, EXPORTED, FINISHED, GONE, IN_PIECES, REQUESTS_CERT, SECURE, THROTTLED, TRUNCATABLE,
 };

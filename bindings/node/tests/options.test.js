@@ -13,7 +13,7 @@ const test = require('node:test');
 const { promisify } = require('node:util');
 const dormouse = require('..');
 const native = require('../lib/native');
-const { authority, clientByHand, connect, first, intermediate, issue, listen, readAll, run } = require('./support');
+const { authority, clientByHand, connect, first, intermediate, issue, listen, openssl, readAll, run, write } = require('./support');
 
 const own = issue();
 const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
@@ -510,9 +510,85 @@ test('keys: encrypted, KeyObject, wrong', () => {
   assert.throws(() => dormouse.createSecureContext({ ca: 'x' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
 });
 
+test('older versions are allowed by minVersion, and not used', async (t) => {
+  for (const minVersion of ['TLSv1', 'TLSv1.1']) {
+    const port = await listen(t, dormouse.createServer({ ...own, minVersion, maxVersion: 'TLSv1.2' }, (socket) => socket.end()));
+    const client = connect({ ...to, port, minVersion });
+    await once(client, 'secureConnect');
+    assert.equal(client.getProtocol(), 'TLSv1.2');
+    const old = ['s_client', '-connect', `127.0.0.1:${port}`, minVersion === 'TLSv1' ? '-tls1' : '-tls1_1', '-cipher', 'ALL:@SECLEVEL=0'];
+    assert.notEqual((await run('openssl', old)).code, 0);
+    client.destroy();
+  }
+});
+
+test('getSession() returns the newest session, if sessions are kept', async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.write('x')));
+  const client = async (options) => {
+    const socket = connect({ ...to, port, ...options });
+    await once(socket, 'data');
+    return socket;
+  };
+  const first = await client({ keepSession: true });
+  const session = first.getSession();
+  assert.ok(session.length > 0);
+  const second = await client({ session });
+  assert.equal(second.isSessionReused(), true);
+  const third = await client({});
+  assert.equal(third.getSession(), undefined);
+  for (const socket of [first, second, third]) socket.destroy();
+  assert.equal(first.getSession(), null);
+});
+
+test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads them', async (t) => {
+  const inter = intermediate('inter');
+  const leaf = issue({ by: 'inter', cn: 'leaf' });
+  const files = { cert: write('pfx-cert.pem', leaf.cert), key: write('pfx-key.pem', leaf.key), chain: write('pfx-chain.pem', inter + own.ca) };
+  const exported = (passphrase, ...more) => {
+    const args = ['pkcs12', '-export', '-in', files.cert, '-inkey', files.key, '-certfile', files.chain, '-passout', `pass:${passphrase}`];
+    return openssl(...args, ...more);
+  };
+  const forms = [
+    [], ['-keypbe', 'PBE-SHA1-3DES', '-certpbe', 'PBE-SHA1-3DES', '-macalg', 'sha1'], ['-keypbe', 'AES-128-CBC', '-certpbe', 'AES-192-CBC', '-macalg', 'sha512'],
+    ['-keypbe', 'NONE', '-certpbe', 'NONE'], ['-iter', '1', '-nomaciter'],
+  ];
+  const chainOf = async (module, options) => {
+    const port = await listen(t, module.createServer(options, (socket) => socket.resume()));
+    const client = tls.connect({ ...to, port });
+    await once(client, 'secureConnect');
+    const { subject, issuerCertificate } = client.getPeerCertificate(true);
+    client.destroy();
+    return [subject.CN, issuerCertificate.subject.CN];
+  };
+  for (const form of forms) {
+    const pfx = exported('pässword', ...form);
+    for (const module of [dormouse, tls]) assert.deepEqual(await chainOf(module, { pfx, passphrase: 'pässword' }), ['leaf', 'inter']);
+  }
+  const empty = exported('');
+  assert.deepEqual(await chainOf(dormouse, { pfx: [{ buf: empty, passphrase: '' }] }), ['leaf', 'inter']);
+  const pfx = exported('secret');
+  assert.deepEqual(await chainOf(dormouse, { pfx: [{ buf: pfx, passphrase: 'secret' }] }), ['leaf', 'inter']);
+  // Its authority is trusted.
+  const port = await listen(t, tls.createServer({ ...leaf, cert: leaf.cert + inter }, (socket) => socket.resume()));
+  const client = connect({ port, host: '127.0.0.1', servername: 'localhost', pfx, passphrase: 'secret' });
+  await once(client, 'secureConnect');
+  client.destroy();
+  const changed = Buffer.from(pfx);
+  changed[changed.length >> 1] ^= 1;
+  const wrong = [
+    [{ pfx, passphrase: 'wrong' }, /passphrase is wrong/], [{ pfx }, /passphrase is wrong/], [{ pfx: changed, passphrase: 'secret' }, /./],
+    [{ pfx: pfx.subarray(0, 500), passphrase: 'secret' }, /cut off/], [{ pfx: leaf.cert }, /not a PKCS #12 file/],
+    [{ pfx: exported('x', '-nomac'), passphrase: 'x' }, /no MAC/], [{ pfx: exported('x', '-legacy'), passphrase: 'x' }, /RC2/],
+  ];
+  for (const [options, message] of wrong) {
+    for (const module of [dormouse, tls]) assert.throws(() => module.createSecureContext(options), module === tls ? undefined : { message });
+  }
+  assert.throws(() => dormouse.createSecureContext({ pfx: 1 }), { code: 'ERR_INVALID_ARG_TYPE' });
+});
+
 test('what is not supported throws when it is asked for', async (t) => {
   const unavailable = { code: 'ERR_FEATURE_UNAVAILABLE' };
-  for (const options of [{ pfx: 'x' }, { sigalgs: 'x' }, { dhparam: 'auto' }, { privateKeyEngine: 'x' }, { minVersion: 'TLSv1' },
+  for (const options of [{ sigalgs: 'x' }, { dhparam: 'auto' }, { privateKeyEngine: 'x' }, { maxVersion: 'TLSv1.1' },
     { secureOptions: crypto.constants.SSL_OP_LEGACY_SERVER_CONNECT }, { ciphers: 'ECDHE+AESGCM' }, { ciphers: 'HIGH:!CHACHA20' }]) {
     assert.throws(() => dormouse.createSecureContext(options), unavailable, JSON.stringify(options));
   }
@@ -530,7 +606,7 @@ test('what is not supported throws when it is asked for', async (t) => {
   const port = await listen(t, server);
   const client = connect({ ...to, port });
   await once(client, 'secureConnect');
-  for (const method of ['renegotiate', 'getSession', 'getFinished', 'setMaxSendFragment', 'enableTrace', 'getCertificate']) {
+  for (const method of ['renegotiate', 'getFinished', 'setMaxSendFragment', 'enableTrace', 'getCertificate']) {
     assert.throws(() => client[method](), unavailable, method);
   }
 });
