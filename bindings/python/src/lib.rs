@@ -8,6 +8,7 @@
 //! | `peer_chain` | a peer's certificates, shared by connections with the same chain |
 //! | `certificate` | a certificate as the dictionary of `ssl.SSLSocket.getpeercert` |
 //! | `exported` | a session as bytes, for another process |
+//! | `decrypt` | decryption of private keys |
 //! | `errors` | exceptions |
 //!
 //! The transports of asyncio and Twisted are in the Python half (`python/dormouse`).
@@ -15,6 +16,7 @@
 
 mod certificate;
 mod contexts;
+mod decrypt;
 mod errors;
 mod exported;
 mod key_log;
@@ -33,6 +35,8 @@ mod _native {
         ClientContext, Common, Identity, ServerContext, TicketKeys, authorities, check_groups,
         pem_certificates, suites, system_roots,
     };
+    #[pymodule_export]
+    use crate::decrypt::decrypt_aes_cbc;
     #[pymodule_export]
     use crate::errors::alert_reason;
     #[pymodule_export]

@@ -11,6 +11,8 @@ import pytest
 
 import dormouse
 
+from conftest import openssl
+
 # Names of `ssl.SSLContext` that mean the same here without being overridden.
 INHERITED = {
     "__dict__",
@@ -164,7 +166,7 @@ def test_files_that_can_not_be_used(certs, tmp_path):
         capture_output=True,
     )
     with pytest.raises(dormouse.SettingsError, match="encrypted"):
-        one.load_cert_chain(certs.cert, encrypted, password="x")
+        one.load_cert_chain(certs.cert, encrypted)
 
 
 def test_settings_that_do_not_suffice(certs):
@@ -295,3 +297,47 @@ def test_it_is_documented():
     for name, member in vars(dormouse.SSLContext).items():
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
             assert member.__doc__, name
+
+
+ENCRYPTED = {
+    "PKCS #8": ["pkcs8", "-topk8", "-v2", "aes-256-cbc"],
+    "PKCS #8 with AES-128 and SHA-512": ["pkcs8", "-topk8", "-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512"],
+    "PKCS #8 with AES-192 and SHA-1": ["pkcs8", "-topk8", "-v2", "aes-192-cbc", "-v2prf", "hmacWithSHA1"],
+    "the older form of EC": ["ec", "-aes256"],
+    "the older form of EC with AES-128": ["ec", "-aes128"],
+}
+
+
+@pytest.mark.parametrize("form", ENCRYPTED)
+def test_an_encrypted_key(certs, tmp_path, form):
+    key = tmp_path / "key.pem"
+    openssl(*ENCRYPTED[form], "-in", certs.key, "-out", str(key), "-passout", "pass:pässword")
+    both = tmp_path / "both.pem"
+    both.write_bytes(open(certs.cert, "rb").read() + key.read_bytes())
+    for make in (server, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)):
+        for password in ("pässword", "pässword".encode(), bytearray("pässword".encode()), lambda: "pässword"):
+            make().load_cert_chain(certs.cert, key, password)
+        make().load_cert_chain(both, password="pässword")
+        # A key that is not encrypted needs no password, and takes one.
+        make().load_cert_chain(certs.cert, certs.key, password="x")
+        with pytest.raises(ssl.SSLError):
+            make().load_cert_chain(certs.cert, key, "wrong")
+        for wrong, error in ((1, TypeError), ("x" * 2000, ValueError)):
+            with pytest.raises((error, ssl.SSLError)):
+                make().load_cert_chain(certs.cert, key, wrong)
+    with pytest.raises(dormouse.SettingsError):
+        server().load_cert_chain(certs.cert, key)
+
+
+def test_encryption_that_is_not_supported_names_the_remedy(certs, tmp_path):
+    key = tmp_path / "key.pem"
+    for how in (["pkcs8", "-topk8", "-v2", "des3"], ["pkcs8", "-topk8", "-scrypt"], ["ec", "-des3"]):
+        openssl(*how, "-in", certs.key, "-out", str(key), "-passout", "pass:x")
+        with pytest.raises(dormouse.SettingsError, match="openssl pkcs8 -topk8") as caught:
+            server().load_cert_chain(certs.cert, key, "x")
+        assert os.fspath(key) in str(caught.value)
+    openssl("pkcs8", "-topk8", "-in", certs.key, "-out", str(key), "-passout", "pass:x")
+    lines = key.read_text().splitlines()
+    key.write_text("\n".join([*lines[:2], lines[-1], ""]))
+    with pytest.raises(dormouse.SettingsError, match="cannot be decrypted"):
+        server().load_cert_chain(certs.cert, key, "x")

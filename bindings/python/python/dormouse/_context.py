@@ -8,6 +8,7 @@ import sys
 from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, Tuple, Type, TypeVar, Union
 
 from . import _native
+from ._encrypted_key import decrypted
 from ._errors import SettingsError, UnsupportedError
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -117,10 +118,14 @@ class SSLContext(ssl.SSLContext):
     def load_cert_chain(
         self, certfile: Path, keyfile: Optional[Path] = None, password: object = None
     ) -> None:
-        """Load a certificate chain and its key, PEM. They replace a pair with a key of the same kind."""
-        key = certfile if keyfile is None else keyfile
+        """Load a certificate chain and its key, PEM. They replace a pair with a key of the same kind.
+
+        An encrypted key needs a password, or a function that returns one.
+        """
+        keyfile = certfile if keyfile is None else keyfile
+        key = decrypted(_read(keyfile), password, os.fsdecode(keyfile))
         self._add_identity(
-            _native.Identity(_read(certfile), _read(key), os.fsdecode(certfile), os.fsdecode(key))
+            _native.Identity(_read(certfile), key, os.fsdecode(certfile), os.fsdecode(keyfile))
         )
 
     def load_self_signed(self, name: str) -> None:
