@@ -17,13 +17,14 @@ function prepareForHttp2() {
   const wrapper = wrapperPrototype();
   // Another version of Node.js, in which node:http2 needs none.
   if (wrapper === null) return;
-  const answering = Object.create(wrapper, answersOf(wrapper));
+  let answering = null;
   // The constructor of the wrapper assigns it.
   Object.defineProperty(wrapper, 'stream', {
     configurable: true,
     set(stream) {
       Object.defineProperty(this, 'stream', { value: stream, writable: true, enumerable: true, configurable: true });
       if (stream[kNumber] === undefined) return;
+      answering ??= Object.create(wrapper, answersOf(stream, wrapper));
       Object.setPrototypeOf(this, answering);
       // node:http2 begins when the wrapper connects, and looks at the negotiated protocol then.
       if (stream.secureConnecting) stream.once('secure', () => this.emit('connect'));
@@ -42,9 +43,10 @@ function wrapperPrototype() {
 }
 
 /** Properties for everything that a TLSSocket has, and a wrapper not. */
-function answersOf(wrapper) {
-  const { TLSSocket } = require('./socket');
-  const names = Object.getOwnPropertyNames(TLSSocket.prototype).filter((name) => !(name in wrapper) && name !== 'export');
+function answersOf(socket, wrapper) {
+  // A class of the program may extend it.
+  while (!Object.hasOwn(socket, 'alpnProtocol')) socket = Object.getPrototypeOf(socket);
+  const names = Object.getOwnPropertyNames(socket).filter((name) => !(name in wrapper) && name !== 'export');
   // By these two a socket finds its addresses.
   names.push('_getpeername', '_getsockname');
   const answer = (name) => ({

@@ -106,7 +106,7 @@ function connect(...args) {
 }
 
 function createSecureContext(options) {
-  return orNode('tls.createSecureContext()', true, () => dormouse.createSecureContext(options ?? {}), () => node.createSecureContext(options));
+  return orNode('tls.createSecureContext()', false, () => dormouse.createSecureContext(options ?? {}), () => node.createSecureContext(options));
 }
 
 const { TLSSocket, Server } = dormouse;

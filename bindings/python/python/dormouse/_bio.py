@@ -6,15 +6,13 @@ import ssl
 import sys
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, Optional
+from typing import Any, NoReturn, Optional
 
 from . import _native
+from ._context import SSLContext
 from ._errors import End, SSLEOFError, SSLError, error_of
 from ._session_setup import choose_context, client_session, server_session
 from ._ssl_object import SSLObject
-
-if TYPE_CHECKING:
-    from ._context import SSLContext
 
 # How long a client keeps memory for tickets that the server may send.
 _TICKET_WAIT_S = 1.0
@@ -191,3 +189,6 @@ def _report(error: BaseException) -> None:
     """Report an error of an `sni_callback`, as `ssl` does."""
     parts = {"exc_type": type(error), "exc_value": error, "exc_traceback": error.__traceback__}
     sys.unraisablehook(SimpleNamespace(**parts, err_msg="Error in sni_callback", object=None))  # type: ignore[arg-type]
+
+
+SSLContext.sslobject_class = BIOObject

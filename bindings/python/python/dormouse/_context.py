@@ -385,6 +385,9 @@ class SSLContext(ssl.SSLContext):
 
     # For libraries that move the bytes themselves
 
+    #: The class of `wrap_bio`'s objects; `_bio` assigns it.
+    sslobject_class: Any = None
+
     def wrap_bio(  # type: ignore[override]
         self,
         incoming: ssl.MemoryBIO,
@@ -394,13 +397,11 @@ class SSLContext(ssl.SSLContext):
         session: None = None,
     ) -> Any:
         """Return a connection with the interface of `ssl.SSLObject`, over two `ssl.MemoryBIO`."""
-        from ._bio import BIOObject  # It needs this module.
-
         if session is not None:
             _refuse("session", "contexts resume sessions by themselves")
         if isinstance(server_hostname, bytes):
             server_hostname = server_hostname.decode("ascii")
-        return BIOObject(self, incoming, outgoing, server_side, server_hostname)
+        return self.sslobject_class(self, incoming, outgoing, server_side, server_hostname)
 
     # Not supported
 
