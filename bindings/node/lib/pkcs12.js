@@ -5,6 +5,7 @@
 // Keys are decrypted by node:crypto. Certificates are encrypted in a form that it does not read, so their decryption is here.
 
 const crypto = require('node:crypto');
+const { chainOf } = require('./chain');
 const { codedError } = require('./errors');
 
 const ITERATIONS_MAX = 10_000_000;
@@ -240,8 +241,8 @@ function readPkcs12(file, passphrase) {
   for (const key of keys) {
     const own = certificates.find((one) => one.checkPrivateKey(key));
     if (own === undefined) continue;
-    const above = certificates.filter((one) => one !== own);
-    return { cert: [own, ...above].join(''), key: key.export({ type: 'pkcs8', format: 'pem' }), authorities };
+    const chain = chainOf(own, certificates.filter((one) => one !== own));
+    return { cert: chain.join(''), key: key.export({ type: 'pkcs8', format: 'pem' }), authorities };
   }
   return keys.length === 0 ? { cert: null, key: null, authorities } : refuse('it has no certificate for its key');
 }

@@ -8,6 +8,7 @@
 const net = require('node:net');
 const { Duplex } = require('node:stream');
 const { X509Certificate } = require('node:crypto');
+const { chainOf } = require('./chain');
 const { codedError, invalidArgument, invalidState, unsupported } = require('./errors');
 const { exportSocket } = require('./export');
 const { flightOf } = require('./handshake');
@@ -188,7 +189,7 @@ class TLSSocket extends net.Socket {
     if (this[kNumber] === GONE) return null;
     const [own, ...others] = native.peerCertificates(this[kNumber]).map((der) => new X509Certificate(der));
     if (own === undefined) return {};
-    return detailed ? linked(chainOf(this, own, others)) : own.toLegacyObject();
+    return detailed ? linked(withTrusted(this, chainOf(own, others))) : own.toLegacyObject();
   }
 
   getPeerX509Certificate() {
@@ -352,10 +353,8 @@ function cipherVersion([iana]) {
   return iana.startsWith('TLS_ECDHE') ? 'TLSv1.2' : 'TLSv1.3';
 }
 
-/** A certificate and its issuers: first those that the peer sent, in any order, then trusted ones. */
-function chainOf(socket, own, others) {
-  const chain = [own];
-  for (let at; (at = others.findIndex((one) => chain.at(-1).checkIssued(one))) >= 0;) chain.push(...others.splice(at, 1));
+/** Adds the trusted issuers of a chain that the peer sent. */
+function withTrusted(socket, chain) {
   const trusted = native.trustedIssuers(socket[kNumber], chain.at(-1).raw);
   return [...chain, ...trusted.map((der) => new X509Certificate(der))];
 }

@@ -543,7 +543,7 @@ test('getSession() returns the newest session, if sessions are kept', async (t) 
 test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads them', async (t) => {
   const inter = intermediate('inter');
   const leaf = issue({ by: 'inter', cn: 'leaf' });
-  const files = { cert: write('pfx-cert.pem', leaf.cert), key: write('pfx-key.pem', leaf.key), chain: write('pfx-chain.pem', inter + own.ca) };
+  const files = { cert: write('pfx-cert.pem', leaf.cert), key: write('pfx-key.pem', leaf.key), chain: write('pfx-chain.pem', own.ca + authority('another') + inter) };
   const exported = (passphrase, ...more) => {
     const args = ['pkcs12', '-export', '-in', files.cert, '-inkey', files.key, '-certfile', files.chain, '-passout', `pass:${passphrase}`];
     return openssl(...args, ...more);
