@@ -15,10 +15,14 @@ const ourHttps = require('./https');
 // Errors for what Node's own TLS has and ours not.
 const LACKING = new Set(['ERR_FEATURE_UNAVAILABLE', 'ERR_SSL_NO_CIPHER_MATCH', 'ERR_TLS_INVALID_PROTOCOL_METHOD']);
 
-const node = { ...tls };
-const nodeHttps = { ...https };
+const node = pick(tls, 'TLSSocket', 'Server', 'SecureContext', 'connect', 'createSecureContext');
+const nodeHttps = pick(https, 'Server');
 let isNodeRunning = false;
 const warned = new Set();
+
+function pick(module, ...names) {
+  return Object.fromEntries(names.map((name) => [name, module[name]]));
+}
 
 /** Runs Node's own code. */
 function inNode(call) {
