@@ -47,7 +47,7 @@ pub const TARGETS: &[Target] = &[
     target("ocsp", targets::x509::ocsp),
     target("certificate", targets::x509::certificate),
     target("peer_certificates", targets::peer_certificates::run),
-    target("pem", targets::x509::pem),
+    target("pem", targets::pem::run),
     target("config", targets::configuration::ours),
     target("nginx", targets::configuration::nginx),
     target("haproxy", targets::configuration::haproxy),

@@ -11,7 +11,14 @@ const { kFlight } = require('./state');
 
 /** connect(options[, callback]), connect(port[, host][, options][, callback]), connect(path[, options][, callback]) */
 function connect(...args) {
-  const { given, callback } = normalize(args);
+  return open(args, (given) => given);
+}
+
+/** Does the same with the options that `prepare` returns. */
+function open(args, prepare) {
+  const normalized = normalize(args);
+  const { callback } = normalized;
+  const given = prepare(normalized.given);
   refuseOptions(given);
   const options = {
     ...given,
@@ -54,4 +61,4 @@ function normalize(args) {
   return { given: Object.assign(given, more), callback };
 }
 
-module.exports = { connect };
+module.exports = { connect, open };

@@ -3,7 +3,8 @@
 // A TLSSocket's data during its handshake, and the program's callbacks that the handshake calls.
 
 const tls = require('node:tls');
-const { certificateError, codedError, hangUp, unsupported } = require('./errors');
+const { certificateError, codedError, hangUp, invalidArgument, unsupported } = require('./errors');
+const { prepareForHttp2 } = require('./http2');
 const native = require('./native');
 const { fail, proceed, start } = require('./pump');
 const { contextOf, checkContext, protocolsOf } = require('./secure_context');
@@ -129,6 +130,7 @@ class ServerFlight extends Flight {
     const { alpnCallback } = this.settings;
     if (!alpnCallback || protocols.length === 0) return null;
     const chosen = alpnCallback({ servername, protocols });
+    if (chosen === 'h2') prepareForHttp2();
     if (chosen === undefined || protocols.includes(chosen)) return chosen;
     throw codedError(TypeError, 'ERR_TLS_ALPN_CALLBACK_INVALID_RESULT',
                      `ALPN callback returned a value (${chosen}) that did not match any of the client's offered protocols (${protocols.join(', ')})`);
@@ -171,13 +173,14 @@ class ServerFlight extends Flight {
 class ClientFlight extends Flight {
   constructor(context, options) {
     super(context, options);
+    context.checkForClients();
     this.connect = options;
   }
 
   open(socket) {
     socket[kFlags] |= CLIENT;
-    const { rejectUnauthorized, session } = this.connect;
-    const resumes = Boolean(session) || socket.listenerCount('session') > 0;
+    const { keepSession, rejectUnauthorized, session } = this.connect;
+    const resumes = Boolean(session) || keepSession === true || socket.listenerCount('session') > 0;
     const context = this.context.client({
       rejectUnauthorized,
       resumes,
@@ -206,7 +209,7 @@ class ClientFlight extends Flight {
     if (check !== tls.checkServerIdentity) return check(this.host, socket.getPeerCertificate(true));
     if (problem === null) return undefined;
     // Node.js also accepts the common name of a certificate without other names.
-    return tls.checkServerIdentity(this.host, socket.getPeerCertificate(true));
+    return tls.checkServerIdentity(this.host, socket.getPeerCertificate());
   }
 
   announce(socket) {
@@ -244,7 +247,7 @@ function flightOf(options) {
     });
   }
   return new ServerFlight(context, {
-    requestCert: options.requestCert === true,
+    requestCert: Boolean(options.requestCert),
     rejectUnauthorized: options.rejectUnauthorized !== false,
     alpn: protocolsOf(options.ALPNProtocols),
     alpnCallback: options.ALPNCallback,
@@ -267,6 +270,8 @@ function refuseOptions(options) {
   for (const [name, why] of Object.entries(UNSUPPORTED)) {
     if (options[name]) throw unsupported(`options.${name}`, why);
   }
+  const { enableTrace } = options;
+  if (![undefined, null, false].includes(enableTrace)) throw invalidArgument('options.enableTrace', 'of type boolean', enableTrace);
 }
 
 module.exports = { ClientFlight, HANDSHAKE_TIMEOUT_MS, ServerFlight, flightOf, refuseOptions };

@@ -4,6 +4,7 @@
 
 const http = require('node:http');
 const https = require('node:https');
+const { request: nodeRequest } = https;
 const { connect } = require('./connect');
 const { callable } = require('./errors');
 const { withTls } = require('./server');
@@ -52,7 +53,7 @@ const globalAgent = new Agent({ keepAlive: true, scheduling: 'lifo', timeout: 50
 function request(...args) {
   const callback = typeof args.at(-1) === 'function' ? [args.pop()] : [];
   const options = args.at(-1) instanceof URL || typeof args.at(-1) === 'string' ? {} : args.pop();
-  return https.request(...args, { ...options, agent: agentOf(options ?? {}) }, ...callback);
+  return nodeRequest(...args, { ...options, agent: agentOf(options ?? {}) }, ...callback);
 }
 
 /** Chooses as node:https does, which would take agents of its own. */

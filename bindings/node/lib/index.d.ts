@@ -7,6 +7,8 @@ import * as tls from 'node:tls';
 
 export type Bytes = string | NodeJS.ArrayBufferView;
 export type Version = 'TLSv1.2' | 'TLSv1.3';
+/** Allows older versions, which are not used. */
+export type OldestVersion = Version | 'TLSv1' | 'TLSv1.1';
 
 /** A private key that is encrypted, with its passphrase. */
 export interface EncryptedKey {
@@ -21,12 +23,14 @@ export interface SecureContextOptions {
   cert?: Bytes | Bytes[];
   /** A key for each chain. */
   key?: Bytes | KeyObject | EncryptedKey | Array<Bytes | KeyObject | EncryptedKey>;
+  /** PKCS #12 files: chains with their keys. Their authorities are trusted too. */
+  pfx?: Bytes | Array<Bytes | { buf: Bytes; passphrase?: string }>;
   passphrase?: string;
   /** Names of cipher suites. For servers; clients offer all. */
   ciphers?: string;
   /** Key exchange groups, separated by colons: X25519MLKEM768, X25519, prime256v1, secp384r1. */
   ecdhCurve?: string;
-  minVersion?: Version;
+  minVersion?: OldestVersion;
   maxVersion?: Version;
   secureProtocol?: string;
   secureOptions?: number;
@@ -36,6 +40,8 @@ export interface SecureContextOptions {
   ticketKeys?: NodeJS.ArrayBufferView;
   /** Lifetime of a session in seconds. */
   sessionTimeout?: number;
+  /** Accepted without ticketKeys: then each context resumes only its own sessions. */
+  sessionIdContext?: string;
   /** Whether connections keep the secret that `exportKeyingMaterial()` needs. */
   exportKeyingMaterial?: boolean;
   /** Accepted without effect: the client's order decides, and all suites are equally strong. */
@@ -88,6 +94,8 @@ export class TLSSocket extends net.Socket {
   getPeerCertificate(detailed?: false): tls.PeerCertificate | Record<string, never> | null;
   getPeerX509Certificate(): X509Certificate | undefined;
   isSessionReused(): boolean | null;
+  /** A client's newest session, if it keeps sessions. */
+  getSession(): Buffer | null | undefined;
   exportKeyingMaterial(length: number, label: string, context?: NodeJS.ArrayBufferView): Buffer;
   setServername(name: string): void;
   setSession(session: Buffer | string): void;
@@ -138,6 +146,8 @@ export interface ConnectOptions extends SecureContextOptions, CommonOptions {
   socket?: Duplex;
   servername?: string;
   session?: Buffer | string;
+  /** Whether `getSession()` returns sessions, also without a listener for 'session' and without `session`. */
+  keepSession?: boolean;
   checkServerIdentity?: typeof tls.checkServerIdentity;
   timeout?: number;
   allowHalfOpen?: boolean;

@@ -10,7 +10,7 @@ const { Readable } = require('node:stream');
 const { codedError, endError, hangUp } = require('./errors');
 const native = require('./native');
 const {
-  CLIENT, ENDED, GONE, SECURE, THROTTLED, TRUNCATABLE, kFlags, kFlight, kNumber, kOnread, kTransport, kUndelivered,
+  CLIENT, ENDED, FINISHED, GONE, IN_PIECES, SECURE, THROTTLED, TRUNCATABLE, kFlags, kFlight, kNumber, kOnread, kSession, kTransport, kUndelivered,
 } = require('./state');
 
 // Flags in the result of native.receive(), in the bits below the plaintext's length.
@@ -232,7 +232,7 @@ function receiveEof(socket) {
   socket[kFlags] |= ENDED;
   if (socket[kNumber] === GONE || socket[kFlight] !== null) {
     fail(socket, socket[kFlight]?.hangUp() ?? hangUp());
-  } else if (native.receiveEof(socket[kNumber]) || socket[kFlags] & TRUNCATABLE) {
+  } else if (native.receiveEof(socket[kNumber], (socket[kFlags] & FINISHED) !== 0) || socket[kFlags] & TRUNCATABLE) {
     pushEnd(socket);
   } else {
     fail(socket, endError(native.end(socket[kNumber])));
@@ -249,7 +249,9 @@ function emitKeyLog(socket, lines) {
 }
 
 function emitSession(socket, session) {
-  if (session) socket.emit('session', session);
+  if (!session) return;
+  socket[kSession] = session;
+  socket.emit('session', session);
 }
 
 // Sending
@@ -273,8 +275,18 @@ function answer(socket, bytes) {
     if (error) socket.destroy(error);
     else unthrottle(socket);
   });
-  const queued = socket[kTransport]?.writableLength ?? socket._handle?.writeQueueSize ?? 0;
-  if (queued > ANSWERS_MAX) socket[kFlags] |= THROTTLED;
+  if (queuedBelow(socket) > ANSWERS_MAX) socket[kFlags] |= THROTTLED;
+}
+
+/** Whether written bytes have not reached the transport, or wait there. */
+function hasUnsent(socket) {
+  const { length, writelen } = socket._writableState;
+  return length > writelen || (socket[kFlags] & IN_PIECES) !== 0 || queuedBelow(socket) > 0;
+}
+
+/** Bytes that wait in the transport. */
+function queuedBelow(socket) {
+  return socket[kTransport]?.writableLength ?? socket._handle?.writeQueueSize ?? 0;
 }
 
 function unthrottle(socket) {
@@ -299,7 +311,11 @@ function send(socket, data, callback) {
 }
 
 function sendPieces(socket, data, from, callback) {
-  if (from >= data.length) return callback();
+  socket[kFlags] |= IN_PIECES;
+  if (from >= data.length) {
+    socket[kFlags] &= ~IN_PIECES;
+    return callback();
+  }
   const to = from + PIECE_MAX;
   send(socket, data.subarray(from, to), (error) => {
     if (error) callback(error);
@@ -339,6 +355,7 @@ function isShared(view) {
 
 /** Sends close_notify, then the transport's end. */
 function finish(socket, callback) {
+  socket[kFlags] |= FINISHED;
   if (socket[kNumber] !== GONE) {
     try {
       // If it can't be sent, the peer is gone; earlier losses have been reported.
@@ -352,6 +369,17 @@ function finish(socket, callback) {
   if (transport === null) netSocket._final.call(socket, callback);
   else if (transport.writable) transport.end(() => callback());
   else callback();
+}
+
+/** Sends close_notify before the socket is destroyed. If written bytes are lost with it, the peer must see a truncation. */
+function closeNow(socket) {
+  if (socket[kNumber] === GONE || socket.resetAndClosing || hasUnsent(socket)) return;
+  try {
+    const bytes = native.close(socket[kNumber]);
+    if (bytes.length > 0) sendRaw(socket, bytes, ignore);
+  } catch {
+    // A failed connection has nothing to end.
+  }
 }
 
 function ignore() {}
@@ -402,6 +430,6 @@ function release(socket) {
 }
 
 module.exports = {
-  answer, continueOnread, fail, finish, intoShared, intoSharedPlain, isHeldBack, join, proceed, receive, receiveEof,
+  answer, closeNow, continueOnread, fail, finish, intoShared, intoSharedPlain, isHeldBack, join, proceed, receive, receiveEof,
   receiveShared, release, send, start, stopReading, unthrottle,
 };

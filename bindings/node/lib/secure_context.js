@@ -6,20 +6,24 @@ const crypto = require('node:crypto');
 const fs = require('node:fs');
 const tls = require('node:tls');
 const { codedError, invalidArgument, unsupported } = require('./errors');
+const { prepareForHttp2 } = require('./http2');
 const native = require('./native');
+const { readPkcs12 } = require('./pkcs12');
 
 // Options of node:tls that the engine does not support.
 const UNSUPPORTED = {
-  pfx: 'convert it with "openssl pkcs12 -in FILE -nodes" and pass key and cert',
   sigalgs: 'the engine chooses among all signature algorithms that it considers safe',
   dhparam: 'there is no finite-field Diffie-Hellman; ECDHE and ML-KEM are always used',
   clientCertEngine: 'OpenSSL engines cannot be used',
   privateKeyEngine: 'OpenSSL engines cannot be used',
   privateKeyIdentifier: 'OpenSSL engines cannot be used',
-  sessionIdContext: 'sessions are bound to their server by its ticket keys',
   pskCallback: 'there are no external pre-shared keys',
   pskIdentityHint: 'there are no external pre-shared keys',
 };
+
+// Those that node:tls takes if they are empty, or false in any form, as if they were missing.
+const TAKES_EMPTY = new Set(['dhparam', 'sessionIdContext']);
+const TAKES_FALSY = new Set(['privateKeyEngine', 'pskCallback', 'pskIdentityHint']);
 
 const VERSIONS = { 'TLSv1.2': 12, 'TLSv1.3': 13 };
 const METHODS = /^(?:SSLv23|TLS|TLSv1_2)(?:_client|_server)?_method$/;
@@ -49,12 +53,14 @@ class SecureContext {
 
   constructor(options = {}) {
     if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
-    for (const [name, why] of Object.entries(UNSUPPORTED)) {
-      if (options[name]) throw unsupported(`options.${name}`, why);
+    if (options instanceof tls.SecureContext) {
+      throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', 'a SecureContext of node:tls is none of dormouse; use dormouse.createSecureContext()');
     }
+    refuseUnsupported(options);
     const secureOptions = secureOptionsOf(options.secureOptions);
-    this.#identities = identitiesOf(options);
-    this.#trust = options.ca === undefined || options.ca === null ? null : new native.Trust(pemOf('options.ca', options.ca));
+    const stores = storesOf(options);
+    this.#trust = trustOf(options.ca, stores.flatMap(({ authorities }) => authorities));
+    this.#identities = identitiesOf(options, stores, this.#trust);
     this.#settings = {
       ...versionsOf(options, secureOptions),
       groups: groupsOf(options.ecdhCurve),
@@ -63,9 +69,10 @@ class SecureContext {
     this.#server = {
       ticketKeys: ticketKeysOf(options.ticketKeys),
       ticketLifetimeS: sessionTimeoutOf(options.sessionTimeout),
-      resumes: !(secureOptions & SSL_OP_NO_TICKET),
+      // A session that is valid for no time is none.
+      resumes: !(secureOptions & SSL_OP_NO_TICKET) && options.sessionTimeout !== 0,
       suites: suitesOf(options.ciphers),
-      crls: options.crl ? [pemOf('options.crl', options.crl).toString('latin1')] : [],
+      crls: crlsOf(options.crl),
     };
   }
 
@@ -99,12 +106,16 @@ class SecureContext {
         { ...this.#server, asks: requestCert, rejects: rejectUnauthorized }));
   }
 
-  /** Returns the engine's context for clients. */
-  client({ rejectUnauthorized = true, resumes = false, alpn = [], logsKeys = false }) {
+  /** Throws for settings that clients do not have. */
+  checkForClients() {
     if (this.#server.suites.length > 0 && this.#server.suites.length < native.suiteNames().length) {
       throw unsupported('options.ciphers for clients', 'a client offers all cipher suites; all are AEAD with forward secrecy');
     }
     if (this.#server.crls.length > 0) throw unsupported('options.crl for clients', 'servers staple OCSP responses instead');
+  }
+
+  /** Returns the engine's context for clients. */
+  client({ rejectUnauthorized = true, resumes = false, alpn = [], logsKeys = false }) {
     return this.#variant(`c|${rejectUnauthorized}|${resumes}|${logsKeys}|${alpn.join('\0')}`, () =>
       new native.ClientContext(
         this.#identities.at(-1), this.#trust ?? defaultTrust(),
@@ -123,15 +134,57 @@ class SecureContext {
   }
 }
 
-function identitiesOf({ cert, key, passphrase }) {
-  const certs = list(cert);
-  const keys = list(key);
-  if (certs.length === 0 && keys.length === 0) return [];
+function refuseUnsupported(options) {
+  for (const [name, why] of Object.entries(UNSUPPORTED)) {
+    const value = options[name];
+    if (value) throw unsupported(`options.${name}`, why);
+    if (isMissing(value) || TAKES_FALSY.has(name) || (value === '' && TAKES_EMPTY.has(name))) continue;
+    throw invalidArgument(`options.${name}`, 'of type string', value);
+  }
+  const { sessionIdContext, ticketKeys } = options;
+  if (isMissing(sessionIdContext)) return;
+  if (typeof sessionIdContext !== 'string') throw invalidArgument('options.sessionIdContext', 'of type string', sessionIdContext);
+  // Otherwise each context has ticket keys of its own, and resumes only its own sessions.
+  if (ticketKeys && sessionIdContext) {
+    throw unsupported('options.sessionIdContext with ticketKeys', 'contexts with the same ticketKeys resume the same sessions');
+  }
+}
+
+function isMissing(value) {
+  return value === undefined || value === null;
+}
+
+/** As in node:tls, a certificate or a key alone is no identity: a server refuses each client then. */
+function identitiesOf({ cert, key, passphrase }, stores, trust) {
+  const certs = list(cert || null);
+  const keys = list(key || null);
+  if (key && !isMissing(passphrase) && typeof passphrase !== 'string') {
+    throw invalidArgument('options.passphrase', 'of type string', passphrase);
+  }
+  const stored = stores.filter((one) => one.key !== null).map((one) => new native.Identity(Buffer.from(one.cert), Buffer.from(one.key), trust));
+  if (certs.length === 0 || keys.length === 0) return stored;
   if (certs.length !== keys.length) {
     throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT',
                      `options.cert has ${certs.length} certificate chains and options.key ${keys.length} keys; each chain needs its key`);
   }
-  return certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase)));
+  const given = certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase), trust));
+  return [...given, ...stored];
+}
+
+/** The contents of PKCS #12 files. */
+function storesOf({ pfx, passphrase }) {
+  return list(pfx).map((one) => {
+    const bytes = one?.buf || one;
+    if (typeof bytes !== 'string' && !isBytes(bytes)) throw invalidArgument('options.pfx', 'a string, a Buffer, a TypedArray or a DataView', bytes);
+    const file = typeof bytes === 'string' ? Buffer.from(bytes) : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    return readPkcs12(file, one.passphrase || passphrase);
+  });
+}
+
+/** As in node:tls, authorities of PKCS #12 files are trusted besides the others. null: those that Node.js trusts. */
+function trustOf(ca, stored) {
+  if (ca) return new native.Trust(pemOf('options.ca', [...list(ca), ...stored]));
+  return stored.length === 0 ? null : new native.Trust(pemOf('roots', [...defaultRoots(), ...stored]));
 }
 
 function keyOf(key, passphrase) {
@@ -141,13 +194,13 @@ function keyOf(key, passphrase) {
     key = key.pem;
   }
   const pem = pemOf('options.key', key);
-  if (!/^(?:Proc-Type: 4,ENCRYPTED|-----BEGIN ENCRYPTED )/m.test(pem.toString('latin1'))) return pem;
+  if (!/^(?:Proc-Type: 4,ENCRYPTED|(?:\xef\xbb\xbf)*-----BEGIN ENCRYPTED )/m.test(pem.toString('latin1'))) return pem;
   const opened = crypto.createPrivateKey({ key: pem, passphrase });
   return Buffer.from(opened.export({ type: 'pkcs8', format: 'pem' }));
 }
 
 function list(value) {
-  if (value === undefined || value === null) return [];
+  if (isMissing(value)) return [];
   return Array.isArray(value) ? value : [value];
 }
 
@@ -165,11 +218,18 @@ function pemOf(name, value) {
   return Buffer.concat(parts.flatMap((part) => [part, Buffer.from('\n')]));
 }
 
+function crlsOf(crl) {
+  if (isMissing(crl)) return [];
+  const pem = pemOf('options.crl', crl).toString('latin1');
+  if (pem.trim() === '') throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT', 'options.crl is empty');
+  return [pem];
+}
+
 function versionsOf(options, secureOptions) {
   let oldest = versionOf('minVersion', options.minVersion) ?? versionOf('minVersion', atLeast12(tls.DEFAULT_MIN_VERSION));
   let newest = versionOf('maxVersion', options.maxVersion) ?? versionOf('maxVersion', tls.DEFAULT_MAX_VERSION);
   const method = options.secureProtocol;
-  if (method !== undefined && method !== null) {
+  if (method || method === '') {
     if (options.minVersion || options.maxVersion) {
       const set = options.minVersion ? 'minVersion' : 'maxVersion';
       throw codedError(TypeError, 'ERR_TLS_PROTOCOL_VERSION_CONFLICT',
@@ -183,7 +243,8 @@ function versionsOf(options, secureOptions) {
     if (method.startsWith('TLSv1_2')) newest = 12;
   }
   if (secureOptions & SSL_OP_NO_TLSv1_3) newest = Math.min(newest, 12);
-  if (secureOptions & SSL_OP_NO_TLSv1_2) oldest = Math.max(oldest, 13);
+  // As with OpenSSL, an empty list of ciphers leaves those of TLS 1.3.
+  if (secureOptions & SSL_OP_NO_TLSv1_2 || options.ciphers === '') oldest = Math.max(oldest, 13);
   if (oldest > newest) {
     throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', 'the options allow no version of TLS: minVersion is above maxVersion');
   }
@@ -195,10 +256,12 @@ function atLeast12(version) {
 }
 
 function versionOf(name, value) {
-  if (value === undefined || value === null) return undefined;
+  if (isMissing(value)) return undefined;
   const version = VERSIONS[value];
   if (version !== undefined) return version;
   if (value === 'TLSv1' || value === 'TLSv1.1') {
+    // Older versions are allowed, not demanded.
+    if (name === 'minVersion') return VERSIONS['TLSv1.2'];
     throw unsupported(`options.${name} ${value}`, 'RFC 8996 forbids TLS 1.0 and 1.1; there are TLSv1.2 and TLSv1.3');
   }
   throw codedError(TypeError, 'ERR_TLS_INVALID_PROTOCOL_VERSION',
@@ -206,7 +269,7 @@ function versionOf(name, value) {
 }
 
 function secureOptionsOf(value) {
-  if (value === undefined || value === null) return 0;
+  if (!value) return 0;
   if (!Number.isInteger(value)) throw invalidArgument('options.secureOptions', 'an integer', value);
   const unknown = value & ~(HELD_OPTIONS | SSL_OP_NO_TLSv1_2 | SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TICKET);
   if (unknown) {
@@ -216,7 +279,7 @@ function secureOptionsOf(value) {
 }
 
 function groupsOf(curves) {
-  if (curves === undefined || curves === null || curves === 'auto') return [];
+  if (curves === undefined || curves === 'auto') return [];
   if (typeof curves !== 'string') throw invalidArgument('options.ecdhCurve', 'of type string', curves);
   const names = curves.split(':');
   native.checkGroups(names);
@@ -224,7 +287,7 @@ function groupsOf(curves) {
 }
 
 function ticketKeysOf(keys) {
-  if (keys === undefined || keys === null) return undefined;
+  if (isMissing(keys)) return undefined;
   if (!isBytes(keys)) throw invalidArgument('options.ticketKeys', 'a Buffer, a TypedArray or a DataView', keys);
   if (keys.byteLength !== 48 && keys.byteLength !== 80) {
     throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `options.ticketKeys has ${keys.byteLength} bytes; it must have 48 or 80`);
@@ -233,14 +296,14 @@ function ticketKeysOf(keys) {
 }
 
 function sessionTimeoutOf(seconds) {
-  if (seconds === undefined || seconds === null) return undefined;
+  if (isMissing(seconds) || seconds === 0) return undefined;
   if (!Number.isInteger(seconds)) throw invalidArgument('options.sessionTimeout', 'an integer', seconds);
   return seconds;
 }
 
 /** The suites in an OpenSSL cipher list; empty means all. Names and exclusions of other suites have no effect. */
 function suitesOf(ciphers) {
-  if (ciphers === undefined || ciphers === null || ciphers === tls.DEFAULT_CIPHERS) return [];
+  if (isMissing(ciphers) || ciphers === '' || ciphers === tls.DEFAULT_CIPHERS) return [];
   if (typeof ciphers !== 'string') throw invalidArgument('options.ciphers', 'of type string', ciphers);
   const ours = native.suiteNames();
   const words = ciphers.split(/[:, ]+/).filter(Boolean);
@@ -269,11 +332,12 @@ let roots;
 
 /** The certificates that Node.js trusts: the bundled ones, and those of NODE_EXTRA_CA_CERTS. */
 function defaultTrust() {
-  if (roots === undefined) {
-    const usable = tls.rootCertificates.filter(isUsable);
-    roots = new native.Trust(pemOf('roots', [...usable, ...extraRoots()]));
-  }
+  roots ??= new native.Trust(pemOf('roots', defaultRoots()));
   return roots;
+}
+
+function defaultRoots() {
+  return [...tls.rootCertificates.filter(isUsable), ...extraRoots()];
 }
 
 /** The certificates of NODE_EXTRA_CA_CERTS. As with Node.js, a file that cannot be used leads to a warning. */
@@ -298,8 +362,14 @@ function isUsable(pem) {
 }
 
 /** Converts application protocols to strings with a character for each byte. */
-function protocolsOf(value, name = 'options.ALPNProtocols') {
-  if (value === undefined || value === null) return [];
+function protocolsOf(value) {
+  const names = namesOf(value, 'options.ALPNProtocols');
+  if (names.includes('h2')) prepareForHttp2();
+  return names;
+}
+
+function namesOf(value, name) {
+  if (!value) return [];
   if (isBytes(value)) return protocolsOfWire(Buffer.from(value.buffer, value.byteOffset, value.byteLength), name);
   if (!Array.isArray(value)) throw invalidArgument(name, 'an Array, a TypedArray or a DataView', value);
   return value.map((one, i) => {
@@ -324,16 +394,17 @@ function protocolsOfWire(bytes, name) {
 }
 
 const CONTEXT_OPTIONS = [
-  'ca', 'cert', 'key', 'passphrase', 'ciphers', 'ecdhCurve', 'minVersion', 'maxVersion', 'secureProtocol', 'secureOptions',
-  'crl', 'ticketKeys', 'sessionTimeout', 'exportKeyingMaterial', ...Object.keys(UNSUPPORTED),
+  'ca', 'cert', 'key', 'pfx', 'passphrase', 'ciphers', 'ecdhCurve', 'minVersion', 'maxVersion', 'secureProtocol', 'secureOptions',
+  'crl', 'ticketKeys', 'sessionTimeout', 'sessionIdContext', 'exportKeyingMaterial', ...Object.keys(UNSUPPORTED),
 ];
 let plain;
 
 /** Returns the context for a connection: the given one, a new one, or a shared one if no option matters. */
 function contextOf(options) {
-  const given = options.secureContext ?? options.credentials;
-  if (given !== undefined && given !== null) return checkContext(given, 'options.secureContext');
-  if (CONTEXT_OPTIONS.some((name) => options[name] !== undefined && options[name] !== null)) return new SecureContext(options);
+  const given = options.secureContext || options.credentials;
+  if (given) return checkContext(given, 'options.secureContext');
+  // Only this one cannot be null.
+  if (options.ecdhCurve === null || CONTEXT_OPTIONS.some((name) => !isMissing(options[name]))) return new SecureContext(options);
   plain ??= new SecureContext({});
   return plain;
 }
@@ -343,8 +414,24 @@ function checkContext(context, name) {
   throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', `${name} must be a SecureContext of dormouse.createSecureContext()`);
 }
 
+// Options of a server that count as missing if they are false in any form.
+const OPTIONAL = [
+  'pfx', 'key', 'passphrase', 'cert', 'clientCertEngine', 'ca', 'minVersion', 'maxVersion', 'secureProtocol', 'crl', 'ciphers',
+  'dhparam', 'secureOptions', 'sessionIdContext', 'sessionTimeout', 'ticketKeys',
+];
+
+/** Returns the context for a server's options. */
+function serverContextOf(options) {
+  if (options.secureContext) return checkContext(options.secureContext, 'options.secureContext');
+  const given = { ...options };
+  for (const name of OPTIONAL) {
+    if (!given[name]) given[name] = undefined;
+  }
+  return createSecureContext(given);
+}
+
 function createSecureContext(options) {
   return new SecureContext(options);
 }
 
-module.exports = { SecureContext, checkContext, contextOf, createSecureContext, protocolsOf };
+module.exports = { SecureContext, checkContext, contextOf, createSecureContext, protocolsOf, serverContextOf };

@@ -7,7 +7,7 @@ const net = require('node:net');
 const { callable, codedError, invalidArgument, unsupported } = require('./errors');
 const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
 const { continueOn } = require('./restore');
-const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
+const { SecureContext, createSecureContext, protocolsOf, serverContextOf } = require('./secure_context');
 const { TLSSocket, takeOver } = require('./socket');
 
 const kSettings = Symbol('settings');
@@ -56,7 +56,7 @@ const withTls = (Base) => class extends Base {
   /** Replaces certificates, keys and trust. Existing connections continue. */
   setSecureContext(options) {
     if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
-    const context = options.secureContext ? checkContext(options.secureContext, 'options.secureContext') : createSecureContext(options);
+    const context = serverContextOf(options);
     const { alpn, requestCert, rejectUnauthorized } = this[kSettings];
     // Invalid settings must fail here, not at the first connection.
     if (context.hasIdentity) context.server({ alpn, requestCert, rejectUnauthorized });

@@ -8,19 +8,23 @@
 const net = require('node:net');
 const { Duplex } = require('node:stream');
 const { X509Certificate } = require('node:crypto');
+const { chainOf } = require('./chain');
 const { codedError, invalidArgument, invalidState, unsupported } = require('./errors');
 const { exportSocket } = require('./export');
 const { flightOf } = require('./handshake');
 const native = require('./native');
 const {
-  continueOnread, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading,
+  closeNow, continueOnread, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading,
 } = require('./pump');
 const {
   alpnProtocol, keepLast, servername, AUTHORIZED, CLIENT, ENDED, GONE, SECURE, kFlags, kFlight, kHandle, kLast,
-  kNumber, kOnread, kTransport, kUndelivered,
+  kNumber, kOnread, kSession, kTransport, kUndelivered,
 } = require('./state');
 
 const netSocket = net.Socket.prototype;
+
+// What net.Socket closes of a socket that lies over another stream: it then says by 'close' whether there was an error.
+const NO_HANDLE = { bytesRead: 0, bytesWritten: 0, close: (done) => setImmediate(done) };
 
 class TLSSocket extends net.Socket {
   /**
@@ -129,14 +133,17 @@ class TLSSocket extends net.Socket {
   _destroy(error, callback) {
     const flight = this[kFlight];
     keepLast(this);
+    if (!error && flight === null) closeNow(this);
     this[kFlags] |= ENDED;
     this[kFlight] = null;
     release(this);
+    let shown = error;
     try {
-      if (flight !== null) error = flight.abandon(this, error);
+      if (flight !== null) shown = flight.abandon(this, error);
     } finally {
       const transport = this[kTransport];
-      netSocket._destroy.call(this, error, callback);
+      if (transport !== null) this._handle = NO_HANDLE;
+      netSocket._destroy.call(this, error, () => callback(shown));
       if (transport !== null) transport.destroy();
     }
   }
@@ -180,11 +187,9 @@ class TLSSocket extends net.Socket {
 
   getPeerCertificate(detailed = false) {
     if (this[kNumber] === GONE) return null;
-    const chain = native.peerCertificates(this[kNumber]).map((der) => new X509Certificate(der));
-    if (chain.length === 0) return {};
-    const objects = (detailed ? chain : chain.slice(0, 1)).map((one) => one.toLegacyObject());
-    if (detailed) linkIssuers(chain, objects);
-    return objects[0];
+    const [own, ...others] = native.peerCertificates(this[kNumber]).map((der) => new X509Certificate(der));
+    if (own === undefined) return {};
+    return detailed ? linked(withTrusted(this, chainOf(own, others))) : own.toLegacyObject();
   }
 
   getPeerX509Certificate() {
@@ -213,6 +218,11 @@ class TLSSocket extends net.Socket {
       throw codedError(Error, 'ERR_TLS_SNI_FROM_SERVER', 'Cannot issue SNI from a TLS server-side socket, or after the handshake has begun');
     }
     connect.servername = name;
+  }
+
+  /** A client's newest session: with a listener for 'session', a session to resume or the option `keepSession`. */
+  getSession() {
+    return this[kNumber] === GONE ? null : this[kSession];
   }
 
   setSession(session) {
@@ -257,7 +267,6 @@ const UNSUPPORTED = {
   getPeerFinished: 'messages of the handshake are not kept',
   getSharedSigalgs: 'messages of the handshake are not kept',
   getTLSTicket: "listen to 'session'",
-  getSession: "listen to 'session'",
 };
 for (const [name, why] of Object.entries(UNSUPPORTED)) {
   TLSSocket.prototype[name] = function() {
@@ -270,6 +279,7 @@ TLSSocket.prototype[kTransport] = null;
 TLSSocket.prototype[kOnread] = null;
 TLSSocket.prototype[kUndelivered] = null;
 TLSSocket.prototype[kLast] = null;
+TLSSocket.prototype[kSession] = undefined;
 TLSSocket.prototype.authorizationError = null;
 
 // Other code must not bypass the engine through the handle: Node's HTTP parser and HTTP/2 would, with a handle of a
@@ -343,11 +353,20 @@ function cipherVersion([iana]) {
   return iana.startsWith('TLS_ECDHE') ? 'TLSv1.2' : 'TLSv1.3';
 }
 
-function linkIssuers(chain, objects) {
+/** Adds the trusted issuers of a chain that the peer sent. */
+function withTrusted(socket, chain) {
+  const trusted = native.trustedIssuers(socket[kNumber], chain.at(-1).raw);
+  return [...chain, ...trusted.map((der) => new X509Certificate(der))];
+}
+
+/** As Node.js describes a chain: the last certificate is its own issuer, if the chain is complete. */
+function linked(chain) {
+  const objects = chain.map((one) => one.toLegacyObject());
   objects.forEach((object, i) => {
     if (i + 1 < objects.length) object.issuerCertificate = objects[i + 1];
     else if (chain[i].checkIssued(chain[i])) object.issuerCertificate = object;
   });
+  return objects[0];
 }
 
 module.exports = { TLSSocket, takeOver };

@@ -18,6 +18,8 @@ const kOnread = Symbol('onread');
 const kUndelivered = Symbol('undelivered');
 // An option: the handle of an existing connection.
 const kHandle = Symbol('handle');
+// A client's newest session, if it keeps sessions.
+const kSession = Symbol('session');
 // Values that the getters return after the socket was destroyed.
 const kLast = Symbol('last');
 
@@ -31,6 +33,8 @@ const ENDED = 8; // the peer's direction has ended
 const TRUNCATABLE = 16; // an end without close_notify counts as a proper one
 const REQUESTS_CERT = 32;
 const THROTTLED = 64; // too many answers wait to be sent
+const FINISHED = 128; // our direction has ended
+const IN_PIECES = 256; // a part of a large write is not sealed yet
 // Those that move to another process with the connection. Their values must stay, and fit into a byte.
 const EXPORTED = AUTHORIZED | TRUNCATABLE;
 
@@ -52,6 +56,6 @@ function keepLast(socket) {
 }
 
 module.exports = {
-  servername, alpnProtocol, keepLast, kFlags, kFlight, kHandle, kLast, kNumber, kOnread, kTransport, kUndelivered,
-  AUTHORIZED, CLIENT, ENDED, EXPORTED, GONE, REQUESTS_CERT, SECURE, THROTTLED, TRUNCATABLE,
+  servername, alpnProtocol, keepLast, kFlags, kFlight, kHandle, kLast, kNumber, kOnread, kSession, kTransport, kUndelivered,
+  AUTHORIZED, CLIENT, ENDED, EXPORTED, FINISHED, GONE, IN_PIECES, REQUESTS_CERT, SECURE, THROTTLED, TRUNCATABLE,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_embed::{
-    ClientCertificates, ClientSettings, Group, NAMED_SUITES, NamedSuite, Protocols,
+    ClientCertificates, ClientSettings, Group, Issuers, NAMED_SUITES, NamedSuite, Protocols,
     ResumptionSettings, Reuse, Roots, SecretLog, ServerSettings, TicketSettings, TrustStore,
     UnixTime, Version, groups_by_name,
 };
@@ -20,12 +20,17 @@ pub struct Identity(dormouse_embed::Identity);
 
 #[napi]
 impl Identity {
-    /// Reads a chain and its key, both PEM.
+    /// Reads a chain and its key, both PEM. What the chain lacks is taken from the trusted certificates, as in
+    /// OpenSSL.
     #[napi(constructor)]
-    pub fn new(certificate: &[u8], key: &[u8]) -> Result<Identity> {
-        dormouse_embed::Identity::from_pem(certificate, key, "options.cert", "options.key")
-            .map(Identity)
-            .map_err(errors::settings)
+    pub fn new(certificate: &[u8], key: &[u8], trust: Option<&Trust>) -> Result<Identity> {
+        let names = ("options.cert", "options.key");
+        let identity = dormouse_embed::Identity::from_pem(certificate, key, names.0, names.1)
+            .map_err(errors::settings)?;
+        Ok(Identity(match trust {
+            Some(trust) => identity.completed(&trust.issuers),
+            None => identity,
+        }))
     }
 
     /// Returns the certificates, DER, its own first.
@@ -48,7 +53,7 @@ pub fn self_signed(name: String) -> Result<Vec<String>> {
 #[napi]
 pub struct Trust {
     store: TrustStore,
-    pem: Vec<u8>,
+    issuers: Arc<Issuers>,
 }
 
 #[napi]
@@ -57,8 +62,9 @@ impl Trust {
     #[napi(constructor)]
     pub fn new(pem: &[u8]) -> Result<Trust> {
         let store = TrustStore::from_pem(pem).map_err(errors::settings)?;
-        let pem = pem.to_vec();
-        Ok(Trust { store, pem })
+        let issuers = Issuers::from_pem(pem, "options.ca").map_err(errors::settings)?;
+        let issuers = Arc::new(issuers);
+        Ok(Trust { store, issuers })
     }
 }
 
@@ -185,12 +191,13 @@ impl ServerContext {
         if options.asks {
             server.client_certificates = Some(ClientCertificates {
                 required: options.rejects,
-                roots: trust.map(|trust| trust.pem.clone()).unwrap_or_default(),
+                roots: trust.map_or(Vec::new(), |trust| trust.issuers.to_pem().into_bytes()),
                 crls: options.crls.iter().map(|pem| crl(pem)).collect(),
                 ..ClientCertificates::default()
             });
             server.judge = Some(Arc::new(Judge {
                 rejects: options.rejects,
+                issuers: trust.map(|trust| Arc::clone(&trust.issuers)),
             }));
         }
         server.tickets = tickets(&options)?;
@@ -278,6 +285,7 @@ impl ClientContext {
         client.identity = identity.map(|one| one.0.clone());
         client.judge = Some(Arc::new(Judge {
             rejects: options.rejects,
+            issuers: Some(Arc::clone(&trust.issuers)),
         }));
         client.resumption = options.resumes.then(|| ResumptionSettings {
             // JavaScript keeps the sessions, and decides how often each is used.

@@ -2,7 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use dormouse_embed::Issuers;
 
 /// Names and certificates of connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -15,6 +19,26 @@ pub(crate) struct Details {
     pub(crate) group: Option<String>,
     /// The peer's certificates, DER, its own first.
     pub(crate) peer: Vec<Vec<u8>>,
+    /// The certificates that were trusted then.
+    pub(crate) issuers: Option<TrustedIssuers>,
+}
+
+/// The trusted certificates of a context, which are equal only to themselves.
+#[derive(Debug, Clone)]
+pub(crate) struct TrustedIssuers(pub(crate) Arc<Issuers>);
+
+impl PartialEq for TrustedIssuers {
+    fn eq(&self, other: &TrustedIssuers) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for TrustedIssuers {}
+
+impl Hash for TrustedIssuers {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
 }
 
 /// Entries without connections are removed when the map has doubled since the last removal.

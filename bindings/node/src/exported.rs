@@ -92,6 +92,8 @@ fn parts(bytes: &[u8]) -> Option<(Connection, &[u8])> {
         bytes => String::from_utf8(bytes.to_vec()).ok().map(Some),
     };
     let details = Details {
+        // Those that the other process trusted are not known here.
+        issuers: None,
         server_name: text(name)?,
         alpn: (!alpn.is_empty()).then(|| alpn.to_vec()),
         group: text(group)?,

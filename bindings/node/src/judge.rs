@@ -1,8 +1,9 @@
 //! Results of verifying peers' certificates, by OpenSSL's names.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::sync::Arc;
 
-use dormouse_embed::{CertificateProblem, Finding, JudgeCertificate, ShownCertificates};
+use dormouse_embed::{CertificateProblem, Finding, Issuers, JudgeCertificate, ShownCertificates};
 
 /// OpenSSL's names, which Node.js shows in `authorizationError`. A problem is an index in this list.
 const NAMES: [&str; 13] = [
@@ -43,13 +44,21 @@ fn numbered(name: &str) -> u8 {
     found.and_then(|at| u8::try_from(at).ok()).unwrap_or(12)
 }
 
-thread_local! {
-    /// The problem found during the current call.
-    static FOUND: Cell<Option<u8>> = const { Cell::new(None) };
+/// What was found about a peer's certificate.
+pub(crate) struct Found {
+    /// The number of the problem; 0: none.
+    pub(crate) problem: u8,
+    /// The certificates against which it was verified.
+    pub(crate) issuers: Option<Arc<Issuers>>,
 }
 
-/// Takes the problem found since the last call, on this thread.
-pub(crate) fn take_found() -> Option<u8> {
+thread_local! {
+    /// What was found during the current call.
+    static FOUND: RefCell<Option<Found>> = const { RefCell::new(None) };
+}
+
+/// Takes what was found since the last call, on this thread.
+pub(crate) fn take_found() -> Option<Found> {
     FOUND.take()
 }
 
@@ -59,6 +68,8 @@ pub(crate) struct Judge {
     /// Whether a peer with an invalid certificate is refused. JavaScript checks the names, where programs have
     /// `checkServerIdentity`.
     pub(crate) rejects: bool,
+    /// The trusted certificates.
+    pub(crate) issuers: Option<Arc<Issuers>>,
 }
 
 impl JudgeCertificate for Judge {
@@ -68,7 +79,8 @@ impl JudgeCertificate for Judge {
             Finding::Refused(problem) => problem_of(problem, shown.chain),
             Finding::NoRoots => numbered("UNABLE_TO_GET_ISSUER_CERT_LOCALLY"),
         };
-        FOUND.set(Some(problem));
+        let issuers = self.issuers.clone();
+        FOUND.set(Some(Found { problem, issuers }));
         match name(problem) {
             Some(name) if self.rejects && problem != WRONG_NAME => Err(name.to_owned()),
             _ => Ok(()),

@@ -14,7 +14,7 @@ use napi_derive::napi;
 
 use crate::client_session::{self, OneSession};
 use crate::contexts::{ClientContext, ServerContext};
-use crate::details::Details;
+use crate::details::{Details, TrustedIssuers};
 use crate::errors::{self, Result};
 use crate::table::{self, Connection};
 use crate::{ends, exported, judge, key_log};
@@ -211,8 +211,15 @@ fn feed(
         Event::Data(bytes) => plaintext.extend_from_slice(bytes),
         Event::Ended(found) => end = Some(found),
     });
-    if let Some(problem) = judge::take_found() {
-        connection.problem = problem;
+    if let Some(found) = judge::take_found() {
+        connection.problem = found.problem;
+        // The other details come at the handshake's end.
+        let issuers = found.issuers.map(TrustedIssuers);
+        connection.details = Details {
+            issuers,
+            ..Details::default()
+        }
+        .shared();
     }
     let lines = key_log::take_lines();
     fed.map_err(errors::session)?;
@@ -252,7 +259,9 @@ fn note(connection: &mut Connection, info: HandshakeInfo) {
     if let Some(exporter) = info.exporter {
         connection.rare().exporter = Some(exporter);
     }
+    let judged = connection.details.take();
     let details = Details {
+        issuers: judged.and_then(|judged| judged.issuers.clone()),
         server_name: info.sni,
         alpn: info.alpn,
         group: info.group.map(str::to_owned),
@@ -270,12 +279,17 @@ pub fn take_plaintext<'env>(env: &'env Env, number: u32) -> Result<BufferSlice<'
     buffer(env, &plaintext)
 }
 
-/// Handles the end of the transport. Returns whether everything arrived.
+/// Handles the end of the transport. Returns whether everything arrived. After the end of our direction
+/// (`has_finished`) many servers close without close_notify; only the middle of a record is then no proper end.
 #[napi]
-pub fn receive_eof(number: u32) -> Result<bool> {
+pub fn receive_eof(number: u32, has_finished: bool) -> Result<bool> {
     table::with(number, |connection| {
+        let is_between_records = connection.session.unopened().is_empty();
         let end = connection.session.eof().map_err(errors::session)?;
-        let is_clean = end.is_clean();
+        let is_clean = match end {
+            End::Truncated => has_finished && is_between_records,
+            _ => end.is_clean(),
+        };
         note_end(connection, end);
         Ok(is_clean)
     })
@@ -507,6 +521,21 @@ fn details<T>(number: u32, look: impl FnOnce(&Details) -> Option<T>) -> Result<O
 pub fn peer_certificates<'env>(env: &'env Env, number: u32) -> Result<Vec<BufferSlice<'env>>> {
     let chain = details(number, |details| Some(details.peer.clone()))?.unwrap_or_default();
     chain.iter().map(|der| buffer(env, der)).collect()
+}
+
+/// Returns the issuers of a certificate, DER, of those that the connection trusts, up to one that has issued itself.
+#[napi]
+pub fn trusted_issuers<'env>(
+    env: &'env Env,
+    number: u32,
+    certificate: &[u8],
+) -> Result<Vec<BufferSlice<'env>>> {
+    let found = details(number, |details| {
+        let issuers = details.issuers.as_ref()?.0.issuers_of(certificate);
+        Some(issuers.into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>())
+    })?;
+    let found = found.unwrap_or_default();
+    found.iter().map(|der| buffer(env, der)).collect()
 }
 
 /// Derives `len` bytes from the connection's secrets (RFC 8446 §7.5, RFC 5705).

@@ -245,7 +245,7 @@ test('the first end of a connection stays', () => {
   native.takeOutput(server);
   const { kind, reason } = native.end(server);
   for (let i = 0; i < 2; i++) native.receive(server, forged(), 37);
-  native.receiveEof(server);
+  native.receiveEof(server, true);
   assert.deepEqual([native.end(server).kind, native.end(server).reason], [kind, reason]);
   for (const number of [server, client]) native.release(number);
 });

@@ -13,7 +13,7 @@ const test = require('node:test');
 const { promisify } = require('node:util');
 const dormouse = require('..');
 const native = require('../lib/native');
-const { authority, clientByHand, connect, first, issue, listen, readAll } = require('./support');
+const { authority, clientByHand, connect, first, intermediate, issue, listen, openssl, readAll, run, write } = require('./support');
 
 const own = issue();
 const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
@@ -504,16 +504,92 @@ test('keys: encrypted, KeyObject, wrong', () => {
   dormouse.createSecureContext({ cert: own.cert, key: [{ pem: encrypted, passphrase: 'secret' }] });
   dormouse.createSecureContext({ cert: own.cert, key: crypto.createPrivateKey(own.key) });
   assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: encrypted, passphrase: 'wrong' }));
-  assert.throws(() => dormouse.createSecureContext({ cert: own.cert }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /each chain needs its key/ });
+  assert.throws(() => dormouse.createSecureContext({ cert: [own.cert, own.cert], key: own.key }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /each chain needs its key/ });
   assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: issue().key }), { code: 'ERR_TLS_INVALID_CONTEXT' });
   assert.throws(() => dormouse.createSecureContext({ cert: 'x', key: own.key }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /options\.cert/ });
   assert.throws(() => dormouse.createSecureContext({ ca: 'x' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
 });
 
+test('older versions are allowed by minVersion, and not used', async (t) => {
+  for (const minVersion of ['TLSv1', 'TLSv1.1']) {
+    const port = await listen(t, dormouse.createServer({ ...own, minVersion, maxVersion: 'TLSv1.2' }, (socket) => socket.end()));
+    const client = connect({ ...to, port, minVersion });
+    await once(client, 'secureConnect');
+    assert.equal(client.getProtocol(), 'TLSv1.2');
+    const old = ['s_client', '-connect', `127.0.0.1:${port}`, minVersion === 'TLSv1' ? '-tls1' : '-tls1_1', '-cipher', 'ALL:@SECLEVEL=0'];
+    assert.notEqual((await run('openssl', old)).code, 0);
+    client.destroy();
+  }
+});
+
+test('getSession() returns the newest session, if sessions are kept', async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.write('x')));
+  const client = async (options) => {
+    const socket = connect({ ...to, port, ...options });
+    await once(socket, 'data');
+    return socket;
+  };
+  const first = await client({ keepSession: true });
+  const session = first.getSession();
+  assert.ok(session.length > 0);
+  const second = await client({ session });
+  assert.equal(second.isSessionReused(), true);
+  const third = await client({});
+  assert.equal(third.getSession(), undefined);
+  for (const socket of [first, second, third]) socket.destroy();
+  assert.equal(first.getSession(), null);
+});
+
+test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads them', async (t) => {
+  const inter = intermediate('inter');
+  const leaf = issue({ by: 'inter', cn: 'leaf' });
+  const files = { cert: write('pfx-cert.pem', leaf.cert), key: write('pfx-key.pem', leaf.key), chain: write('pfx-chain.pem', own.ca + authority('another') + inter) };
+  const exported = (passphrase, ...more) => {
+    const args = ['pkcs12', '-export', '-in', files.cert, '-inkey', files.key, '-certfile', files.chain, '-passout', `pass:${passphrase}`];
+    return openssl(...args, ...more);
+  };
+  const forms = [
+    [], ['-keypbe', 'PBE-SHA1-3DES', '-certpbe', 'PBE-SHA1-3DES', '-macalg', 'sha1'], ['-keypbe', 'AES-128-CBC', '-certpbe', 'AES-192-CBC', '-macalg', 'sha512'],
+    ['-keypbe', 'NONE', '-certpbe', 'NONE'], ['-iter', '1', '-nomaciter'],
+  ];
+  const chainOf = async (module, options) => {
+    const port = await listen(t, module.createServer(options, (socket) => socket.resume()));
+    const client = tls.connect({ ...to, port });
+    await once(client, 'secureConnect');
+    const { subject, issuerCertificate } = client.getPeerCertificate(true);
+    client.destroy();
+    return [subject.CN, issuerCertificate.subject.CN];
+  };
+  for (const form of forms) {
+    const pfx = exported('pässword', ...form);
+    for (const module of [dormouse, tls]) assert.deepEqual(await chainOf(module, { pfx, passphrase: 'pässword' }), ['leaf', 'inter']);
+  }
+  const empty = exported('');
+  assert.deepEqual(await chainOf(dormouse, { pfx: [{ buf: empty, passphrase: '' }] }), ['leaf', 'inter']);
+  const pfx = exported('secret');
+  assert.deepEqual(await chainOf(dormouse, { pfx: [{ buf: pfx, passphrase: 'secret' }] }), ['leaf', 'inter']);
+  // Its authority is trusted.
+  const port = await listen(t, tls.createServer({ ...leaf, cert: leaf.cert + inter }, (socket) => socket.resume()));
+  const client = connect({ port, host: '127.0.0.1', servername: 'localhost', pfx, passphrase: 'secret' });
+  await once(client, 'secureConnect');
+  client.destroy();
+  const changed = Buffer.from(pfx);
+  changed[changed.length >> 1] ^= 1;
+  const wrong = [
+    [{ pfx, passphrase: 'wrong' }, /passphrase is wrong/], [{ pfx }, /passphrase is wrong/], [{ pfx: changed, passphrase: 'secret' }, /./],
+    [{ pfx: pfx.subarray(0, 500), passphrase: 'secret' }, /cut off/], [{ pfx: leaf.cert }, /not a PKCS #12 file/],
+    [{ pfx: exported('x', '-nomac'), passphrase: 'x' }, /no MAC/], [{ pfx: exported('x', '-legacy'), passphrase: 'x' }, /RC2/],
+  ];
+  for (const [options, message] of wrong) {
+    for (const module of [dormouse, tls]) assert.throws(() => module.createSecureContext(options), module === tls ? undefined : { message });
+  }
+  assert.throws(() => dormouse.createSecureContext({ pfx: 1 }), { code: 'ERR_INVALID_ARG_TYPE' });
+});
+
 test('what is not supported throws when it is asked for', async (t) => {
   const unavailable = { code: 'ERR_FEATURE_UNAVAILABLE' };
-  for (const options of [{ pfx: 'x' }, { sigalgs: 'x' }, { dhparam: 'auto' }, { privateKeyEngine: 'x' }, { minVersion: 'TLSv1' },
-    { secureOptions: crypto.constants.SSL_OP_LEGACY_SERVER_CONNECT }, { ciphers: 'ECDHE+AESGCM' }, { ciphers: 'HIGH:!CHACHA20' }, { sessionIdContext: 'x' }]) {
+  for (const options of [{ sigalgs: 'x' }, { dhparam: 'auto' }, { privateKeyEngine: 'x' }, { maxVersion: 'TLSv1.1' },
+    { secureOptions: crypto.constants.SSL_OP_LEGACY_SERVER_CONNECT }, { ciphers: 'ECDHE+AESGCM' }, { ciphers: 'HIGH:!CHACHA20' }]) {
     assert.throws(() => dormouse.createSecureContext(options), unavailable, JSON.stringify(options));
   }
   for (const ciphers of ['HIGH:!aNULL:!MD5', tls.DEFAULT_CIPHERS, `${tls.DEFAULT_CIPHERS}:!SEED`]) dormouse.createSecureContext({ ciphers });
@@ -530,7 +606,7 @@ test('what is not supported throws when it is asked for', async (t) => {
   const port = await listen(t, server);
   const client = connect({ ...to, port });
   await once(client, 'secureConnect');
-  for (const method of ['renegotiate', 'getSession', 'getFinished', 'setMaxSendFragment', 'enableTrace', 'getCertificate']) {
+  for (const method of ['renegotiate', 'getFinished', 'setMaxSendFragment', 'enableTrace', 'getCertificate']) {
     assert.throws(() => client[method](), unavailable, method);
   }
 });
@@ -566,8 +642,91 @@ test('setSecureContext replaces the certificate', async (t) => {
   const after = connect({ ...to, port });
   await once(after, 'secureConnect');
   assert.equal(after.getPeerCertificate().subject.CN, 'renewed');
-  assert.equal(after.getPeerCertificate(true).issuerCertificate, undefined);
+  assert.equal(after.getPeerCertificate(true).issuerCertificate.subject.CN, 'ca');
   before.end('still there');
   assert.equal((await readAll(before)).toString(), 'still there');
   assert.throws(() => server.setSecureContext({ cert: 'x', key: 'y' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+});
+
+// Certbot's tutorials name the intermediate certificate in `ca`.
+test('a chain is completed from the certificates in ca, as by node:tls', async (t) => {
+  const inter = intermediate('inter');
+  const leaf = issue({ by: 'inter', cn: 'leaf' });
+  const shown = async (module, options) => {
+    const port = await listen(t, module.createServer(options, (socket) => socket.end('well')));
+    const { stdout } = await run('openssl', ['s_client', '-connect', `127.0.0.1:${port}`, '-servername', 'localhost', '-showcerts']);
+    const certificates = stdout.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----\n/g);
+    return certificates.map((pem) => new crypto.X509Certificate(pem).subject);
+  };
+  const pair = { cert: leaf.cert, key: leaf.key };
+  for (const ca of [[inter, own.ca], own.ca + inter, Buffer.from(`\ufeff${inter}`), inter.replaceAll('\n', '\r\n')]) {
+    assert.deepEqual(await shown(dormouse, { ...pair, ca }), ['CN=leaf', 'CN=inter']);
+    // OpenSSL adds the authority, too, if it has it.
+    assert.deepEqual((await shown(tls, { ...pair, ca })).slice(0, 2), ['CN=leaf', 'CN=inter']);
+  }
+  assert.deepEqual(await shown(dormouse, { ...pair, ca: own.ca }), ['CN=leaf']);
+  assert.deepEqual(await shown(dormouse, { ...pair, cert: leaf.cert + inter, ca: own.ca + inter }), ['CN=leaf', 'CN=inter']);
+  // A client's chain is completed, too.
+  const port = await listen(t, dormouse.createServer({ ...own, ca: own.ca, requestCert: true }, (socket) => socket.end(socket.getPeerCertificate(true).issuerCertificate.subject.CN)));
+  const client = connect({ ...to, port, ...pair, ca: [own.ca, inter] });
+  assert.equal((await readAll(client)).toString(), 'inter');
+});
+
+test('the issuers of a peer end in one that has issued itself, as in the manual of Node.js', async (t) => {
+  const inter = intermediate('inter');
+  const leaf = issue({ by: 'inter', cn: 'leaf' });
+  const port = await listen(t, dormouse.createServer({ key: leaf.key, cert: leaf.cert + inter }, (socket) => socket.resume()));
+  const lists = [];
+  for (const module of [dormouse, tls]) {
+    const client = module.connect({ ...to, port, ca: [own.ca, inter] });
+    await once(client, 'secureConnect');
+    const list = [];
+    let certificate = client.getPeerCertificate(true);
+    let last;
+    do {
+      list.push(certificate.subject.CN);
+      last = certificate.fingerprint256;
+      certificate = certificate.issuerCertificate;
+    } while (certificate.fingerprint256 !== last);
+    assert.equal(certificate.issuerCertificate, certificate);
+    assert.equal(client.getPeerCertificate().issuerCertificate, undefined);
+    lists.push(list);
+    client.destroy();
+  }
+  assert.deepEqual(lists[0], ['leaf', 'inter', 'ca']);
+  assert.deepEqual(lists[1], lists[0]);
+  // What the peer sent can have any order, and certificates that do not belong there.
+  const mixed = await listen(t, dormouse.createServer({ key: leaf.key, cert: leaf.cert + authority('another') + own.ca + inter }, (socket) => socket.resume()));
+  const subjects = [];
+  for (const module of [dormouse, tls]) {
+    const client = module.connect({ ...to, port: mixed });
+    await once(client, 'secureConnect');
+    const certificate = client.getPeerCertificate(true);
+    const issuer = certificate.issuerCertificate;
+    subjects.push([certificate, issuer, issuer.issuerCertificate].map(({ subject }) => subject.CN));
+    assert.equal(issuer.issuerCertificate.issuerCertificate, issuer.issuerCertificate);
+    client.destroy();
+  }
+  assert.deepEqual(subjects, [['leaf', 'inter', 'ca'], ['leaf', 'inter', 'ca']]);
+  // Nobody trusted knows the issuer.
+  const stranger = connect({ ...to, port, ca: authority('another'), rejectUnauthorized: false });
+  await once(stranger, 'secureConnect');
+  assert.equal(stranger.getPeerCertificate(true).issuerCertificate.issuerCertificate, undefined);
+  stranger.destroy();
+});
+
+test('nothing in a PEM text is passed over', () => {
+  const both = own.ca + authority('another');
+  const lines = own.ca.trim().split('\n').length;
+  for (const ca of [`\ufeff${both}`, `${own.ca}\ufeff${authority('another')}`, Buffer.from(`subject=O = F\xf5o\n${both}`, 'latin1')]) {
+    dormouse.createSecureContext({ ca, cert: own.cert, key: `\ufeff${own.key}` });
+  }
+  for (const [options, message] of [
+    [{ ca: own.ca.trim() + own.ca }, new RegExp(`line ${lines}: -----END and other text in one line`)],
+    [{ cert: own.cert.trim() + own.ca, key: own.key }, /options\.cert:\d+: -----END and other text in one line/],
+    [{ ca: Buffer.from(own.ca, 'utf16le') }, /UTF-16/],
+    [{ ca: own.ca.replaceAll('CERTIFICATE', 'PKCS7') }, /openssl pkcs7 -print_certs/],
+  ]) {
+    assert.throws(() => dormouse.createSecureContext(options), { code: 'ERR_TLS_INVALID_CONTEXT', message });
+  }
 });

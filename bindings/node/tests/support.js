@@ -42,6 +42,20 @@ function issue({ names = ['DNS:localhost', 'IP:127.0.0.1'], cn = 'localhost', by
   return { cert: read('.pem'), key: read('.key'), ca };
 }
 
+/** Makes an authority that another one has signed, once. */
+function intermediate(name, by = 'ca') {
+  if (!authorities.has(name)) {
+    authority(by);
+    fs.writeFileSync(path.join(folder, `${name}.ext`), 'basicConstraints=critical,CA:TRUE\n');
+    openssl('req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', `/CN=${name}`, '-keyout', `${name}.key`,
+            '-out', `${name}.csr`);
+    openssl('x509', '-req', '-in', `${name}.csr`, '-CA', `${by}.pem`, '-CAkey', `${by}.key`, '-CAcreateserial', '-days', '30',
+            '-extfile', `${name}.ext`, '-out', `${name}.pem`);
+    authorities.set(name, fs.readFileSync(path.join(folder, `${name}.pem`), 'utf8'));
+  }
+  return authorities.get(name);
+}
+
 /** Lets a server listen on a free port until the test ends. Returns the port. */
 async function listen(t, server, host = '127.0.0.1') {
   const sockets = new Set();
@@ -142,4 +156,4 @@ function need(t, name) {
   }
 }
 
-module.exports = { authority, clientByHand, connect, first, folder, hasProgram, issue, listen, need, openssl, readAll, run, sealed, write };
+module.exports = { authority, clientByHand, connect, first, folder, hasProgram, intermediate, issue, listen, need, openssl, readAll, run, sealed, write };

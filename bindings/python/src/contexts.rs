@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dormouse_embed::{
-    CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
-    KeyKind, NAMED_SUITES, NamedSuite, Protocols, Roots, SecretLog, ServerSettings,
-    ShownCertificates, TicketSettings, TrustStore, UnixTime, Version, groups_by_name, pem_chain,
+    CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, Issuers,
+    JudgeCertificate, KeyKind, NAMED_SUITES, NamedSuite, PemFile, Protocols, Roots, SecretLog,
+    ServerSettings, ShownCertificates, TicketSettings, UnixTime, Version, groups_by_name,
+    pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -122,6 +123,13 @@ struct Negotiation {
 }
 
 impl Common {
+    /// The chains, with what they lack of the trusted certificates, as in OpenSSL.
+    fn completed(&self) -> Vec<dormouse_embed::Identity> {
+        let issuers = Issuers::from_pem(&self.roots, "").unwrap_or_default();
+        let identities = self.identities.iter().map(|one| one.get().0.clone());
+        identities.map(|one| one.completed(&issuers)).collect()
+    }
+
     fn negotiation(&self) -> PyResult<Negotiation> {
         let key_log = self.key_log.as_deref().map(KeyLog::open).transpose()?;
         Ok(Negotiation {
@@ -186,11 +194,7 @@ impl ServerContext {
         tickets: usize,
         ticket_keys: Option<&TicketKeys>,
     ) -> PyResult<ServerContext> {
-        let identities = common
-            .identities
-            .iter()
-            .map(|one| one.get().0.clone())
-            .collect();
+        let identities = common.completed();
         let Negotiation {
             protocols,
             alpn,
@@ -270,7 +274,7 @@ impl ClientContext {
             secret_log,
             ..ClientSettings::new(roots)
         };
-        settings.identity = common.identities.last().map(|one| one.get().0.clone());
+        settings.identity = common.completed().pop();
         if verifies && !checks_name {
             settings.judge = Some(Arc::new(AnyName));
         }
@@ -304,16 +308,21 @@ pub(crate) fn system_roots(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
     Ok(PyBytes::new(py, bundle.as_bytes()))
 }
 
-/// Checks that each certificate of a PEM bundle can be trusted, and returns how many there are.
+/// The certificates of a PEM bundle, as PEM, each of which can be trusted. `name` is for errors.
 #[pyfunction]
-pub(crate) fn check_roots(py: Python<'_>, bundle: &[u8]) -> PyResult<usize> {
-    let store = TrustStore::from_pem(bundle).map_err(|error| errors::settings(py, error))?;
-    Ok(store.len())
+pub(crate) fn authorities<'py>(
+    py: Python<'py>,
+    bundle: &[u8],
+    name: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let authorities = PemFile::of(bundle, name).authorities();
+    let authorities = authorities.map_err(|error| errors::settings(py, error))?;
+    Ok(PyBytes::new(py, authorities.as_bytes()))
 }
 
 /// The certificates of a PEM text, DER.
 #[pyfunction]
 pub(crate) fn pem_certificates<'py>(py: Python<'py>, pem: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
-    let chain = pem_chain(pem).unwrap_or_default();
+    let chain = pem_chain(pem, "").map_err(|error| errors::settings(py, error))?;
     PyTuple::new(py, chain.iter().map(|der| PyBytes::new(py, der)))
 }

@@ -8,6 +8,7 @@
 //! | `peer_chain` | a peer's certificates, shared by connections with the same chain |
 //! | `certificate` | a certificate as the dictionary of `ssl.SSLSocket.getpeercert` |
 //! | `exported` | a session as bytes, for another process |
+//! | `decrypt` | decryption of private keys |
 //! | `errors` | exceptions |
 //!
 //! The transports of asyncio and Twisted are in the Python half (`python/dormouse`).
@@ -15,6 +16,7 @@
 
 mod certificate;
 mod contexts;
+mod decrypt;
 mod errors;
 mod exported;
 mod key_log;
@@ -30,9 +32,11 @@ mod _native {
     use crate::certificate::describe_certificate;
     #[pymodule_export]
     use crate::contexts::{
-        ClientContext, Common, Identity, ServerContext, TicketKeys, check_groups, check_roots,
+        ClientContext, Common, Identity, ServerContext, TicketKeys, authorities, check_groups,
         pem_certificates, suites, system_roots,
     };
+    #[pymodule_export]
+    use crate::decrypt::decrypt_aes_cbc;
     #[pymodule_export]
     use crate::errors::alert_reason;
     #[pymodule_export]

@@ -32,20 +32,23 @@ class Certificates(NamedTuple):
     stranger: str  # an authority that has signed nothing here
     expired_cert: str
     expired_key: str
+    inter: str  # an authority that the first has signed
+    below_cert: str  # for localhost, signed by it
+    below_key: str
 
 
 def openssl(*args: str) -> None:
     subprocess.run(["openssl", *args], check=True, capture_output=True)
 
 
-def signed(folder: Path, name: str, alternative: str, *, kind: str = "ec") -> None:
-    """Make a key and a certificate for it, signed by the authority."""
+def signed(folder: Path, name: str, alternative: str, *, kind: str = "ec", by: str = "ca", ca: bool = False) -> None:
+    """Make a key and a certificate for it, signed by an authority; `ca`: another authority."""
     how = {"ec": ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"], "rsa": ["rsa:2048"]}[kind]
     key, request, cert = (str(folder / f"{name}.{end}") for end in ("key", "csr", "pem"))
     openssl("req", "-newkey", *how, "-nodes", "-keyout", key, "-out", request, "-subj", f"/O=Dormouse/CN={name}")
     extensions = folder / f"{name}.ext"
-    extensions.write_text(f"basicConstraints=CA:FALSE\nsubjectAltName={alternative}\n")
-    authority = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"]
+    extensions.write_text(f"basicConstraints=CA:{str(ca).upper()}\nsubjectAltName={alternative}\n")
+    authority = ["-CA", str(folder / f"{by}.pem"), "-CAkey", str(folder / f"{by}.key"), "-CAcreateserial"]
     openssl("x509", "-req", "-in", request, *authority, "-out", cert, "-days", "30", "-extfile", str(extensions))
 
 
@@ -80,9 +83,11 @@ def certs(tmp_path_factory: Any) -> Certificates:
     signed(folder, "local", local)
     signed(folder, "other", "DNS:other.test")
     signed(folder, "client", "email:mouse@local.test", kind="rsa")
+    signed(folder, "inter", "DNS:inter.test", ca=True)
+    signed(folder, "below", "DNS:localhost", by="inter")
     expired(folder)
     files = ("ca.pem", "local.pem", "local.key", "other.pem", "other.key", "client.pem", "client.key")
-    files += ("stranger.pem", "expired.pem", "expired.key")
+    files += ("stranger.pem", "expired.pem", "expired.key", "inter.pem", "below.pem", "below.key")
     return Certificates(*(str(folder / name) for name in files))
 
 

@@ -104,25 +104,6 @@ def test_functions_under_a_loop_that_knows_nothing_of_it(server_context, client_
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def test_a_loop_that_knows_nothing_of_it_says_what_to_do(server_context):
-    async def main():
-        server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=server_context)
-        seen = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
-        asyncio.get_running_loop().set_debug(True)
-        _, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        for _ in range(100):
-            if seen:
-                break
-            await asyncio.sleep(0.05)
-        writer.close()
-        server.close()
-        return [str(one["exception"]) for one in seen]
-
-    told = asyncio.run(asyncio.wait_for(main(), 20))
-    assert any("dormouse.asyncio.run()" in one for one in told), told
-
-
 def test_unix_sockets(run, server_context, client_context, tmp_path):
     path = str(tmp_path / "echo")
 
@@ -136,6 +117,39 @@ def test_unix_sockets(run, server_context, client_context, tmp_path):
         writer.close()
         await writer.wait_closed()
         server.close()
+
+    run(main())
+
+
+def test_a_chain_is_completed_from_the_trusted_certificates(run, certs):
+    """As OpenSSL does it, in any order of the calls."""
+
+    def context(*steps):
+        made = dormouse.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        for step in steps:
+            step(made)
+        return made
+
+    def pair(made):
+        made.load_cert_chain(certs.below_cert, certs.below_key)
+
+    def trust(made):
+        made.load_verify_locations(certs.inter)
+        made.load_verify_locations(certs.ca)
+
+    async def main():
+        for steps, sent in (((pair,), 1), ((pair, trust), 2), ((trust, pair), 2)):
+            server = await asyncio.start_server(
+                lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context(*steps)
+            )
+            port = port_of(server)
+            command = ["openssl", "s_client", "-connect", f"localhost:{port}", "-CAfile", certs.ca, "-showcerts"]
+            done = await beside(
+                lambda: subprocess.run(command, capture_output=True, input=b"", timeout=20)
+            )
+            assert done.stdout.count(b"BEGIN CERTIFICATE") == sent
+            assert (b"Verify return code: 0 (ok)" in done.stdout) == (sent == 2)
+            server.close()
 
     run(main())
 

@@ -11,6 +11,8 @@ import pytest
 
 import dormouse
 
+from conftest import openssl
+
 # Names of `ssl.SSLContext` that mean the same here without being overridden.
 INHERITED = {
     "__dict__",
@@ -46,7 +48,6 @@ def test_nothing_of_openssl_shines_through():
         lambda one: one.set_ciphers("ALL"),
         lambda one: one.load_dh_params("x"),
         lambda one: one.wrap_socket(None),
-        lambda one: one.wrap_bio(None, None),
         lambda one: one.session_stats(),
         lambda one: one.security_level,
         lambda one: setattr(one, "post_handshake_auth", True),
@@ -165,7 +166,7 @@ def test_files_that_can_not_be_used(certs, tmp_path):
         capture_output=True,
     )
     with pytest.raises(dormouse.SettingsError, match="encrypted"):
-        one.load_cert_chain(certs.cert, encrypted, password="x")
+        one.load_cert_chain(certs.cert, encrypted)
 
 
 def test_settings_that_do_not_suffice(certs):
@@ -210,6 +211,35 @@ def test_trust_in_every_form(certs, tmp_path):
     for wrong in (b"no DER", der[:-1]):
         with pytest.raises(dormouse.SettingsError, match="cadata"):
             client().load_verify_locations(cadata=wrong)
+
+
+def test_nothing_in_a_pem_text_is_passed_over(certs, tmp_path):
+    one, other = open(certs.ca).read(), open(certs.stranger).read()
+    for given in (
+        f"\ufeff{one}{other}",
+        f"{one}\ufeff{other}",
+        f"{one}{other}".replace("\n", "\r\n"),
+        f"{one}{other}".replace("CERTIFICATE", "TRUSTED CERTIFICATE"),
+        f"subject=O = F\xf5o\n{one}{other}",
+    ):
+        trusting = client()
+        trusting.load_verify_locations(cadata=given)
+        assert trusting.cert_store_stats()["x509"] == 2
+    latin1 = tmp_path / "latin1.pem"
+    latin1.write_bytes(b"subject=O = F\xf5o\n" + one.encode())
+    client().load_verify_locations(latin1)
+    lines = len(one.splitlines())
+    for text, why in (
+        (one.strip() + other, f":{lines}: -----END and other text in one line"),
+        (one + " " + other, f":{lines + 1}: a marker that does not begin its line"),
+        (one.replace("CERTIFICATE", "PKCS7"), "openssl pkcs7 -print_certs"),
+    ):
+        wrong = tmp_path / "wrong.pem"
+        wrong.write_text(text)
+        for load in (client().load_verify_locations, server().load_cert_chain):
+            with pytest.raises(dormouse.SettingsError) as caught:
+                load(wrong)
+            assert os.fspath(wrong) in str(caught.value) and why in str(caught.value)
 
 
 def test_certificates_of_the_system_are_shown_as_ssl_shows_them(tmp_path):
@@ -267,3 +297,47 @@ def test_it_is_documented():
     for name, member in vars(dormouse.SSLContext).items():
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
             assert member.__doc__, name
+
+
+ENCRYPTED = {
+    "PKCS #8": ["pkcs8", "-topk8", "-v2", "aes-256-cbc"],
+    "PKCS #8 with AES-128 and SHA-512": ["pkcs8", "-topk8", "-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512"],
+    "PKCS #8 with AES-192 and SHA-1": ["pkcs8", "-topk8", "-v2", "aes-192-cbc", "-v2prf", "hmacWithSHA1"],
+    "the older form of EC": ["ec", "-aes256"],
+    "the older form of EC with AES-128": ["ec", "-aes128"],
+}
+
+
+@pytest.mark.parametrize("form", ENCRYPTED)
+def test_an_encrypted_key(certs, tmp_path, form):
+    key = tmp_path / "key.pem"
+    openssl(*ENCRYPTED[form], "-in", certs.key, "-out", str(key), "-passout", "pass:pässword")
+    both = tmp_path / "both.pem"
+    both.write_bytes(open(certs.cert, "rb").read() + key.read_bytes())
+    for make in (server, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)):
+        for password in ("pässword", "pässword".encode(), bytearray("pässword".encode()), lambda: "pässword"):
+            make().load_cert_chain(certs.cert, key, password)
+        make().load_cert_chain(both, password="pässword")
+        # A key that is not encrypted needs no password, and takes one.
+        make().load_cert_chain(certs.cert, certs.key, password="x")
+        with pytest.raises(ssl.SSLError):
+            make().load_cert_chain(certs.cert, key, "wrong")
+        for wrong, error in ((1, TypeError), ("x" * 2000, ValueError)):
+            with pytest.raises((error, ssl.SSLError)):
+                make().load_cert_chain(certs.cert, key, wrong)
+    with pytest.raises(dormouse.SettingsError):
+        server().load_cert_chain(certs.cert, key)
+
+
+def test_encryption_that_is_not_supported_names_the_remedy(certs, tmp_path):
+    key = tmp_path / "key.pem"
+    for how in (["pkcs8", "-topk8", "-v2", "des3"], ["pkcs8", "-topk8", "-scrypt"], ["ec", "-des3"]):
+        openssl(*how, "-in", certs.key, "-out", str(key), "-passout", "pass:x")
+        with pytest.raises(dormouse.SettingsError, match="openssl pkcs8 -topk8") as caught:
+            server().load_cert_chain(certs.cert, key, "x")
+        assert os.fspath(key) in str(caught.value)
+    openssl("pkcs8", "-topk8", "-in", certs.key, "-out", str(key), "-passout", "pass:x")
+    lines = key.read_text().splitlines()
+    key.write_text("\n".join([*lines[:2], lines[-1], ""]))
+    with pytest.raises(dormouse.SettingsError, match="cannot be decrypted"):
+        server().load_cert_chain(certs.cert, key, "x")

@@ -1,4 +1,4 @@
-"""CPython's own tests of asyncio over TLS, with this package's contexts and loop in place of its own.
+"""CPython's own tests of asyncio over TLS, with this package's contexts, in its loop and in asyncio's own.
 
 All cases of `test_asyncio.test_ssl` pass but those that are named in `NOT_FOR_US`.
 """
@@ -36,9 +36,6 @@ class Both(dormouse.SSLContext):
     def wrap_socket(self, *args, **kwargs):
         return self.twin.wrap_socket(*args, **kwargs)
 
-    def wrap_bio(self, *args, **kwargs):
-        return self.twin.wrap_bio(*args, **kwargs)
-
 
 class Cases(test_ssl.TestSSL):
     def setUp(self):
@@ -66,6 +63,17 @@ class Cases(test_ssl.TestSSL):
             if disable_verify:
                 one.verify_mode = ssl.CERT_NONE
         return context
+
+
+class OverWrapBIO(Cases):
+    """In asyncio's own loop, which does TLS by `wrap_bio`."""
+
+    def setUp(self):
+        super().setUp()
+        asyncio.set_event_loop_policy(None)
+
+    def new_loop(self):
+        return asyncio.new_event_loop()
 
 
 for _name, _reason in NOT_FOR_US.items():

@@ -90,7 +90,7 @@ def test_hypercorn_with_http_2(certs, server_context, loop):
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_aiohttp(certs, server_context, client_context, loop):
+def test_aiohttp(certs, server_context, client_context, loop, tmp_path):
     aiohttp = pytest.importorskip("aiohttp")
     from aiohttp import web
 
@@ -105,9 +105,12 @@ def test_aiohttp(certs, server_context, client_context, loop):
             await socket.send_str(message.data.upper())
         return socket
 
+    # More than fits into the buffers of the kernel.
+    (tmp_path / "static.bin").write_bytes(b"z" * 8_000_000)
+
     async def main():
         app = web.Application(client_max_size=10_000_000)
-        app.add_routes([web.post("/", hello), web.get("/chat", chat)])
+        app.add_routes([web.post("/", hello), web.get("/chat", chat), web.static("/static", tmp_path)])
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context)
@@ -118,6 +121,11 @@ def test_aiohttp(certs, server_context, client_context, loop):
             for size in (0, 10, 3_000_000):
                 async with session.post(url, data=b"x" * size, ssl=client_context) as answer:
                     assert await answer.text() == f"https True {size}"
+            async with session.get(url + "/static/static.bin", ssl=client_context) as answer:
+                assert await answer.read() == b"z" * 8_000_000
+            part = {"Range": "bytes=10-99"}
+            async with session.get(url + "/static/static.bin", ssl=client_context, headers=part) as answer:
+                assert answer.status == 206 and len(await answer.read()) == 90
             async with session.ws_connect(url + "/chat", ssl=client_context) as socket:
                 await socket.send_str("quiet")
                 assert (await socket.receive()).data == "QUIET"
@@ -134,4 +142,121 @@ def test_aiohttp(certs, server_context, client_context, loop):
     dormouse.asyncio.run_with(loop_factory(loop), asyncio.wait_for(main(), 30), None)
 
 
-assert ssl
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_autobahn(server_context, client_context, loop):
+    websocket = pytest.importorskip("autobahn.asyncio.websocket")
+
+    class Echo(websocket.WebSocketServerProtocol):
+        def onMessage(self, payload, isBinary):
+            self.sendMessage(payload, isBinary)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        received = loop.create_future()
+
+        class Client(websocket.WebSocketClientProtocol):
+            def onOpen(self):
+                self.sendMessage(b"z" * 100_000, True)
+
+            def onMessage(self, payload, isBinary):
+                received.set_result(payload)
+                self.sendClose()
+
+        factory = websocket.WebSocketServerFactory(loop=loop)
+        factory.protocol = Echo
+        server = await loop.create_server(factory, "127.0.0.1", 0, ssl=server_context)
+        port = port_of(server)
+        factory = websocket.WebSocketClientFactory(f"wss://localhost:{port}", loop=loop)
+        factory.protocol = Client
+        await loop.create_connection(factory, "localhost", port, ssl=client_context)
+        assert await received == b"z" * 100_000
+        server.close()
+
+    dormouse.asyncio.run_with(loop_factory(loop), asyncio.wait_for(main(), 30), None)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_httpx_and_anyio_by_wrap_bio(server_context, client_context, backend):
+    """In ordinary event loops: a server of anyio, and httpx as its client."""
+    anyio, httpx = pytest.importorskip("anyio"), pytest.importorskip("httpx")
+    pytest.importorskip(backend)
+    from anyio.abc import SocketAttribute
+    from anyio.streams.tls import TLSListener
+
+    async def answer(stream):
+        async with stream:
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += await stream.receive()
+            body = b"." * 100_000
+            await stream.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    async def main():
+        plain = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = plain.listeners[0].extra(SocketAttribute.local_port)
+        # httpx closes without close_notify.
+        listener = TLSListener(plain, server_context, standard_compatible=False)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            async with httpx.AsyncClient(verify=client_context) as client:
+                for _ in range(2):
+                    reply = await client.get(f"https://localhost:{port}/")
+                    assert reply.text == "." * 100_000
+            with pytest.raises(httpx.ConnectError):
+                strange = dormouse.create_default_context()
+                async with httpx.AsyncClient(verify=strange) as client:
+                    await client.get(f"https://localhost:{port}/")
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main, backend=backend)
+
+
+def test_trio(server_context, client_context):
+    trio = pytest.importorskip("trio")
+
+    async def echo(stream):
+        async with stream:
+            async for data in stream:
+                await stream.send_all(data)
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(
+                lambda task_status: trio.serve_ssl_over_tcp(
+                    echo, 0, server_context, host="127.0.0.1", task_status=task_status
+                )
+            )
+            port = listeners[0].transport_listener.socket.getsockname()[1]
+            client = await trio.open_ssl_over_tcp_stream("localhost", port, ssl_context=client_context)
+            await client.send_all(b"question")
+            assert await client.receive_some() == b"question"
+            await client.aclose()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_aiosmtpd_with_starttls(server_context, client_context, certs):
+    """It makes its TLS protocol by hand, so this is `wrap_bio` too."""
+    controller = pytest.importorskip("aiosmtpd.controller")
+    import smtplib
+
+    class Keep:
+        mail = None
+
+        async def handle_DATA(self, server, session, envelope):
+            Keep.mail = envelope.content
+            return "250 kept"
+
+    running = controller.Controller(
+        Keep(), hostname="127.0.0.1", port=free_port(), tls_context=server_context, require_starttls=True
+    )
+    running.start()
+    try:
+        with smtplib.SMTP("127.0.0.1", running.port, local_hostname="localhost", timeout=20) as client:
+            client._host = "localhost"
+            client.starttls(context=ssl.create_default_context(cafile=certs.ca))
+            client.sendmail("a@local.test", ["b@local.test"], "Subject: x\r\n\r\nbody\r\n")
+    finally:
+        running.stop()
+    assert b"body" in Keep.mail

@@ -6,6 +6,7 @@ pub(crate) mod handover;
 pub(crate) mod instrument;
 pub(crate) mod messages;
 pub(crate) mod peer_certificates;
+pub(crate) mod pem;
 pub(crate) mod proxy_protocol;
 pub(crate) mod records;
 pub(crate) mod sessions;

@@ -1,10 +1,6 @@
 //! Certificates, their keys, and OCSP responses.
 
-use dormouse_engine::{
-    ClientRule, Identity, PemFile, TrustStore, UnixTime, check_ocsp, fuzzed, ocsp_question,
-};
-
-use super::choice;
+use dormouse_engine::{ClientRule, UnixTime, check_ocsp, fuzzed, ocsp_question};
 
 /// The certificate used in the seeds, and its issuer.
 const LEAF: &[u8] = include_bytes!("../../seeds/certificate/leaf.der");
@@ -39,29 +35,5 @@ pub(crate) fn certificate(data: &[u8]) {
         if let Some((url, question)) = ocsp_question(chain) {
             assert!(!url.is_empty() && !question.is_empty());
         }
-    }
-}
-
-/// PEM files with certificates and keys, separate or together.
-pub(crate) fn pem(data: &[u8]) {
-    let (how, rest) = choice(data);
-    let (certificate, key) = match how {
-        0 => (rest, rest),
-        _ => super::cut(data),
-    };
-    let _ = TrustStore::from_pem(certificate);
-    if let Err(error) = Identity::from_pem(certificate, key, "a.pem", "a.key") {
-        assert!(!error.to_string().is_empty());
-    }
-    let file = PemFile::of(certificate, "a.pem");
-    if let Ok(chain) = file.chain() {
-        // The key is in no text that is passed on as public, and the text is read again as it was read.
-        assert!(!chain.contains("PRIVATE KEY"), "{chain}");
-        let again = PemFile::of(chain.as_bytes(), "a.pem").chain();
-        assert_eq!(again.as_deref(), Ok(&*chain));
-    }
-    if let Ok(lists) = file.revocation_lists() {
-        let again = PemFile::of(lists.as_bytes(), "a.pem").revocation_lists();
-        assert_eq!(again, Ok(lists));
     }
 }

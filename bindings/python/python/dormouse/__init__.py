@@ -17,7 +17,7 @@ from ssl import (
     TLSVersion,
 )
 
-from . import _native
+from . import _bio, _native  # noqa: F401
 from ._context import SSLContext, create_default_context
 from ._errors import (
     MisuseError,

@@ -8,6 +8,7 @@ import sys
 from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, Tuple, Type, TypeVar, Union
 
 from . import _native
+from ._encrypted_key import decrypted
 from ._errors import SettingsError, UnsupportedError
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -117,10 +118,14 @@ class SSLContext(ssl.SSLContext):
     def load_cert_chain(
         self, certfile: Path, keyfile: Optional[Path] = None, password: object = None
     ) -> None:
-        """Load a certificate chain and its key, PEM. They replace a pair with a key of the same kind."""
-        key = certfile if keyfile is None else keyfile
+        """Load a certificate chain and its key, PEM. They replace a pair with a key of the same kind.
+
+        An encrypted key needs a password, or a function that returns one.
+        """
+        keyfile = certfile if keyfile is None else keyfile
+        key = decrypted(_read(keyfile), password, os.fsdecode(keyfile))
         self._add_identity(
-            _native.Identity(_read(certfile), _read(key), os.fsdecode(certfile), os.fsdecode(key))
+            _native.Identity(_read(certfile), key, os.fsdecode(certfile), os.fsdecode(keyfile))
         )
 
     def load_self_signed(self, name: str) -> None:
@@ -148,18 +153,12 @@ class SSLContext(ssl.SSLContext):
                 if _is_hash(name):
                     self._trust(_read(path), path)
         if isinstance(cadata, str):
-            self._trust(cadata.encode("ascii"), "cadata")
+            self._trust(cadata.encode(), "cadata")
         elif cadata:
             self._trust(_pem_of(bytes(cadata)), "cadata")
 
     def _trust(self, bundle: bytes, name: str) -> None:
-        try:
-            count = _native.check_roots(bundle)
-        except SettingsError as error:
-            raise SettingsError(f"{name}: {error}") from None
-        if not count:
-            raise SettingsError(f"{name}: no certificate")
-        self._roots.append(bundle + b"\n")
+        self._roots.append(_native.authorities(bundle, name))
         self._native = None
 
     def load_default_certs(self, purpose: Any = ssl.Purpose.SERVER_AUTH) -> None:
@@ -384,18 +383,33 @@ class SSLContext(ssl.SSLContext):
         if value:
             _refuse("post_handshake_auth", "servers request client certificates during the handshake")
 
+    # For libraries that move the bytes themselves
+
+    #: The class of `wrap_bio`'s objects; `_bio` assigns it.
+    sslobject_class: Any = None
+
+    def wrap_bio(  # type: ignore[override]
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: Union[str, bytes, None] = None,
+        session: None = None,
+    ) -> Any:
+        """Return a connection with the interface of `ssl.SSLObject`, over two `ssl.MemoryBIO`."""
+        if session is not None:
+            _refuse("session", "contexts resume sessions by themselves")
+        if isinstance(server_hostname, bytes):
+            server_hostname = server_hostname.decode("ascii")
+        return self.sslobject_class(self, incoming, outgoing, server_side, server_hostname)
+
     # Not supported
 
     wrap_socket = _missing_method(
         "wrap_socket", "use dormouse.asyncio, dormouse.uvloop or dormouse.twisted, or ssl for blocking sockets"
     )
-    wrap_bio = _missing_method(
-        "wrap_bio",
-        "the event loop does TLS by itself; use dormouse.asyncio.run() or dormouse.asyncio.EventLoopPolicy, "
-        "or start_server(), open_connection() and start_tls() of dormouse.asyncio",
-    )
     _wrap_socket = wrap_socket
-    _wrap_bio = wrap_bio
+    _wrap_bio = _missing_method("_wrap_bio", "use wrap_bio()")
     set_ciphers = _missing_method(
         "set_ciphers", "all suites are AEAD with forward secrecy, and none can be turned off"
     )

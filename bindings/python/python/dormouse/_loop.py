@@ -136,12 +136,39 @@ class TLSLoop:
         settings = Settings(ssl, server_side=True, **timeouts(kwargs))
         return await connect(create, self, protocol_factory, settings, sock, **kwargs)
 
+    async def sendfile(
+        self, transport: Any, file: Any, offset: int = 0, count: Optional[int] = None, *, fallback: bool = True
+    ) -> int:
+        """Send a file. Over TLS it is read and written in blocks."""
+        if not isinstance(transport, TLSTransport):
+            send: Any = super().sendfile  # type: ignore[misc]
+            return await send(transport, file, offset, count, fallback=fallback)
+        if not fallback:
+            raise asyncio.SendfileNotAvailableError("TLS cannot be sent by the operating system; pass fallback=True")
+        return await transport.send_file(file, offset, count)
+
     async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **kwargs: Any) -> Any:
         """Begin TLS on an existing connection."""
         if not isinstance(sslcontext, SSLContext):
             start: Any = super().start_tls  # type: ignore[misc]
             return await start(transport, protocol, sslcontext, **kwargs)
         return await start_tls_on(self, transport, protocol, sslcontext, **kwargs)
+
+
+def _take_unread(protocol: asyncio.BaseProtocol) -> bytes:
+    """Take what a stream has received and the program has not read.
+
+    The peer sent these bytes before our side began TLS: they are the beginning of its handshake, or somebody has added
+    them and the handshake fails. None may be taken for decrypted data later. As in CPython since 3.14.3.
+    """
+    reader = getattr(protocol, "_stream_reader", None) if isinstance(protocol, asyncio.StreamReaderProtocol) else None
+    if reader is None:
+        return b""
+    unread = bytes(reader._buffer)
+    reader._buffer.clear()
+    # It has paused the transport if there was much.
+    reader._maybe_resume_transport()
+    return unread
 
 
 async def start_tls_on(
@@ -168,10 +195,17 @@ async def start_tls_on(
     )
     waiter = loop.create_future()
     over_tls = TLSTransport(loop, protocol, settings, waiter)
+    unread = _take_unread(protocol)
     # The next bytes are TLS: none may arrive between the two protocols.
     transport.pause_reading()
     transport.set_protocol(over_tls)
-    begun = loop.call_soon(over_tls.connection_made, transport)
+
+    def begin() -> None:
+        over_tls.connection_made(transport)
+        if unread and not over_tls.is_closing():
+            over_tls.data_received(unread)
+
+    begun = loop.call_soon(begin)
     resumed = loop.call_soon(transport.resume_reading)
     try:
         await waiter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Any, Dict, List, NoReturn, Optional, Tuple
 
 from . import _native
@@ -80,9 +81,10 @@ class SSLObject:
         """Not supported: the client's offer is not kept."""
         raise UnsupportedError("dormouse.SSLObject has no shared_ciphers(): the client's offer is not kept")
 
-    def get_channel_binding(self, cb_type: str = "tls-unique") -> NoReturn:
-        """Not supported: TLS 1.3 has no tls-unique."""
-        raise UnsupportedError("dormouse.SSLObject has no channel bindings: TLS 1.3 has no tls-unique")
+    def get_channel_binding(self, cb_type: str = "tls-unique") -> None:
+        """Return None: the handshake is not kept, and TLS 1.3 has no `tls-unique`."""
+        if cb_type not in ssl.CHANNEL_BINDING_TYPES:
+            raise ValueError(f"{cb_type} channel binding type not implemented")
 
     def _of_the_transport(self, *args: object, **kwargs: object) -> NoReturn:
         """Not supported: the transport does it."""

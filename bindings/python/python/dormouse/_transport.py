@@ -38,6 +38,8 @@ _FULL = 1024  # the transport below has more to send than it wants to keep
 _NOT_WRITABLE = _NEW | _HANDSHAKING | _EOF_SENT | _CLOSING | _LOST | _EXPORTING
 
 _TICKET_WAIT_S = 1.0
+# As asyncio reads a file that the operating system cannot send.
+_FILE_BLOCK = 256 * 1024
 
 Data = Union[bytes, bytearray, memoryview]
 T = TypeVar("T")
@@ -432,6 +434,47 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         """Send all data."""
         self.write(b"".join(list_of_data))
 
+    async def send_file(self, file: Any, offset: int, count: Optional[int]) -> int:
+        """Send `count` bytes of a file, or all of it, from `offset`. Return how many were sent."""
+        if self.is_closing():
+            raise RuntimeError("Transport is closing")
+        if "b" not in getattr(file, "mode", "b"):
+            raise ValueError("file should be opened in binary mode")
+        if offset < 0 or (count is not None and count <= 0):
+            raise ValueError(f"offset must be non-negative and count positive, got {offset} and {count}")
+        if hasattr(file, "seek"):
+            file.seek(offset)
+        sent = 0
+        try:
+            while count is None or sent < count:
+                size = _FILE_BLOCK if count is None else min(_FILE_BLOCK, count - sent)
+                block = await self._loop.run_in_executor(None, file.read, size)
+                if not block:
+                    break
+                if self.is_closing():
+                    raise ConnectionError("Connection closed by peer")
+                self.write(block)
+                sent += len(block)
+                await self._drained()
+        finally:
+            if sent and hasattr(file, "seek"):
+                file.seek(offset + sent)
+        return sent
+
+    async def _drained(self) -> None:
+        """Wait until the transport below has room."""
+        if not self._flags & _FULL:
+            return
+        flight = self._in_flight()
+        if flight.drained is not None:
+            raise MisuseError("another task sends a file or exports the connection")
+        flight.drained = self._loop.create_future()
+        try:
+            await flight.drained
+        finally:
+            flight.drained = None
+            self._settle()
+
     def write_eof(self) -> None:
         """End our direction with close_notify. The peer's stays open."""
         if self._flags & (_EOF_SENT | _CLOSING | _LOST):
@@ -441,8 +484,8 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._send_close()
 
     def can_write_eof(self) -> bool:
-        """Return True."""
-        return True
+        """Return whether the peer can still send after `write_eof()`. In TLS 1.2 it must close at once."""
+        return self._session is not None and self._session.version == "TLSv1.3"
 
     def _send_close(self) -> None:
         self._write_below(self._ask(self._session.close))
@@ -601,16 +644,12 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         return exported, moved
 
     async def _drain_for_export(self, timeout_s: float) -> None:
-        flight = self._in_flight()
         limits = self._below.get_write_buffer_limits()
-        flight.drained = self._loop.create_future()
         self._below.set_write_buffer_limits(0)
         try:
             if self._below.get_write_buffer_size():
-                await asyncio.wait_for(flight.drained, timeout_s)
+                await asyncio.wait_for(self._drained(), timeout_s)
         finally:
-            flight.drained = None
-            self._settle()
             if not self._flags & _LOST:
                 self._below.set_write_buffer_limits(limits[1], limits[0])
 

@@ -17,6 +17,8 @@ use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{self, ClientAuth, ClientCertificates};
 use crate::x509::client_rules;
 use crate::x509::path::needed;
+use crate::x509::pem::kind::Kind;
+use crate::x509::pem::sections;
 use crate::x509::trust::{self, Roots};
 
 /// Splits the pieces of a peer's stream into records, in the situation that `how` chooses: the protection of the
@@ -55,6 +57,18 @@ pub fn records(how: u8, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize, bool) {
 /// Parses a session from a ticket or a cache.
 pub fn is_server_session(bytes: &[u8]) -> bool {
     Session::read(bytes).is_some()
+}
+
+/// Returns the sections of a PEM text, each with the number of its kind. `None`: the text is refused.
+pub fn pem_sections(text: &[u8]) -> Option<Vec<(u8, Vec<u8>)>> {
+    let sections = sections::sections(text).ok()?.into_iter();
+    let sections = sections.map(|section| (section.kind as u8, section.der.to_vec()));
+    Some(sections.collect())
+}
+
+/// Returns the number of the kind of sections with this label.
+pub fn pem_kind(label: &[u8]) -> Option<u8> {
+    Kind::of(label).ok().map(|kind| kind as u8)
 }
 
 /// Returns the subject and common name of a client's certificate.

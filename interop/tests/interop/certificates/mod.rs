@@ -4,6 +4,7 @@
 mod acme;
 mod choice;
 mod client_certificates;
+mod files;
 mod ocsp;
 mod pass_through;
 mod pushed;

@@ -45,26 +45,31 @@ impl Issuers {
         found.map(AsRef::as_ref)
     }
 
-    /// Returns what a chain lacks, except for the authority at its end, which a peer that trusts it has.
-    pub(crate) fn missing(
-        &self,
-        chain: &[CertificateDer<'static>],
-    ) -> Vec<CertificateDer<'static>> {
-        /// Longer chains do not occur; OpenSSL verifies up to 100.
-        const CHAIN_MAX: usize = 10;
-        let mut missing: Vec<CertificateDer<'static>> = Vec::new();
-        while chain.len() + missing.len() < CHAIN_MAX {
-            let last = missing.last().or(chain.last());
-            let Some(issuer) = last.and_then(|last| self.issuer_of(last)) else {
-                break;
-            };
-            let is_known = |one: &CertificateDer<'_>| one.as_ref() == issuer;
-            let is_authority = Outline::read(issuer).is_none_or(|one| one.is_self_issued());
-            if is_authority || chain.iter().chain(&missing).any(is_known) {
-                break;
+    /// Returns the issuer of a certificate, that one's issuer, and so on, up to one that has issued itself.
+    pub fn issuers_of<'a>(&'a self, certificate: &'a [u8]) -> Vec<&'a [u8]> {
+        /// Longer chains do not occur.
+        const LENGTH_MAX: usize = 10;
+        let mut found: Vec<&[u8]> = Vec::new();
+        while found.len() < LENGTH_MAX {
+            let last = found.last().copied().unwrap_or(certificate);
+            match self.issuer_of(last) {
+                Some(issuer) if !found.contains(&issuer) => found.push(issuer),
+                _ => break,
             }
-            missing.push(CertificateDer::from(issuer.to_vec()));
         }
-        missing
+        found
+    }
+
+    /// Returns what a chain lacks, except for the authority at its end, which a peer that trusts it has.
+    pub(crate) fn missing(&self, chain: &[CertificateDer<'_>]) -> Vec<CertificateDer<'static>> {
+        let last = chain.last().map(AsRef::as_ref).unwrap_or_default();
+        let is_missing = |one: &&[u8]| {
+            let is_authority = Outline::read(one).is_none_or(|one| one.is_self_issued());
+            !is_authority && !chain.iter().any(|known| known.as_ref() == *one)
+        };
+        let found = self.issuers_of(last).into_iter().take_while(is_missing);
+        found
+            .map(|one| CertificateDer::from(one.to_vec()))
+            .collect()
     }
 }

@@ -147,6 +147,8 @@ fn a_chain_is_completed_up_to_the_authority() {
         let identity = chain.identity(&[]).completed(&bundle(&[useless]));
         assert_eq!(identity.chain().len(), 1);
     }
+    let expected = [full.chain()[1], &chain.root.der()[..]];
+    assert_eq!(issuers.issuers_of(full.chain()[0]), expected);
     let own = issuers.issuer_of(full.chain()[1]).unwrap();
     assert_eq!(own, &chain.root.der()[..]);
     assert_eq!(issuers.issuer_of(own), None);

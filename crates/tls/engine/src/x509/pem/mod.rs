@@ -12,5 +12,5 @@
 pub(crate) mod contents;
 pub(crate) mod file;
 mod foreign;
-mod kind;
-mod sections;
+pub(crate) mod kind;
+pub(crate) mod sections;

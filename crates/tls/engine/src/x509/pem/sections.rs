@@ -99,7 +99,7 @@ impl<'a> Begun<'a> {
         while let Some(rest) = content.strip_prefix(BYTE_ORDER_MARK) {
             content = rest;
         }
-        if content.trim_ascii_start().starts_with(b"#") {
+        if is_comment(content) {
             return Ok(None);
         }
         let Some(rest) = content.strip_prefix(BEGIN) else {
@@ -181,6 +181,13 @@ fn not_alone(marker: &str) -> String {
         "{marker} and other text in one line; put a line break before and after each marker, as in files joined with: \
          awk 1 FILE…"
     )
+}
+
+/// Whether a line is a comment whatever it has in it: a certificate that somebody has commented out.
+fn is_comment(line: &[u8]) -> bool {
+    /// OpenSSL reads longer lines in parts, and finds a marker at the beginning of a part.
+    const LEN_MAX: usize = 253;
+    line.trim_ascii_start().starts_with(b"#") && line.len() <= LEN_MAX
 }
 
 /// Refuses a line between sections that is no commentary: a marker which does not begin the line, is damaged, or ends
