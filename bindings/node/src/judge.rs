@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use dormouse_embed::{CertificateProblem, Finding, JudgeCertificate, ShownCertificates};
+use dormouse_embed::{
+    CertificateProblem, CertificateRefusal, Finding, JudgeCertificate, ShownCertificates,
+};
 
 /// OpenSSL's names, which Node.js shows in `authorizationError`. A problem is an index in this list.
 const NAMES: [&str; 13] = [
@@ -62,7 +64,7 @@ pub(crate) struct Judge {
 }
 
 impl JudgeCertificate for Judge {
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
         let problem = match shown.finding {
             Finding::Trusted => 0,
             Finding::Refused(problem) => problem_of(problem, shown.chain),
@@ -70,7 +72,7 @@ impl JudgeCertificate for Judge {
         };
         FOUND.set(Some(problem));
         match name(problem) {
-            Some(name) if self.rejects && problem != WRONG_NAME => Err(name.to_owned()),
+            Some(name) if self.rejects && problem != WRONG_NAME => Err(name.into()),
             _ => Ok(()),
         }
     }

@@ -164,6 +164,12 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         return current == null ? "the handshake is over" : current.judge(chain);
     }
 
+    /** Called by the native half when {@link #judge} has returned a reason. */
+    int refusalAlert() {
+        Handshake current = handshake;
+        return Failures.alertFor(current == null ? null : current.cause);
+    }
+
     /** Called by the native half: the handshake is done. */
     void established(
             boolean tls13, String suite, byte[] alpn, String signature, boolean sentOwn, byte[][] peer) {
