@@ -242,6 +242,34 @@ class SocketTest {
         }
     }
 
+    /** In TLS 1.3 the peer owes no answer, so the reader may wait for ever. */
+    @Test
+    void closeOverASocketThatStaysDoesNotWaitForAReader() throws Exception {
+        try (ServerSocket listener = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"));
+                Socket below = new Socket("127.0.0.1", listener.getLocalPort());
+                Socket serverBelow = listener.accept()) {
+            SSLSocket server = (SSLSocket) TestKeys.context(false, TestKeys.EC).getSocketFactory()
+                    .createSocket(serverBelow, null, true);
+            SSLSocket client = (SSLSocket) TestKeys.context(true).getSocketFactory()
+                    .createSocket(below, "localhost", below.getPort(), false);
+            Future<?> atServer = inThread(() -> {
+                server.startHandshake();
+                return null;
+            });
+            client.startHandshake();
+            atServer.get(TIMEOUT_S, TimeUnit.SECONDS);
+            Future<Integer> reader = inThread(() -> client.getInputStream().read());
+            Thread.sleep(200);
+            inThread(() -> {
+                client.close();
+                return null;
+            }).get(TIMEOUT_S, TimeUnit.SECONDS);
+            assertFalse(below.isClosed());
+            server.close();
+            assertEquals(-1, reader.get(TIMEOUT_S, TimeUnit.SECONDS));
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
     void listenersAreTold(boolean byReading) throws Exception {
