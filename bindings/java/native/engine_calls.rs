@@ -5,7 +5,9 @@
 
 use std::cell::RefCell;
 
-use dormouse_embed::{JudgeCertificate, ShownCertificates, Sign, SigningScheme};
+use dormouse_embed::{
+    AlertDescription, CertificateRefusal, JudgeCertificate, ShownCertificates, Sign, SigningScheme,
+};
 use jni::objects::{JByteArray, JObject, JObjectArray, JString};
 use jni::refs::Global;
 use jni::sys::jint;
@@ -36,19 +38,19 @@ pub(crate) fn on_behalf_of<R>(
 pub(crate) struct TrustManager;
 
 impl JudgeCertificate for TrustManager {
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
         let engine = CALLER.take();
         let judged = match &engine {
             Some(engine) => ask_trust_manager(engine.as_obj(), shown.chain),
-            None => Err(unavailable("no engine")),
+            None => Err(unavailable("no engine").into()),
         };
         CALLER.set(engine);
         judged
     }
 }
 
-/// `String judge(byte[][] chain)`: null, or why the peer is not trusted.
-fn ask_trust_manager(engine: &JObject<'_>, chain: &[&[u8]]) -> Result<(), String> {
+/// `String judge(byte[][] chain)`: null, or why the peer is not trusted. Then `int refusalAlert()` is the alert.
+fn ask_trust_manager(engine: &JObject<'_>, chain: &[&[u8]]) -> Result<(), CertificateRefusal> {
     in_java(|env| {
         let chain = byte_arrays(env, chain)?;
         let why = env.call_method(
@@ -61,9 +63,13 @@ fn ask_trust_manager(engine: &JObject<'_>, chain: &[&[u8]]) -> Result<(), String
         if why.is_null() {
             return Ok(Ok(()));
         }
-        Ok(Err(env
-            .cast_local::<JString<'_>>(why)?
-            .try_to_string(env)?))
+        let reason = env.cast_local::<JString<'_>>(why)?.try_to_string(env)?;
+        let alert = env.call_method(engine, jni_str!("refusalAlert"), jni_sig!("()I"), &[])?;
+        let alert = u8::try_from(alert.i()?).ok();
+        Ok(Err(CertificateRefusal {
+            reason,
+            alert: alert.and_then(AlertDescription::error_from_code),
+        }))
     })?
 }
 

@@ -6,6 +6,7 @@
 //! | `contexts` | identities, and settings of servers and clients, prepared once |
 //! | `connection` | a connection: records in, records out |
 //! | `engine_calls` | calls from a handshake to Java: trust, signatures |
+//! | `addresses` | the name by which an address was looked up |
 //! | `buffers` | bytes of Java's arrays and direct buffers |
 //! | `handle` | objects that Java holds as a `long` |
 //! | `exceptions` | errors as exceptions |
@@ -14,6 +15,7 @@
 //! each call, so no connection is used by two threads at once.
 #![deny(unsafe_code)]
 
+mod addresses;
 mod buffers;
 mod connection;
 mod contexts;
@@ -360,5 +362,17 @@ pub fn restore<'local>(
     exported: JByteArray<'local>,
 ) -> jlong {
     env.with_env(|env| connection::restore(env, &exported).map(handle::give_connection))
+        .resolve::<Throw>()
+}
+
+/// The name by which a program has looked up an address: the JDK's private field `originalHostName`, which no reverse
+/// lookup changes. Null if there is none, or if this JDK keeps it elsewhere.
+#[jni_mangle("dormouse.Native")]
+pub fn original_host_name<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    address: JObject<'local>,
+) -> JString<'local> {
+    env.with_env(|env| addresses::original_host_name(env, &address))
         .resolve::<Throw>()
 }

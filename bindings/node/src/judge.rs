@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use dormouse_embed::{CertificateProblem, Finding, Issuers, JudgeCertificate, ShownCertificates};
+use dormouse_embed::{
+    CertificateProblem, CertificateRefusal, Finding, Issuers, JudgeCertificate, ShownCertificates,
+};
 
 /// OpenSSL's names, which Node.js shows in `authorizationError`. A problem is an index in this list.
 const NAMES: [&str; 13] = [
@@ -73,7 +75,7 @@ pub(crate) struct Judge {
 }
 
 impl JudgeCertificate for Judge {
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
         let problem = match shown.finding {
             Finding::Trusted => 0,
             Finding::Refused(problem) => problem_of(problem, shown.chain),
@@ -82,7 +84,7 @@ impl JudgeCertificate for Judge {
         let issuers = self.issuers.clone();
         FOUND.set(Some(Found { problem, issuers }));
         match name(problem) {
-            Some(name) if self.rejects && problem != WRONG_NAME => Err(name.to_owned()),
+            Some(name) if self.rejects && problem != WRONG_NAME => Err(name.into()),
             _ => Ok(()),
         }
     }

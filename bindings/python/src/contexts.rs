@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dormouse_embed::{
-    CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, Issuers,
-    JudgeCertificate, KeyKind, NAMED_SUITES, NamedSuite, PemFile, Protocols, Roots, SecretLog,
-    ServerSettings, ShownCertificates, TicketSettings, UnixTime, Version, groups_by_name,
-    pem_chain,
+    CertificateProblem, CertificateRefusal, ClientCertificates, ClientSettings, Finding, Group,
+    Issuers, JudgeCertificate, KeyKind, NAMED_SUITES, NamedSuite, PemFile, Protocols, Roots,
+    SecretLog, ServerSettings, ShownCertificates, TicketSettings, UnixTime, Version,
+    groups_by_name, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -292,11 +292,11 @@ impl ClientContext {
 struct AnyName;
 
 impl JudgeCertificate for AnyName {
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
         match shown.finding {
             Finding::Trusted | Finding::Refused(CertificateProblem::WrongName { .. }) => Ok(()),
-            Finding::Refused(problem) => Err(problem.to_string()),
-            Finding::NoRoots => Err("there are no trusted certificates".to_owned()),
+            Finding::Refused(problem) => Err(problem.to_string().into()),
+            Finding::NoRoots => Err("there are no trusted certificates".into()),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use dormouse_embed::{
-    ChooseIdentity, ClientHello, Finding, Identity, JudgeCertificate, SecretLog, ShownCertificates,
-    secret_log_line,
+    CertificateRefusal, ChooseIdentity, ClientHello, Finding, Identity, JudgeCertificate,
+    SecretLog, ShownCertificates, secret_log_line,
 };
 
 use crate::callback::Callback;
@@ -106,7 +106,7 @@ pub(crate) struct CallerJudge(
 );
 
 impl JudgeCertificate for CallerJudge {
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
         use dormouse_embed::CertificateProblem::WrongName;
         let chain: Vec<dormouse_bytes> = shown.chain.iter().map(|one| (*one).into()).collect();
         let (finding, reason) = match shown.finding {
@@ -128,7 +128,7 @@ impl JudgeCertificate for CallerJudge {
         // SAFETY: the callback's contract; everything passed to it is valid until it returns.
         match unsafe { (self.0.function)(self.0.context, &raw const for_c) } {
             1 => Ok(()),
-            _ => Err("refused by the application's callback".to_owned()),
+            _ => Err("refused by the application's callback".into()),
         }
     }
 }

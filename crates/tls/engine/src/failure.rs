@@ -345,6 +345,8 @@ pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> O
             | PeerIncompatible::NamedGroupsExtensionRequired
             | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
         ) if is_tls13 => AlertDescription::MissingExtension,
+        // RFC 5246 §7.4.6. TLS 1.2 has no certificate_required.
+        Error::NoCertificatesPresented if !is_tls13 => AlertDescription::HandshakeFailure,
         _ => return rustls.or_else(|| Some(default_alert(error).into())),
     };
     Some(own.into())

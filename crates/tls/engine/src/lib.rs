@@ -81,7 +81,9 @@ pub use x509::client_rules::ClientRule;
 pub use x509::identity::{Algorithms, Identity, IdentityWarning};
 pub use x509::identity_error::{IdentityError, IdentityProblem};
 pub use x509::issuers::Issuers;
-pub use x509::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+pub use x509::judge_certificate::{
+    CertificateRefusal, Finding, JudgeCertificate, ShownCertificates,
+};
 pub use x509::key_kind::KeyKind;
 pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
 pub use x509::pem::contents::certificates as pem_chain;

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use dormouse_embed::{
-    CertificateProblem, ChooseIdentity, ClientCertificates, ClientHello, End, FailureKind, Finding,
-    Identity, JudgeCertificate, Protocols, Roots, SecretLog, Session, SessionError,
-    ShownCertificates, Sign, SigningScheme, pem_chain, secret_log_line,
+    AlertDescription, CertificateProblem, CertificateRefusal, ChooseIdentity, ClientCertificates,
+    ClientHello, End, FailureKind, Finding, Identity, JudgeCertificate, Protocols, Roots,
+    SecretLog, Session, SessionError, ShownCertificates, Sign, SigningScheme, pem_chain,
+    secret_log_line,
 };
 use dormouse_testkit::{Authority, now};
 use rcgen::SigningKey as _;
@@ -104,13 +105,13 @@ impl Judge {
 }
 
 impl JudgeCertificate for Judge {
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
         let finding = format!("{:?} {:?}", shown.server_name, shown.finding);
         self.seen.lock().unwrap().push(finding);
         assert_eq!(shown.chain.len(), 1);
         match (self.accepts)(&shown.finding) {
             true => Ok(()),
-            false => Err("not one of ours".to_owned()),
+            false => Err("not one of ours".into()),
         }
     }
 }
@@ -224,6 +225,69 @@ fn the_host_checks_clients_with_and_without_roots() {
                 }
             }
         }
+    }
+}
+
+/// Refuses every peer.
+#[derive(Debug)]
+struct Refuses(Option<AlertDescription>);
+
+impl JudgeCertificate for Refuses {
+    fn judge(&self, _: &ShownCertificates<'_>) -> Result<(), CertificateRefusal> {
+        Err(CertificateRefusal {
+            reason: "not today".to_owned(),
+            alert: self.0,
+        })
+    }
+}
+
+#[test]
+fn a_refused_peer_gets_an_alert_of_its_version() {
+    use AlertDescription::{
+        AccessDenied, CertificateExpired, CertificateRequired, CertificateUnknown, HandshakeFailure,
+    };
+    let known = Authority::shared().roots();
+    for (roots, chosen, alert) in [
+        (&known, None, AccessDenied),
+        (&Roots::Insecure, None, CertificateUnknown),
+        (&known, Some(CertificateExpired), CertificateExpired),
+        (
+            &Roots::Insecure,
+            Some(CertificateExpired),
+            CertificateExpired,
+        ),
+    ] {
+        for protocols in VERSIONS {
+            let mut settings = client_settings();
+            settings.protocols = protocols;
+            settings.roots = roots.clone();
+            settings.judge = Some(Arc::new(Refuses(chosen)));
+            let mut client = Session::connect(&client(settings), NAME).unwrap();
+            let mut server = Session::accept(&server(server_settings()));
+            let (_, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
+            let sent = FailureKind::PeerAlert(alert.code());
+            assert_eq!(refusal(by_server.end), sent);
+        }
+    }
+    for (protocols, alert) in [
+        (Protocols::TLS12, HandshakeFailure),
+        (Protocols::TLS13, CertificateRequired),
+    ] {
+        let mut settings = server_settings();
+        settings.client_certificates = Some(ClientCertificates {
+            required: true,
+            roots: Authority::shared().certificate_pem().into_bytes(),
+            ..ClientCertificates::default()
+        });
+        let mut server = Session::accept(&server(settings));
+        let mut settings = client_settings();
+        settings.protocols = protocols;
+        let mut client = Session::connect(&client(settings), NAME).unwrap();
+        let (_, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
+        let Some(End::Handshake(failure)) = by_server.end else {
+            panic!("{by_server:?}");
+        };
+        assert_eq!(failure.alert_sent, Some(alert.code()));
     }
 }
 

@@ -64,7 +64,11 @@ impl Handshake {
             return self.refuse(RecordRefusal { failure, alert });
         }
         let rustls = self.take_alert();
-        let alert = alert_owed(error, rustls, self.is_tls13());
+        let by_caller = self.facts::<CertificateFacts>().alert.take();
+        let alert = match (error, by_caller) {
+            (Error::InvalidCertificate(_), Some(alert)) => Some(alert.code()),
+            _ => alert_owed(error, rustls, self.is_tls13()),
+        };
         if let Some(description) = alert {
             self.write_alert([AlertLevel::Fatal as u8, description]);
         }

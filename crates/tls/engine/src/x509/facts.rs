@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_record::AlertDescription;
 use rustls::SignatureScheme;
 
 use crate::call_scope::{Facts, Subject};
@@ -15,6 +16,8 @@ pub(crate) struct CertificateFacts {
     pub(crate) signature: Option<SignatureScheme>,
     /// The problem with the peer's certificate, in more detail than rustls' error.
     pub(crate) problem: Option<CertificateProblem>,
+    /// The alert for a peer whose certificate the caller refuses.
+    pub(crate) alert: Option<AlertDescription>,
     /// Server side: the algorithms of our certificate that suits the client.
     pub(crate) algorithms: Option<Arc<Algorithms>>,
     /// Server side: the subject of the client's certificate.

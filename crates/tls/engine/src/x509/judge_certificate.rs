@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use dormouse_record::AlertDescription;
 use rustls_pki_types::UnixTime;
 
 use crate::failure::CertificateProblem;
@@ -13,7 +14,26 @@ pub trait JudgeCertificate: fmt::Debug + Send + Sync {
     ///
     /// On the server side it is called again whenever a session is resumed. The peer's signature, which proves
     /// possession of the certificate's key, is checked in any case.
-    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String>;
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal>;
+}
+
+/// Why the caller refuses a peer's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateRefusal {
+    /// The reason, for the log.
+    pub reason: String,
+    /// The alert for the peer (RFC 8446 §6.2). `None`: access_denied if the roots trust the certificate,
+    /// certificate_unknown without roots. If the roots refuse the certificate, they choose the alert.
+    pub alert: Option<AlertDescription>,
+}
+
+impl<T: Into<String>> From<T> for CertificateRefusal {
+    fn from(reason: T) -> Self {
+        CertificateRefusal {
+            reason: reason.into(),
+            alert: None,
+        }
+    }
 }
 
 /// The certificates that a peer sent, and facts about them.

@@ -1,10 +1,15 @@
 //! The check of a peer's certificate: first against the roots, then by the caller.
 
+use dormouse_record::AlertDescription;
 use rustls::{CertificateError, Error};
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 
+use crate::call_scope::in_scope;
 use crate::failure::CertificateProblem;
-use crate::x509::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+use crate::x509::facts::CertificateFacts;
+use crate::x509::judge_certificate::{
+    CertificateRefusal, Finding, JudgeCertificate, ShownCertificates,
+};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::unsupported::{critical_extension, name_constraint};
 
@@ -45,20 +50,32 @@ impl Shown<'_> {
             // The error is not about the certificate, so the caller is not asked.
             (Some(Err(error)), None) => return (Err(error.clone()), None),
         };
+        let by_roots = of_roots.is_some();
         match (self.ask(judge, finding), of_roots) {
             (Ok(()), _) => (Ok(accepted), None),
             // The roots' error has the more specific alert.
             (Err(_), Some(Err(error))) => (Err(error), problem),
-            // The alert is access_denied (RFC 8446 §6.2).
-            (Err(why), _) => {
+            (Err(CertificateRefusal { reason, alert }), _) => {
+                // RFC 8446 §6.2: access_denied is for valid certificates.
+                let alert = alert.unwrap_or(match by_roots {
+                    true => AlertDescription::AccessDenied,
+                    false => AlertDescription::CertificateUnknown,
+                });
+                in_scope(|facts: &mut CertificateFacts| facts.alert = Some(alert));
                 let error = CertificateError::ApplicationVerificationFailure;
-                let problem = CertificateProblem::Other(why);
+                let problem = CertificateProblem::Other(reason);
                 (Err(Error::InvalidCertificate(error)), Some(problem))
             }
         }
     }
 
-    fn ask(&self, judge: &dyn JudgeCertificate, finding: Finding<'_>) -> Result<(), String> {
+    fn ask(
+        &self,
+        judge: &dyn JudgeCertificate,
+        finding: Finding<'_>,
+    ) -> Result<(), CertificateRefusal> {
+        // The check of an offered session may have set it.
+        in_scope(|facts: &mut CertificateFacts| facts.alert = None);
         judge.judge(&ShownCertificates {
             chain: &self.chain(),
             server_name: self.server_name,

@@ -28,6 +28,11 @@ abstract class ConfiguredEngine extends SSLEngine {
         settings = context.share(changed);
     }
 
+    /** Takes another engine's settings. */
+    void adopt(ConfiguredEngine other) {
+        set(other.settings());
+    }
+
     /** Client: the name to ask for, a host name or an address; null: none. */
     String requestedHost() {
         if (settings.serverNames() == null) {

@@ -60,12 +60,14 @@ final class ContextSpi extends SSLContextSpi {
 
     @Override
     protected SSLSocketFactory engineGetSocketFactory() {
-        throw new UnsupportedOperationException("Dormouse has no SSLSocket; use an SSLEngine");
+        identities();
+        return new DormouseSocketFactory(this);
     }
 
     @Override
     protected SSLServerSocketFactory engineGetServerSocketFactory() {
-        throw new UnsupportedOperationException("Dormouse has no SSLServerSocket; use an SSLEngine");
+        identities();
+        return new DormouseServerSocketFactory(this);
     }
 
     @Override

@@ -30,13 +30,15 @@ final class Contexts {
         }
     }
 
+    // No component has a class of this package: see EngineSettings.
+
     private record ServerKey(
-            List<Identities.Identity> identities, int protocols, int suites,
-            EngineSettings.ClientCertificates clientCertificates, int ticketLifetimeS) {}
+            List<Identities.Identity> identities, int protocols, int suites, int clientCertificates,
+            int ticketLifetimeS) {}
 
     /** Includes whether and how names are checked, because a resumed session is not checked again. */
     private record ClientKey(
-            Identities.Identity identity, int protocols, int suites, List<String> alpn, String endpointIdentification,
+            Object identity, int protocols, int suites, List<String> alpn, String endpointIdentification,
             int sessionsMax) {}
 
     Contexts(PeerTrust trust) {
@@ -46,12 +48,12 @@ final class Contexts {
     Context server(List<Identities.Identity> identities, EngineSettings settings, SessionContext sessions)
             throws SSLException {
         ServerKey key = new ServerKey(identities, settings.protocolBits(), settings.suiteBits(),
-                settings.clientCertificates(), sessions.ticketLifetimeS());
+                settings.clientCertificates().ordinal(), sessions.ticketLifetimeS());
         Context known = servers.get(key);
         if (known == null) {
             long[] handles = identities.stream().mapToLong(one -> one.handle).toArray();
-            boolean asks = key.clientCertificates != EngineSettings.ClientCertificates.NONE;
-            long handle = Native.serverContext(handles, key.protocols, key.suites, key.clientCertificates.ordinal(),
+            boolean asks = settings.clientCertificates() != EngineSettings.ClientCertificates.NONE;
+            long handle = Native.serverContext(handles, key.protocols, key.suites, key.clientCertificates,
                     asks ? trust.authorities() : null, key.ticketLifetimeS);
             Reference.reachabilityFence(identities);
             known = new Context(handle, () -> Native.freeServerContext(handle));

@@ -10,6 +10,7 @@ import javax.net.ssl.SSLEngineResult.Status;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
 import javax.net.ssl.SSLSession;
+import javax.net.ssl.SSLSocket;
 
 /**
  * A connection's engine. Its statuses are those of the JDK's engine, which programs expect.
@@ -25,7 +26,7 @@ import javax.net.ssl.SSLSession;
  * <li>{@code connection} is null in the phase NEW, and when both directions are closed and nothing is to be sent.
  * </ul>
  */
-final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
+class DormouseEngine extends ConfiguredEngine implements BatchEngine {
     private enum Phase {
         NEW,
         HANDSHAKING,
@@ -162,6 +163,12 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
     String judge(byte[][] chain) {
         Handshake current = handshake;
         return current == null ? "the handshake is over" : current.judge(chain);
+    }
+
+    /** Called by the native half when {@link #judge} has returned a reason. */
+    int refusalAlert() {
+        Handshake current = handshake;
+        return Failures.alertFor(current == null ? null : current.cause);
     }
 
     /** Called by the native half: the handshake is done. */
@@ -613,6 +620,16 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
         return outboundClosed && !outputWaits;
     }
 
+    /** Whether the handshake is done, and the connection has not failed. */
+    synchronized boolean isEstablished() {
+        return phase == Phase.ESTABLISHED && handshake == null;
+    }
+
+    /** The socket of which this is the engine; null: the program has the engine itself. */
+    SSLSocket socket() {
+        return null;
+    }
+
     /** Whether nothing is kept besides this object, its session and the native state. */
     synchronized boolean isAtRest() {
         return handshake == null && (connection == null || Native.isAtRest(connection.handle()));
@@ -661,9 +678,14 @@ final class DormouseEngine extends ConfiguredEngine implements BatchEngine {
     @Override
     public synchronized SSLSession getSession() {
         if (session == null) {
-            session = new DormouseSession(sessionContext(), null, null, getPeerHost(), getPeerPort());
+            session = noSession();
         }
         return session;
+    }
+
+    /** What there is without a handshake. */
+    DormouseSession noSession() {
+        return new DormouseSession(sessionContext(), null, null, getPeerHost(), getPeerPort());
     }
 
     @Override

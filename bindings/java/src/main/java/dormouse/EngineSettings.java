@@ -1,6 +1,7 @@
 package dormouse;
 
 import java.security.AlgorithmConstraints;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.EnumSet;
 import java.util.List;
@@ -30,6 +31,23 @@ record EngineSettings(
         NONE,
         WANTED,
         REQUIRED
+    }
+
+    // The methods of a record would keep the class loader of its components' classes for ever (JDK 17: ObjectMethods).
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof EngineSettings that && parts().equals(that.parts());
+    }
+
+    @Override
+    public int hashCode() {
+        return parts().hashCode();
+    }
+
+    private List<Object> parts() {
+        return Arrays.asList(protocols, suites, clientCertificates, alpn, endpointIdentification, serverNames, matchers,
+                constraints);
     }
 
     static EngineSettings of(Set<Protocol> protocols) {

@@ -1,5 +1,8 @@
 package dormouse;
 
+import java.security.cert.CertPathValidatorException;
+import java.security.cert.CertPathValidatorException.BasicReason;
+
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
 import javax.net.ssl.SSLProtocolException;
@@ -23,6 +26,11 @@ final class Failures {
     private static final int CLOSE_NOTIFY = 0;
     private static final int BAD_RECORD_MAC = 20;
     private static final int RECORD_OVERFLOW = 22;
+    private static final int BAD_CERTIFICATE = 42;
+    private static final int UNSUPPORTED_CERTIFICATE = 43;
+    private static final int CERTIFICATE_REVOKED = 44;
+    private static final int CERTIFICATE_EXPIRED = 45;
+    private static final int CERTIFICATE_UNKNOWN = 46;
     private static final int INAPPROPRIATE_FALLBACK = 86;
     private static final int USER_CANCELED = 90;
     private static final int NO_RENEGOTIATION = 100;
@@ -55,6 +63,21 @@ final class Failures {
         return alert >= HANDSHAKE_FAILURE && alert < INTERNAL_ERROR
                 || alert >= NO_RENEGOTIATION && alert <= CERTIFICATE_REQUIRED
                 || alert == NO_APPLICATION_PROTOCOL;
+    }
+
+    /** The alert for a peer that a TrustManager refuses with this exception: the one that the JDK would choose. */
+    static int alertFor(Throwable refusal) {
+        if (refusal == null || !(refusal.getCause() instanceof CertPathValidatorException invalid)
+                || !(invalid.getReason() instanceof BasicReason reason)) {
+            return CERTIFICATE_UNKNOWN;
+        }
+        return switch (reason) {
+            case REVOKED -> CERTIFICATE_REVOKED;
+            case EXPIRED -> CERTIFICATE_EXPIRED;
+            case NOT_YET_VALID, INVALID_SIGNATURE -> BAD_CERTIFICATE;
+            case ALGORITHM_CONSTRAINED -> UNSUPPORTED_CERTIFICATE;
+            default -> CERTIFICATE_UNKNOWN;
+        };
     }
 
     static SSLHandshakeException handshake(String why, Throwable cause) {

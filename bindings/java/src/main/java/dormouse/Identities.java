@@ -11,6 +11,7 @@ import java.util.List;
 
 import javax.net.ssl.KeyManager;
 import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLSocket;
 import javax.net.ssl.X509ExtendedKeyManager;
 import javax.net.ssl.X509KeyManager;
 
@@ -57,10 +58,11 @@ final class Identities {
         if (manager == null) {
             return chosen;
         }
+        SSLSocket socket = engine.socket();
         for (String keyType : KEY_TYPES) {
-            String alias = manager instanceof X509ExtendedKeyManager extended
+            String alias = socket == null && manager instanceof X509ExtendedKeyManager extended
                     ? extended.chooseEngineServerAlias(keyType, null, engine)
-                    : manager.chooseServerAlias(keyType, null, null);
+                    : manager.chooseServerAlias(keyType, null, socket);
             Identity identity = identity(alias);
             if (identity != null && !chosen.contains(identity)) {
                 chosen.add(identity);
@@ -75,9 +77,10 @@ final class Identities {
             return null;
         }
         Principal[] anyIssuer = null;
-        String alias = manager instanceof X509ExtendedKeyManager extended
+        SSLSocket socket = engine.socket();
+        String alias = socket == null && manager instanceof X509ExtendedKeyManager extended
                 ? extended.chooseEngineClientAlias(KEY_TYPES, anyIssuer, engine)
-                : manager.chooseClientAlias(KEY_TYPES, anyIssuer, null);
+                : manager.chooseClientAlias(KEY_TYPES, anyIssuer, socket);
         return identity(alias);
     }
 

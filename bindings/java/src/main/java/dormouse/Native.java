@@ -1,5 +1,6 @@
 package dormouse;
 
+import java.net.InetAddress;
 import java.nio.ByteBuffer;
 
 import javax.net.ssl.SSLException;
@@ -89,4 +90,7 @@ final class Native {
     static native byte[] export(long connection) throws SSLException;
 
     static native long restore(byte[] exported) throws SSLException;
+
+    /** The name by which a program has looked an address up, from the JDK's private fields; null: none, or unknown. */
+    static native String originalHostName(InetAddress address);
 }

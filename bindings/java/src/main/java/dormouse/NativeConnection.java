@@ -12,14 +12,12 @@ import java.lang.ref.ReferenceQueue;
  */
 final class NativeConnection extends PhantomReference<DormouseEngine> {
     private static final ReferenceQueue<DormouseEngine> FORGOTTEN = new ReferenceQueue<>();
+    /** How long the thread outlives the last connection: less would start it for every connection of some clients. */
+    private static final long LINGER_MS = 5_000;
     /** All connections, so that the references themselves stay reachable. */
     private static NativeConnection first;
-
-    static {
-        Thread thread = new Thread(NativeConnection::freeForgotten, "dormouse-forgotten");
-        thread.setDaemon(true);
-        thread.start();
-    }
+    /** Whether the thread runs that frees forgotten connections. */
+    private static boolean isWatched;
 
     private long handle;
     private NativeConnection next;
@@ -34,6 +32,10 @@ final class NativeConnection extends PhantomReference<DormouseEngine> {
                 first.previous = this;
             }
             first = this;
+            if (!isWatched) {
+                isWatched = true;
+                watch();
+            }
         }
     }
 
@@ -73,12 +75,34 @@ final class NativeConnection extends PhantomReference<DormouseEngine> {
         return count;
     }
 
+    /**
+     * Starts the thread that frees forgotten connections. It ends when there are none left, because it keeps the class
+     * loader of this class, and no other one.
+     */
+    private static void watch() {
+        Thread thread = new Thread(null, NativeConnection::freeForgotten, "dormouse-forgotten", 0, false);
+        thread.setContextClassLoader(null);
+        thread.setDaemon(true);
+        thread.start();
+    }
+
     private static void freeForgotten() {
         while (true) {
             try {
-                ((NativeConnection) FORGOTTEN.remove()).free();
+                NativeConnection forgotten = (NativeConnection) FORGOTTEN.remove(LINGER_MS);
+                if (forgotten != null) {
+                    forgotten.free();
+                    continue;
+                }
             } catch (InterruptedException ignored) {
                 // No code interrupts this thread on purpose.
+                continue;
+            }
+            synchronized (NativeConnection.class) {
+                if (first == null) {
+                    isWatched = false;
+                    return;
+                }
             }
         }
     }

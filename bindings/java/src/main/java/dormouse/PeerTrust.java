@@ -6,6 +6,7 @@ import java.security.cert.X509Certificate;
 import java.util.Arrays;
 
 import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLSocket;
 import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 import javax.net.ssl.X509ExtendedTrustManager;
@@ -46,8 +47,13 @@ final class PeerTrust {
         boolean ofServer = engine.getUseClientMode();
         String keyType = chain[0].getPublicKey().getAlgorithm();
         if (manager instanceof X509ExtendedTrustManager extended) {
-            if (ofServer) {
+            SSLSocket socket = engine.socket();
+            if (ofServer && socket != null) {
+                extended.checkServerTrusted(chain, keyExchange(keyType), socket);
+            } else if (ofServer) {
                 extended.checkServerTrusted(chain, keyExchange(keyType), engine);
+            } else if (socket != null) {
+                extended.checkClientTrusted(chain, keyType, socket);
             } else {
                 extended.checkClientTrusted(chain, keyType, engine);
             }

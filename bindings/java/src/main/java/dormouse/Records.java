@@ -8,6 +8,8 @@ final class Records {
     static final int CONTENT_MAX = 16_384;
     /** Room for every record that a peer may send. The same as the JDK's, which some programs expect. */
     static final int PACKET_MAX = 16_709;
+    /** More than a record adds to its content. */
+    static final int OVERHEAD_MAX = 64;
     static final int PLAINTEXT_MAX = PACKET_MAX - HEADER;
     /**
      * No suite adds more to the content than TLS 1.3, 256 bytes. A larger record, which TLS 1.2 allows, would not fit
@@ -31,6 +33,15 @@ final class Records {
 
     static int type(ByteBuffer source) {
         return source.get(source.position()) & 0xff;
+    }
+
+    /**
+     * The length of the record that begins with these bytes, at least a header. Their own length if the record is
+     * complete, or is none.
+     */
+    static int announcedLength(byte[] record) {
+        int length = length(ByteBuffer.wrap(record));
+        return length == INCOMPLETE ? HEADER + ((record[3] & 0xff) << 8 | record[4] & 0xff) : record.length;
     }
 
     /** The length of the first record with its header, or a negative constant. */

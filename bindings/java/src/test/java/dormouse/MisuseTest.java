@@ -352,7 +352,8 @@ class MisuseTest {
         assertThrows(IllegalArgumentException.class,
                 () -> engine.setEnabledCipherSuites(new String[] {"TLS_RSA_WITH_AES_128_CBC_SHA"}));
         assertThrows(UnsupportedOperationException.class, () -> engine.setEnableSessionCreation(false));
-        assertThrows(UnsupportedOperationException.class, () -> TestKeys.context(true).getSocketFactory());
+        assertThrows(IllegalStateException.class,
+                () -> SSLContext.getInstance("TLS", TestKeys.DORMOUSE).getSocketFactory());
         assertThrows(IllegalArgumentException.class, () -> engine.getSession().putValue(null, "x"));
         assertThrows(IllegalStateException.class,
                 () -> SSLContext.getInstance("TLS", TestKeys.DORMOUSE).createSSLEngine());

@@ -175,7 +175,17 @@ public final class DormouseHandler extends ReceivingLayer {
     void announce() {
         if (isUnannounced) {
             isUnannounced = false;
-            context.fireUserEventTriggered(SslHandshakeCompletionEvent.SUCCESS);
+            fireSuccess();
+        }
+    }
+
+    /** Fires the event. Handlers that look for an {@code SslHandler} when it comes find one. */
+    private void fireSuccess() {
+        SslHandlerView view = new SslHandlerView(this);
+        context.pipeline().addAfter(context.name(), null, view);
+        context.fireUserEventTriggered(SslHandshakeCompletionEvent.SUCCESS);
+        if (context.pipeline().context(view) != null) {
+            context.pipeline().remove(view);
         }
     }
 
@@ -198,7 +208,7 @@ public final class DormouseHandler extends ReceivingLayer {
         Promise<Channel> done = handshake;
         handshake = null;
         done.trySuccess(context.channel());
-        context.fireUserEventTriggered(SslHandshakeCompletionEvent.SUCCESS);
+        fireSuccess();
         if (flight != null && flight.flushWaits) {
             flush(context);
         }

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dormouse.NettyHttpServer;
@@ -27,6 +28,7 @@ import io.netty.channel.socket.ChannelInputShutdownEvent;
 import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
 import io.netty.channel.socket.nio.NioSocketChannel;
+import io.netty.handler.ssl.ApplicationProtocolNegotiationHandler;
 import io.netty.handler.ssl.SslCloseCompletionEvent;
 import io.netty.handler.ssl.SslHandler;
 import io.netty.handler.ssl.SslHandshakeCompletionEvent;
@@ -48,6 +50,7 @@ import java.util.function.Supplier;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
 import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 
 import org.junit.jupiter.api.AfterEach;
@@ -205,6 +208,36 @@ class DormouseHandlerPeersTest {
             }
         }
         return last;
+    }
+
+    /** Netty's own handler for the choice of a protocol looks for an SslHandler. */
+    @ParameterizedTest
+    @ValueSource(strings = {"h2", "http/1.1", "other", ""})
+    void applicationProtocolNegotiationHandler(String offered) throws Exception {
+        SSLContext context = TestKeys.context(true, TestKeys.EC);
+        CompletableFuture<String> chosen = new CompletableFuture<>();
+        CompletableFuture<Channel> quiet = new CompletableFuture<>();
+        Channel server = listen(false, () -> DormouseHandler.server(context, "h2", "http/1.1"),
+                new ApplicationProtocolNegotiationHandler("fallback") {
+                    @Override
+                    protected void configurePipeline(ChannelHandlerContext context, String protocol) {
+                        chosen.complete(protocol);
+                        context.executor().execute(() -> quiet.complete(context.channel()));
+                    }
+                });
+        try (SSLSocket client = (SSLSocket) TestKeys.context(false).getSocketFactory()
+                .createSocket("127.0.0.1", ((InetSocketAddress) server.localAddress()).getPort())) {
+            SSLParameters parameters = client.getSSLParameters();
+            parameters.setApplicationProtocols(offered.isEmpty() ? new String[0] : new String[] {offered});
+            client.setSSLParameters(parameters);
+            if (offered.equals("other")) {
+                assertThrows(SSLException.class, client::startHandshake);
+                return;
+            }
+            client.startHandshake();
+            assertEquals(offered.isEmpty() ? "fallback" : offered, chosen.get(10, TimeUnit.SECONDS));
+            assertNull(quiet.get(10, TimeUnit.SECONDS).pipeline().get(SslHandler.class), "it stays in no pipeline");
+        }
     }
 
     @ParameterizedTest
