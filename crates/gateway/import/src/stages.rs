@@ -1,7 +1,7 @@
 //! Two stages of one program: the first passes TLS through to an address of the program itself, where the second
 //! terminates it. Dormouse has no connections to itself, so both become one route.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::advice::{CLIENT_NETWORKS, NO_DOOR, NO_TARGET, WITHOUT_ALPN};
 use crate::cases::covers;
@@ -36,64 +36,85 @@ const RULES_OF_SECOND: &str = "these rules saw the first stage as the client";
 /// Joins each first stage with the routes that it leads to.
 pub(super) fn join(draft: &mut Draft) {
     let sections = std::mem::take(&mut draft.sections);
-    let is_inner = |section: &Section| section.kind == Kind::Route && !section.has("pass_through");
-    // The more exact address gets the connection.
-    let exact: HashSet<&str> = sections
-        .iter()
-        .flat_map(|one| &one.doors)
-        .map(|door| plain(door))
+    let doors = Doors::of(&sections);
+    // The second stages of each section that is a first one.
+    let behind: Vec<Vec<usize>> = sections.iter().map(|one| doors.behind(one)).collect();
+    let reached: HashSet<usize> = behind.iter().flatten().copied().collect();
+    let chosen: HashSet<&str> = (sections.iter())
+        .filter(|one| one.has("alpn") && one.has("pass_through"))
+        .filter_map(|one| one.value("listen"))
         .collect();
-    let leads_to = |target: &str, door: &str| match exact.contains(plain(target)) {
-        true => plain(target) == plain(door),
-        false => is_door(plain(door), plain(target)),
-    };
-    let is_behind = |outer: &Section, inner: &Section| {
-        let is_one = |target: &String| inner.doors.iter().any(|door| leads_to(target, door));
-        is_inner(inner) && outer.targets.iter().all(is_one)
-    };
-    let is_outer = |section: &Section| {
-        section.has("pass_through")
-            && !section.targets.is_empty()
-            && sections.iter().any(|inner| is_behind(section, inner))
-    };
-    let is_reached = |inner: &Section| {
-        sections
-            .iter()
-            .any(|outer| is_outer(outer) && is_behind(outer, inner))
-    };
-    let mut all = Vec::new();
-    for section in &sections {
-        if is_outer(section) {
-            let inner = sections.iter().filter(|inner| is_behind(section, inner));
-            let by_protocol = sections.iter().any(|other| {
-                other.has("alpn")
-                    && other.has("pass_through")
-                    && other.value("listen") == section.value("listen")
-            });
-            all.extend(joined(section, inner, by_protocol));
-        } else if !is_reached(section) {
-            all.push(section.clone());
+    for (n, section) in sections.iter().enumerate() {
+        match behind.get(n).map(Vec::as_slice) {
+            Some([]) | None if reached.contains(&n) => {}
+            Some([]) | None => draft.add(section.clone()),
+            Some(inner) => {
+                let inner = inner.iter().filter_map(|at| sections.get(*at));
+                let by_protocol = section
+                    .value("listen")
+                    .is_some_and(|at| chosen.contains(at));
+                for route in joined(section, inner, by_protocol) {
+                    draft.add(route);
+                }
+            }
         }
     }
-    draft.sections = all;
+}
+
+/// The sections that terminate TLS, by the addresses where they listen.
+struct Doors<'a> {
+    exact: HashMap<&'a str, Vec<usize>>,
+    /// Those that listen on all addresses, by port.
+    any: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Doors<'a> {
+    fn of(sections: &'a [Section]) -> Doors<'a> {
+        let mut exact: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut any: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (n, section) in sections.iter().enumerate() {
+            if section.kind != Kind::Route || section.has("pass_through") {
+                continue;
+            }
+            for door in section.doors.iter().map(|door| plain(door)) {
+                exact.entry(door).or_default().push(n);
+                if let Some(("0.0.0.0" | "[::]" | "" | "*", port)) = door.rsplit_once(':') {
+                    any.entry(port).or_default().push(n);
+                }
+            }
+        }
+        Doors { exact, any }
+    }
+
+    /// Returns the sections to which a target leads: the more exact address gets the connection.
+    fn at(&self, target: &str) -> &[usize] {
+        let target = plain(target);
+        let mut local = ["127.", "[::1]", "localhost"].iter();
+        let is_local = local.any(|start| target.starts_with(start));
+        let port = target.rsplit_once(':').filter(|_| is_local);
+        let found = self.exact.get(target);
+        let found = found.or_else(|| port.and_then(|(_, port)| self.any.get(port)));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the sections to which all targets of a first stage lead.
+    fn behind(&self, outer: &Section) -> Vec<usize> {
+        let Some((first, others)) = outer.targets.split_first() else {
+            return Vec::new();
+        };
+        if !outer.has("pass_through") {
+            return Vec::new();
+        }
+        let is_common = |n: &&usize| others.iter().all(|target| self.at(target).contains(*n));
+        let mut all: Vec<usize> = self.at(first).iter().filter(is_common).copied().collect();
+        all.dedup();
+        all
+    }
 }
 
 /// Returns an address without the word for its family.
 fn plain(text: &str) -> &str {
     text.trim_start_matches("unix@").trim_start_matches("unix:")
-}
-
-/// Returns whether a target is an address of the program itself.
-fn is_door(door: &str, target: &str) -> bool {
-    let port = |text: &str| text.rsplit_once(':').map(|(_, port)| port.to_owned());
-    let is_local = ["127.", "[::1]", "localhost"]
-        .iter()
-        .any(|start| target.starts_with(start));
-    let is_any = ["0.0.0.0:", "[::]:", ":", "*:"].iter().any(|start| {
-        door.strip_prefix(start)
-            .is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()))
-    });
-    is_local && is_any && port(door) == port(target)
 }
 
 /// Returns the routes that take the place of the first stage. `by_protocol`: another of its routes is for clients with

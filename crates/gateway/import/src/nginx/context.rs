@@ -1,5 +1,6 @@
 //! `stream` or `http`, and what its servers share.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ pub(super) struct Context<'a> {
     /// The folder of the main file, which relative paths start from.
     pub(super) folder: PathBuf,
     addresses: HashMap<String, Listener>,
+    /// Whether the directives around the servers leave their requests alone.
+    pub(super) leaves_alone: OnceCell<bool>,
 }
 
 /// An address of TCP, with what all its servers share.
@@ -65,6 +68,7 @@ impl<'a> Context<'a> {
             block,
             folder: folder.to_owned(),
             addresses,
+            leaves_alone: OnceCell::new(),
         }
     }
 

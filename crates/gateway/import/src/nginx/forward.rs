@@ -203,7 +203,8 @@ pub(super) fn only_forwards<'a>(server: &Server<'a>) -> Option<&'a Directive> {
         && headers(server, location)
             .iter()
             .all(|one| is_about_client(one) || is_of_connection(one))
-        && server.context.block.block.iter().all(leaves_alone);
+        && *(server.context.leaves_alone)
+            .get_or_init(|| server.context.block.block.iter().all(leaves_alone));
     simple.then_some(pass)
 }
 

@@ -14,9 +14,9 @@ pub(super) fn of_server(server: &Server<'_>, listens: &[&Directive], section: &m
         return;
     };
     let others: Vec<Server<'_>> = server.others(listens).collect();
-    let checks = |other: &&Server<'_>| only_forwards(other).is_none();
-    let mut others_that_check = others.iter().filter(checks);
-    if others_that_check.any(|other| passes_to(&other.own.block, pass)) {
+    let checks =
+        |other: &Server<'_>| passes_to(&other.own.block, pass) && only_forwards(other).is_none();
+    if others.iter().any(checks) {
         section.step(pass.origin, HOST_HEADER);
     }
     let levels = [location, server.own, server.context.block];

@@ -136,3 +136,43 @@ fn converts_included_files() {
     }
     assert!(!page.text.contains(":444"), "{}", page.text);
 }
+
+/// Twice as long a file takes four times as long at most, with some room: each server meets each other one.
+#[test]
+fn long_files_take_no_cubic_time() {
+    let nginx = |n: usize| {
+        let server = |n: usize| {
+            format!(
+                "server {{ listen 443 ssl; server_name s{n}.test; ssl_certificate a.pem; ssl_certificate_key a.key;
+                 location / {{ proxy_pass http://10.0.0.1; proxy_set_header Host $host; }} }}\n"
+            )
+        };
+        let servers: String = (0..n).map(server).collect();
+        (Program::Nginx, format!("http {{ {servers} }}"))
+    };
+    let haproxy = |n: usize| {
+        let rule = |n: usize| format!(" use_backend b{n} if {{ req.ssl_sni s{n}.test }}\n");
+        let backend = |n: usize| format!("backend b{n}\n server s 10.0.0.1:1\n");
+        let (rules, backends): (String, String) =
+            ((0..n).map(rule).collect(), (0..n).map(backend).collect());
+        let text = format!("frontend f\n mode tcp\n bind :443\n{rules}{backends}");
+        (Program::Haproxy, text)
+    };
+    let once = |(program, text): &(Program, String)| {
+        let start = std::time::Instant::now();
+        let draft = parse(*program, text, &Position::new("x"), Path::new("/x/x"));
+        let page = draft.expect("a valid configuration").unchecked("x");
+        assert_eq!(page.text.matches("[[route]]").count() % 40, 0);
+        start.elapsed()
+    };
+    // The shortest of several, because the machine is busy with other tests.
+    let time = |file: (Program, String)| (0..4).map(|_| once(&file)).min();
+    for of in [&nginx as &dyn Fn(usize) -> (Program, String), &haproxy] {
+        let (short, long) = (
+            time(of(40)).unwrap_or_default(),
+            time(of(320)).unwrap_or_default(),
+        );
+        // Eight times as long: 64 times at most, and 512 times if it were cubic.
+        assert!(long < short * 200, "{short:?} {long:?}");
+    }
+}
