@@ -9,6 +9,15 @@ pub(super) const BACKENDS_ARE_VERIFIED: &str = "backends' certificates are alway
 
 pub(super) const BACKEND_VERSIONS: &str = "TLS 1.2 and 1.3 with AEAD suites are used with backends";
 
+pub(super) const BACKEND_NEWEST: &str = "backends with TLS 1.2 were refused, and are accepted here: \
+    let the backends offer TLS 1.3 only";
+
+pub(super) const SECURITY_LEVEL: &str = "keys and suites of 112 bits of security are accepted here \
+    (level 2): limit `suites` and `groups`, and the keys of your authorities";
+
+pub(super) const COMMAND: &str =
+    "a command to OpenSSL: see whether it limits versions, suites or clients";
+
 pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey -in KEY -out \
     KEY.plain, readable only by root";
 
@@ -60,9 +69,9 @@ pub(super) const CERTIFICATES_BY_NAME: &str = "certificates are chosen by the na
 pub(super) const CERTIFICATE_OPTIONS: &str = "options of one certificate have no equivalent: use a \
     route with `server_names` for its names";
 
-pub(super) const CERTIFICATE_VERIFIES: &str = "clients that ask for these names had to be verified: \
-    until they have a route with `server_names`, `client_certificates` and `client_ca`, the \
-    settings of the whole bind apply to them";
+pub(super) const CERTIFICATE_VERIFIES: &str = "clients that ask for these names had to be verified, or \
+    to have TLS 1.3: until they have a route with `server_names`, `client_certificates`, `client_ca` \
+    and `min_version`, the settings of the whole bind apply to them";
 
 pub(super) const REFUSALS: &str = "clients that this rule refused are accepted here: use \
     `client_certificates` and `client_allow` for rules about certificates, `server_names` for \

@@ -92,6 +92,13 @@ impl Draft {
         all.chain(times).collect()
     }
 
+    /// Returns the same, and what a section has to account for by itself. Only of other settings can it be said that
+    /// nothing here uses them.
+    pub(super) fn claimed(&self) -> HashSet<Origin> {
+        let owed = self.sections.iter().flat_map(|one| &one.owes);
+        self.carried().into_iter().chain(owed.copied()).collect()
+    }
+
     /// Returns the address at which a part of the other program continues behind Dormouse. Parts
     /// with one address would answer each other's clients.
     pub(super) fn address_behind(&mut self, part: String) -> String {

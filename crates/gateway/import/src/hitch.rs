@@ -9,14 +9,14 @@ use crate::error::{ImportError, Position};
 use crate::origin::{Origin, Origins};
 use crate::section::{Kind, Section};
 use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
-use crate::value::is_on;
+use crate::value::{is_off, is_on};
 use syntax::{HitchSetting, Value};
 
 /// The backend of a configuration that names none.
 const DEFAULT_BACKEND: &str = "[127.0.0.1]:8000";
 
 /// Settings that a frontend may have, too.
-const OF_FRONTENDS: [&str; 13] = [
+const OF_FRONTENDS: [&str; 12] = [
     "pem-file",
     "pem-dir",
     "pem-dir-glob",
@@ -29,7 +29,6 @@ const OF_FRONTENDS: [&str; 13] = [
     "client-verify",
     "client-verify-ca",
     "prefer-server-ciphers",
-    "private-key",
 ];
 
 /// Settings in the block of a `pem-file`.
@@ -106,18 +105,29 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
     Ok(draft)
 }
 
-/// Says which settings above the frontends no frontend uses.
+/// Says which settings above the frontends no frontend uses, because each has its own.
 fn replaced_by_frontends(entries: &Settings<'_>, draft: &mut Draft) {
-    let carried = draft.carried();
+    const SHOWN: [&str; 4] = ["pem-file", "pem-dir", "pem-dir-glob", "match-global-certs"];
+    let claimed = draft.claimed();
+    let frontends: Vec<Frontend> = entries.every("frontend").map(Frontend::of).collect();
+    let has_own = |frontend: &Frontend, key: &str| {
+        let is_it = |own: &HitchSetting| {
+            own.key == key || SHOWN.contains(&&*own.key) && SHOWN.contains(&key)
+        };
+        frontend.own.iter().any(is_it)
+    };
     let of_frontends = entries
         .all
         .iter()
         .filter(|one| OF_FRONTENDS.contains(&&*one.key));
-    for one in of_frontends.flat_map(|one| one.origins(&OF_PEM)) {
-        if !carried.contains(&one) {
+    for one in of_frontends {
+        if !frontends.iter().all(|frontend| has_own(frontend, &one.key)) {
+            continue;
+        }
+        for origin in one.origins(&OF_PEM).filter(|one| !claimed.contains(one)) {
             draft
                 .program
-                .without_effect(one, "each frontend has its own");
+                .without_effect(origin, "each frontend has its own");
         }
     }
 }
@@ -214,8 +224,9 @@ fn tls(levels: &[&Settings<'_>], route: &mut Section) {
             route.set_text("unknown_name", "refuse", one.origin);
             route.left_out(one.origin, NAMELESS);
         }
-        Some(one) => route.without_effect(one.origin, DEFAULT),
-        None => {}
+        Some(one) if is_off(one.text()) => route.without_effect(one.origin, DEFAULT),
+        // Neither on nor off: nobody takes it, so it is a step to do.
+        _ => {}
     }
     if let Some(one) = protos {
         route.versions(one.text().split_whitespace(), one.origin);
@@ -236,6 +247,10 @@ fn tls(levels: &[&Settings<'_>], route: &mut Section) {
                 route.set_text("client_ca", ca.text(), ca.origin);
             }
         }
+        Some(one) if one.text() != "none" => route.step(
+            one.origin,
+            "hitch knows `none`, `optional` and `required`: set `client_certificates`",
+        ),
         _ => {
             for one in how.into_iter().chain(ca) {
                 route.without_effect(one.origin, "no client certificate is requested");
@@ -385,11 +400,9 @@ fn of_program(one: &HitchSetting, base: &mut Section, draft: &mut Draft) {
     let (text, from) = (one.text(), one.origin);
     let (on, seconds) = (is_on(text), format!("{text}s"));
     let program = &mut draft.program;
-    let v2 = |base: &mut Section, from: Origin| {
-        if base.value("proxy_protocol") == Some("\"v2-certificate\"") {
-            return base.also("proxy_protocol", from);
-        }
-        base.set_text("proxy_protocol", "v2", from);
+    let v2 = |base: &mut Section, from: Origin| match base.value("proxy_protocol") {
+        Some(before) if before.starts_with("\"v2") => base.also("proxy_protocol", from),
+        _ => base.set_text("proxy_protocol", "v2", from),
     };
     match &*one.key {
         "workers" if text == "auto" => program.without_effect(from, DEFAULT),
@@ -428,7 +441,7 @@ fn of_program(one: &HitchSetting, base: &mut Section, draft: &mut Draft) {
         "write-ip" if on => program.step(from, NO_WRITE_IP),
         "write-ip" | "proxy-proxy" | "write-proxy-v1" | "write-proxy-v2" | "write-proxy"
         | "proxy-client-cert" | "tcp-fastopen" | "client"
-            if !on =>
+            if is_off(text) =>
         {
             program.without_effect(from, DEFAULT);
         }

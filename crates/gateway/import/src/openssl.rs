@@ -146,6 +146,13 @@ pub(super) fn version(text: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns whether this is a version that is too old for Dormouse.
+pub(super) fn is_old_version(text: &str) -> bool {
+    let name = text.trim_start_matches('+').to_ascii_lowercase();
+    let old = ["sslv2", "sslv3", "tlsv1", "tlsv1.0", "tlsv1.1", "all"];
+    old.contains(&&*name)
+}
+
 /// Returns the oldest and the newest supported version of a list.
 pub(super) fn versions<'a>(
     words: impl Iterator<Item = &'a str>,

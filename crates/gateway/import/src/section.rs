@@ -194,7 +194,11 @@ impl Section {
         from: impl Into<Origins>,
     ) {
         let from = from.into();
-        match openssl::versions(names) {
+        let names: Vec<&str> = names.collect();
+        let is_known =
+            |name: &&str| openssl::version(name).is_some() || openssl::is_old_version(name);
+        match openssl::versions(names.iter().copied()) {
+            _ if !names.iter().all(is_known) => self.step(from, NO_VERSION),
             Some(("1.2", "1.3")) => self.without_effect(from, "these versions are the default"),
             Some((min, max)) => {
                 self.set_text("min_version", min, &from);
@@ -213,6 +217,7 @@ impl Section {
                 self.without_effect(from, "this version is the default");
             }
             Some(ours) => self.set_text(name, ours, from),
+            None if !openssl::is_old_version(word) => self.step(from, NO_VERSION),
             None if name == "min_version" => {
                 let mut from = from;
                 from.add(self.remove(name));
@@ -278,5 +283,6 @@ impl Section {
 }
 
 pub(super) const OLD_VERSION: &str = "TLS 1.2 is the oldest supported version";
-const NO_NEW_VERSION: &str =
+const NO_VERSION: &str = "`import` does not know this version: set `min_version` and `max_version`";
+pub(super) const NO_NEW_VERSION: &str =
     "only versions older than TLS 1.2 were allowed: these clients are refused here";

@@ -7,7 +7,9 @@ mod verification;
 
 use std::path::Path;
 
-use crate::advice::{CLIENT_NETWORKS, EARLIER_RULE, LOG, ONE_LABEL, STARTTLS};
+use crate::advice::{
+    CLIENT_NETWORKS, COMMAND, EARLIER_RULE, LOG, ONE_LABEL, SECURITY_LEVEL, STARTTLS,
+};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::origin::Origins;
@@ -99,6 +101,11 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
     for service in &all {
         read_service(service, &all, &mut draft);
     }
+    let connects = |one: &&StunnelSetting| matches!(&*one.key, "connect" | "exec");
+    if all.is_empty() && of_services.iter().any(|one| connects(&one)) {
+        let from: Origins = of_services.iter().map(|one| one.origin).collect();
+        draft.program.step(from, INETD);
+    }
     if !draft.is_empty() {
         of_program.iter().for_each(|one| program(one, &mut draft));
     }
@@ -124,7 +131,15 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
 fn is_cumulative(key: &str) -> bool {
     matches!(
         key,
-        "options" | "socket" | "connect" | "checkhost" | "checkip" | "checkemail" | "sni"
+        "options"
+            | "socket"
+            | "connect"
+            | "checkhost"
+            | "checkip"
+            | "checkemail"
+            | "config"
+            | "redirect"
+            | "sni"
     ) || verification::is_part(key)
         || key.starts_with("sslversion")
 }
@@ -192,6 +207,7 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
             false => section.without_effect(one.origin, DEFAULT),
         }
     }
+    switches(service, &mut section);
     connect(service, &mut section);
     show(service, &mut section);
     verification::convert(service, &mut section);
@@ -211,6 +227,27 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
     draft.add(section);
 }
 
+/// Reports values with which stunnel does not start; what they meant decides who is accepted.
+fn switches(service: &Service, section: &mut Section) {
+    const SWITCHES: [&str; 7] = [
+        "client",
+        "libwrap",
+        "ocspaia",
+        "requirecert",
+        "sessionresume",
+        "verifychain",
+        "verifypeer",
+    ];
+    for one in &service.entries {
+        let is_level = || matches!(&*one.value, "0" | "1" | "2" | "3" | "4");
+        if SWITCHES.contains(&&*one.key) && !one.is("yes") && !one.is("no") {
+            section.step(one.origin, "stunnel knows `yes` and `no` here");
+        } else if one.key == "verify" && !is_level() {
+            section.step(one.origin, "stunnel knows the levels 0 to 4");
+        }
+    }
+}
+
 /// Sets `listen`. Returns `false` if the service listens nowhere.
 fn listen(service: &Service, all: &[Service], section: &mut Section, draft: &mut Draft) -> bool {
     let is_client = section.kind == Kind::Originate;
@@ -222,18 +259,13 @@ fn listen(service: &Service, all: &[Service], section: &mut Section, draft: &mut
         };
         match address {
             Some(address) => section.set_text("listen", &address, one.origin),
-            None => section.step(
-                one.origin,
-                "Dormouse listens on TCP addresses with a number as port: set one in `listen`",
-            ),
+            None => section.step(one.origin, NO_ADDRESS),
         }
         return true;
     }
     let names: Vec<&StunnelSetting> = service.all("sni").collect();
     if is_client || names.is_empty() {
-        let what =
-            "it accepts no connections itself (inetd mode): keep stunnel where it is started";
-        draft.program.step(service.origins(), what);
+        draft.program.step(service.origins(), INETD);
         return false;
     }
     second(service, all, &names, section) || {
@@ -242,6 +274,9 @@ fn listen(service: &Service, all: &[Service], section: &mut Section, draft: &mut
         false
     }
 }
+
+const INETD: &str =
+    "it accepts no connections itself (inetd mode): keep stunnel where it is started";
 
 /// Handles a service for some names of another service's address: `sni = OTHER:NAME`.
 fn second(
@@ -260,8 +295,9 @@ fn second(
         let Some(accept) = first.and_then(|first| first.find("accept")) else {
             return false;
         };
-        if let Some(address) = accept_address(&accept.value) {
-            section.set_text("listen", &address, [accept.origin, one.origin]);
+        match accept_address(&accept.value) {
+            Some(address) => section.set_text("listen", &address, [accept.origin, one.origin]),
+            None => section.step([accept.origin, one.origin], NO_ADDRESS),
         }
         if name.starts_with('*') {
             section.left_out(one.origin, ONE_LABEL);
@@ -276,8 +312,11 @@ fn second(
         served.push(name);
     }
     section.set("server_names", quoted_list(&served), from);
-    section.has("listen")
+    true
 }
+
+const NO_ADDRESS: &str =
+    "Dormouse listens on TCP addresses with a number as port: set one in `listen`";
 
 /// Returns whether an earlier `SERVICE:*END` has names of this one, too: stunnel then uses the earlier one.
 fn is_decided_by(sni: &str, earlier: &str) -> bool {
@@ -394,6 +433,15 @@ fn crypto(service: &Service, section: &mut Section) {
             _ => section.without_effect(one.origin, OPENSSL),
         }
     }
+    for one in service.all("config") {
+        section.step(one.origin, COMMAND);
+    }
+    for one in service.all("redirect") {
+        section.left_out(
+            one.origin,
+            "clients without a valid certificate are refused here, not redirected",
+        );
+    }
     if section.kind == Kind::Originate {
         return;
     }
@@ -412,7 +460,6 @@ fn crypto(service: &Service, section: &mut Section) {
 }
 
 const IDENT: &str = "clients were checked by their user name (RFC 1413): use `client_certificates`";
-const COMMAND: &str = "a command to OpenSSL: see whether it limits versions, suites or clients";
 const ENGINE: &str = "keys and authorities are read from files: list them in `certificates`, \
     `client_ca` or `ca`";
 
@@ -463,9 +510,13 @@ fn rest(key: &str, service: &Service, section: &mut Section, draft: &mut Draft) 
             return section.step(from, why);
         }
         "libwrap" => return section.without_effect(from, DEFAULT),
-        "redirect" => "clients without a valid certificate are refused here, not redirected",
         "transparent" if one.is("none") || one.is("no") => {
             return section.without_effect(from, DEFAULT);
+        }
+        "transparent" if one.is("destination") || one.is("both") => {
+            let why =
+                "connections went to the address that the client asked for: add backends to `to`";
+            return section.step(from, why);
         }
         "transparent" => {
             "use `proxy_protocol` to send clients' addresses to backends that understand it"
@@ -474,7 +525,6 @@ fn rest(key: &str, service: &Service, section: &mut Section, draft: &mut Draft) 
             "use `ticket_keys` to share sessions among machines"
         }
         "ident" => return section.step(from, IDENT),
-        "config" => return section.step(from, COMMAND),
         "engineid" | "enginenum" | "caengine" => return section.step(from, ENGINE),
         "setuid" | "setgid" => "all services run as one user: set `user` and `group`",
         "execargs" | "pty" | "retry" => {
@@ -492,10 +542,7 @@ fn rest(key: &str, service: &Service, section: &mut Section, draft: &mut Draft) 
 /// 2 is OpenSSL's default, which every suite and key here reaches.
 fn security_level(one: &StunnelSetting, section: &mut Section) {
     match one.value.parse::<u8>().is_ok_and(|level| level > 2) {
-        true => section.left_out(
-            one.origin,
-            "keys and suites of 112 bits of security are accepted (level 2); `suites` and `groups` can be limited",
-        ),
+        true => section.step(one.origin, SECURITY_LEVEL),
         false => section.without_effect(one.origin, "suites and keys reach level 2 in any case"),
     }
 }

@@ -15,6 +15,7 @@ mod losses;
 mod served;
 mod strictness;
 mod tables;
+mod variants;
 
 const EXAMPLES: [(Program, &str); 9] = [
     (Program::Hitch, "hitch-shipped.conf"),

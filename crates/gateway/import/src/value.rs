@@ -49,6 +49,12 @@ pub(super) fn is_on(text: &str) -> bool {
     matches!(text.as_str(), "on" | "yes" | "y" | "true" | "t" | "1")
 }
 
+/// Returns whether a switch is off, in any notation of hitch.
+pub(super) fn is_off(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    matches!(text.as_str(), "off" | "no" | "n" | "false" | "f" | "0")
+}
+
 /// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.
 pub(super) fn overlap(one: &str, other: &str) -> bool {
     match (network(one), network(other)) {

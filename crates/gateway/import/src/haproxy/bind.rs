@@ -13,7 +13,7 @@ use crate::draft::Draft;
 use crate::error::Position;
 use crate::openssl::version;
 use crate::origin::Origins;
-use crate::section::{OLD_VERSION, Section};
+use crate::section::{NO_NEW_VERSION, OLD_VERSION, Section};
 use crate::source::read as read_file;
 use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
 use crate::value::time;
@@ -71,6 +71,8 @@ struct BindSettings {
     no_tickets: Origins,
     no_tls: Vec<&'static str>,
     of_no_tls: Origins,
+    /// Lines that choose a certificate by other names than its own.
+    by_name: Origins,
 }
 
 /// Converts a bind, for these of its addresses.
@@ -85,13 +87,8 @@ pub(super) fn read(
     let has_tls = line.has_word("ssl");
     listen(line, addresses, config, section);
     let mut settings = BindSettings::default();
-    let global = |name: &str| config.global(name);
-    let mut lines: Vec<&Line> = Vec::new();
-    if has_tls {
-        lines.extend(global("ssl-default-bind-options"));
-    }
-    lines.push(line);
-    for line in lines {
+    let defaults = (config.all_global("ssl-default-bind-options")).filter(|_| has_tls);
+    for line in defaults.chain([line]) {
         let mut words = line.keywords();
         while let Some(keyword) = words.next() {
             word(keyword, &mut words, config, &mut settings, section, draft);
@@ -106,6 +103,13 @@ pub(super) fn read(
     }
     for line in part.all("ssl-f-use") {
         of_frontend(line, config, &mut settings, section, draft);
+    }
+    let by_name = std::mem::take(&mut settings.by_name);
+    match section.value("unknown_name") {
+        _ if by_name.is_empty() => {}
+        // Only these names were served.
+        Some(_) => section.step(by_name, CERTIFICATES_BY_NAME),
+        None => section.left_out(by_name, CERTIFICATES_BY_NAME),
     }
     if !settings.certificates.is_empty() {
         let value = certificates(&settings.certificates);
@@ -143,6 +147,9 @@ fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft:
     }
     match settings.no_tls.as_slice() {
         [] => {}
+        no if no.contains(&"1.3") && no.contains(&"1.2") => {
+            section.step(settings.of_no_tls, NO_NEW_VERSION);
+        }
         no if no.contains(&"1.3") => section.set_text("max_version", "1.2", settings.of_no_tls),
         _ => section.set_text("min_version", "1.3", settings.of_no_tls),
     }
@@ -249,7 +256,11 @@ fn word<'a>(
         }
         "accept-proxy" => section.step(from, PROXY_NETWORKS),
         "allow-0rtt" => section.left_out(from, "0-RTT data is never accepted"),
-        "tfo" | "generate-certificates" | "transparent" => section.left_out(from, "no equivalent"),
+        "tfo" | "transparent" => section.left_out(from, "no equivalent"),
+        "generate-certificates" => section.step(
+            from,
+            "it made a certificate for each name that a client asked for: list certificates for these names",
+        ),
         "force-sslv3" | "force-tlsv10" | "force-tlsv11" => section.left_out(from, OLD_VERSION),
         _ => {
             if let Some((_, values, why)) = WITHOUT_EFFECT.iter().find(|(known, ..)| *known == name)
@@ -377,6 +388,10 @@ fn with_value(
             from,
             "it verifies clients, and is not told to them: put its certificates into `client_ca`",
         ),
+        "client-sigalgs" => section.step(
+            from,
+            "clients with other signatures were refused, and are accepted here",
+        ),
         _ => section.left_out(from, "no equivalent"),
     }
 }
@@ -390,7 +405,7 @@ fn oldest(text: &str, from: Origins, section: &mut Section) {
             from.add(section.remove("min_version"));
             section.without_effect(from, DEFAULT);
         }
-        None => section.left_out(from, OLD_VERSION),
+        None => section.version("min_version", text, from),
     }
 }
 
@@ -482,7 +497,7 @@ fn of_frontend(
     draft: &mut Draft,
 ) {
     let mut words = line.keywords();
-    let (mut options, mut verifies) = (Origins::from(line.origin), false);
+    let (mut options, mut is_strict) = (Origins::from(line.origin), false);
     while let Some(mut keyword) = words.next() {
         match keyword.word {
             "crt" => {
@@ -497,16 +512,28 @@ fn of_frontend(
                 settings.of_certificates.add(keyword.from);
                 continue;
             }
-            "verify" => verifies |= words.value(&mut keyword) != "none",
-            name if has_value(name) => drop(words.value(&mut keyword)),
-            _ => {}
+            name if has_value(name) => {
+                let value = words.value(&mut keyword);
+                is_strict |= refuses_clients(name, value);
+            }
+            name => is_strict |= refuses_clients(name, ""),
         }
         options.add(keyword.from);
     }
-    match (verifies, options.len()) {
+    match (is_strict, options.len()) {
         (true, _) => section.step(options, CERTIFICATE_VERIFIES),
         (false, 1) => settings.of_certificates.add(options),
         (false, _) => section.left_out(options, CERTIFICATE_OPTIONS),
+    }
+}
+
+/// Returns whether an option of one certificate refuses some of the clients that ask for its names.
+fn refuses_clients(name: &str, value: &str) -> bool {
+    match name {
+        "verify" => value != "none",
+        "ssl-min-ver" => version(value) != Some("1.2"),
+        "no-tlsv12" | "force-tlsv13" | "client-sigalgs" => true,
+        _ => false,
     }
 }
 
@@ -559,14 +586,15 @@ fn crt_list(
             ),
         };
         let options: Vec<&str> = options.split_whitespace().collect();
-        let verifies = |pair: &[&str]| pair[0] == "verify" && pair[1] != "none";
-        if options.windows(2).any(verifies) {
+        let next = options.iter().copied().skip(1).chain([""]);
+        let mut pairs = options.iter().zip(next);
+        if pairs.any(|(name, value)| refuses_clients(name, value)) {
             section.step(&of_line, CERTIFICATE_VERIFIES);
         } else if !options.is_empty() {
             section.left_out(&of_line, CERTIFICATE_OPTIONS);
         }
         if !names.trim().is_empty() {
-            section.left_out(of_line, CERTIFICATES_BY_NAME);
+            settings.by_name.add(of_line);
         }
     }
 }

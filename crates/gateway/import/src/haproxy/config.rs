@@ -25,7 +25,12 @@ impl Config {
 
     /// Returns the last line of `global` with this name.
     pub(super) fn global(&self, name: &str) -> Option<&Line> {
-        self.global.iter().rev().find(|line| line.word(0) == name)
+        self.all_global(name).last()
+    }
+
+    /// Returns all of them: options add to each other.
+    pub(super) fn all_global(&self, name: &str) -> impl Iterator<Item = &Line> {
+        self.global.iter().filter(move |line| line.word(0) == name)
     }
 
     /// Returns a file's path, relative to the folder that `global` sets for its kind.

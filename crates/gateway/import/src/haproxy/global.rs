@@ -1,9 +1,8 @@
 //! `global`, and the sections that are no proxies.
 
 use super::config::Config;
-use super::rules;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::{BRANCHES, HAPROXY_STAYS, LOG, STAYS_WITH_HAPROXY};
+use crate::advice::{BRANCHES, HAPROXY_STAYS, LOG, SECURITY_LEVEL, STAYS_WITH_HAPROXY};
 use crate::draft::Draft;
 use crate::origin::Origin;
 use crate::section::Fate;
@@ -138,6 +137,9 @@ fn of_global(line: &Line, draft: &mut Draft) {
                 "keys are read from files: list them in `certificates`",
             );
         }
+        "ssl-security-level" if !matches!(value, "0" | "1" | "2") => {
+            return program.step(from, SECURITY_LEVEL);
+        }
         "ssl-security-level" => "suites and keys reach level 2 in any case",
         "ssl-default-bind-sigalgs" | "ssl-default-bind-client-sigalgs" => "no equivalent",
         // Those that binds and servers have taken are done; of the others nothing is left to say.
@@ -195,13 +197,13 @@ fn other_section(part: &HaproxySection, draft: &mut Draft) {
 /// Says what becomes of settings that no converted section uses.
 fn unused(config: &Config, draft: &mut Draft) {
     let haproxy_stays = draft.has_step(HAPROXY_STAYS);
-    let carried = draft.carried();
+    let claimed = draft.claimed();
     for part in &config.parts {
         let (fate, why) = match part.kind.as_str() {
             "backend" if haproxy_stays => (Fate::Stays, STAYS_WITH_HAPROXY),
             "backend" => (
                 Fate::WithoutEffect,
-                "no converted frontend uses this backend",
+                "no converted rule leads to this backend",
             ),
             "crt-store" => (Fate::WithoutEffect, "no bind names this certificate"),
             "acme" => (
@@ -214,53 +216,36 @@ fn unused(config: &Config, draft: &mut Draft) {
             ),
             "defaults" => {
                 for line in &part.lines {
-                    if carried.contains(&line.origin) || line.word(0).starts_with('.') {
+                    if claimed.contains(&line.origin) || line.word(0).starts_with('.') {
                         continue;
                     }
-                    if let Some((fate, why)) = rules::fate_of(line, true) {
-                        draft.program.say(fate, line.origin, why);
-                    } else if matches!(
-                        line.word(0),
-                        "timeout" | "balance" | "default-server" | "default_backend"
-                    ) || matches!(line.word(0), "option" | "http-check" | "tcp-check")
-                    {
-                        let why = "no converted section uses it";
-                        draft
-                            .program
-                            .without_effect(line.origins().collect::<Vec<_>>(), why);
-                    }
+                    let why = "no converted section uses it";
+                    draft
+                        .program
+                        .without_effect(line.origins().collect::<Vec<_>>(), why);
                 }
                 continue;
             }
             _ => continue,
         };
-        let is_lost = |one: &Origin| !carried.contains(one);
-        let lost: Vec<Origin> = match part.kind.as_str() {
-            // Only a whole backend: of one that is used, each line has to be accounted for.
-            "backend"
-                if part
-                    .lines
-                    .iter()
-                    .any(|line| carried.contains(&line.origin) && line.word(0) == "server") =>
-            {
-                continue;
-            }
-            "acme" if part.lines.iter().any(|line| carried.contains(&line.origin)) => continue,
+        let is_free = |one: &Origin| !claimed.contains(one);
+        let free: Vec<Origin> = match part.kind.as_str() {
+            "acme" if part.lines.iter().any(|line| claimed.contains(&line.origin)) => continue,
             "crt-store" => {
-                let lines = part.lines.iter().filter(|line| is_lost(&line.origin));
-                lines.flat_map(Line::origins).filter(is_lost).collect()
+                let lines = part.lines.iter().filter(|line| is_free(&line.origin));
+                lines.flat_map(Line::origins).filter(is_free).collect()
             }
             "global" => (part.lines.iter())
                 .filter(|line| {
                     line.word(0).starts_with("ssl-default-") || line.word(0) == "tune.ssl.cachesize"
                 })
                 .flat_map(Line::origins)
-                .filter(is_lost)
+                .filter(is_free)
                 .collect(),
-            _ => part.origins().into_iter().filter(is_lost).collect(),
+            _ => part.origins().into_iter().filter(is_free).collect(),
         };
-        if !lost.is_empty() {
-            draft.program.say(fate, lost, why);
+        if !free.is_empty() {
+            draft.program.say(fate, free, why);
         }
     }
 }

@@ -186,7 +186,10 @@ fn bind(
     }
     rules::networks(part, config, &mut base);
     times(part, draft);
-    if part.is_http() && does_more(part, cases) {
+    // For a backend in `mode http`, HAProxy reads requests even if the frontend does not.
+    let reads_requests = |part: &&HaproxySection| has_tls && part.is_http();
+    let mut targets = cases.all.iter().filter_map(|case| case.target);
+    if (part.is_http() || targets.any(|one| reads_requests(&one))) && does_more(part, cases) {
         return stays_behind(part, line, cases, base, draft);
     }
     let mut taken: Origins = part.all("tcp-request").map(|line| line.origin).collect();
@@ -282,7 +285,10 @@ fn route(bind: &Bind<'_>, case: &BackendCase<'_>, section: &mut Section, draft: 
                 section.head.add(backend.origin);
             }
             server::read(backend, config, port, section);
-            section.also("to", &case.from);
+            match section.has("to") {
+                true => section.also("to", &case.from),
+                false => section.head.add(&case.from),
+            }
             if backend.origin != part.origin {
                 rules::rest_of_backend(backend, config, section);
             }
@@ -356,9 +362,13 @@ fn origination(
     for case in cases.all.iter().take(1) {
         route(&bind, case, &mut section, draft);
     }
+    let others = cases.all.iter().skip(1);
+    let from: Origins = (others.filter_map(|case| case.target))
+        .flat_map(HaproxySection::origins)
+        .collect();
     if cases.all.len() > 1 {
         section.step(
-            part.origin,
+            from,
             "plain connections have no name to choose a server by: make an [[originate]] for each",
         );
     }

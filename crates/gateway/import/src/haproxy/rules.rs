@@ -3,6 +3,7 @@
 use super::checks::is_check;
 use super::condition::{Condition, Test, Tests, condition, is_met, tests_counter, tests_source};
 use super::config::Config;
+use super::plain::is_redirect;
 use super::syntax::{HaproxySection, Line};
 use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, PROXY_NETWORKS, REFUSALS, RULES};
 use crate::origin::Origins;
@@ -133,23 +134,46 @@ fn rate(line: &Line, tests: &Tests, section: &mut Section) {
     let from = &tests.from;
     let counts = |ways: &Condition, ends: &[&str]| tests_counter(ways, ends);
     let is_about = |ends: &[&str]| tests.ways.as_ref().is_some_and(|ways| counts(ways, ends));
-    let why = if is_about(&["conn_cur"]) {
-        "use `connections_per_client`"
-    } else if is_about(&["_rate", "conn_cur"]) || line.word(2).starts_with("track-sc") {
-        "use `handshakes_per_client`, which counts per minute"
-    } else if rejects(line) {
-        return section.step(from, REFUSALS);
-    } else if matches!(
-        line.word(2),
-        "lua.*" | "do-resolve" | "set-dst" | "set-dst-port" | "set-src" | "set-src-port"
-    ) || line.word(2).starts_with("lua")
-    {
-        return section.step(from, "Dormouse neither changes addresses nor runs code for a connection: find out what it did");
+    let what = line.word(2);
+    if rejects(line) {
+        let why = if is_about(&["conn_cur"]) {
+            "set `connections_per_client`"
+        } else if is_about(&["_rate", "conn_cur"]) {
+            "set `handshakes_per_client`, which counts per minute"
+        } else {
+            REFUSALS
+        };
+        section.step(from, why);
+    } else if what.starts_with("track-sc") {
+        section.left_out(
+            from,
+            "clients are counted by `connections_per_client` and `handshakes_per_client`",
+        );
+    } else if HARMLESS.iter().any(|start| what.starts_with(start)) {
+        section.left_out(from, RULES);
     } else {
-        RULES
-    };
-    section.left_out(from, why);
+        section.step(
+            from,
+            "Dormouse neither changes connections nor runs code for them: find out what it did",
+        );
+    }
 }
+
+/// Beginnings of actions that neither refuse a connection nor change it.
+const HARMLESS: [&str; 12] = [
+    "accept",
+    "capture",
+    "do-log",
+    "sc-",
+    "set-bandwidth-limit",
+    "set-bc-",
+    "set-fc-",
+    "set-log-level",
+    "set-nice",
+    "set-priority",
+    "set-var",
+    "unset-var",
+];
 
 const OWN: &str = "names, logs and memory of HAProxy";
 const DONE_ANYWAY: &str = "Dormouse does this anyway";
@@ -182,6 +206,9 @@ pub(super) fn rest_of_backend(backend: &HaproxySection, config: &Config, section
     }
     rest(backend, &taken, section);
 }
+
+const FORWARDS: &str = "converted as a plain forward. Beyond that, HAProxy parsed each request: it refused malformed \
+    ones (400), and answered 502, 503 or 504 itself. Here the backend gets what the client sends";
 
 const OWN_LINES: [&str; 14] = [
     "description",
@@ -227,6 +254,7 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         "disabled" => without("a later line replaces it"),
         "enabled" => without("this is the default here, too"),
         "acl" => without("no rule that is converted names it"),
+        "mode" if is_http && line.word(1) == "http" => left_out(FORWARDS),
         "mode" => without("bytes are passed on unchanged in any mode"),
         "stick-table" => left_out("use `connections_per_client` and `handshakes_per_client`"),
         "use-server" | "force-persist" | "ignore-persist" => {
@@ -271,9 +299,12 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         {
             left_out("there is no QUIC here, so nothing may announce it")
         }
-        "http-request" | "http-response" | "http-after-response" | "redirect" => {
-            // Redirects of clients without TLS; with any other, HAProxy stays.
+        // With any other, HAProxy stays; and in `mode tcp` it reads over them, too.
+        "http-request" | "redirect" if is_redirect(line) => {
             without("clients with TLS were not redirected")
+        }
+        "http-request" | "http-response" | "http-after-response" | "redirect" if !is_http => {
+            without(REQUESTS)
         }
         word if ABOUT_REQUESTS.contains(&word) => without(REQUESTS),
         "tcp-response" => to_do(

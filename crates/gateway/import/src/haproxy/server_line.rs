@@ -3,9 +3,10 @@
 use super::address::{ServerAddress, of_server};
 use super::config::Config;
 use super::syntax::{HaproxySection, Keyword, Keywords, Line};
-use crate::advice::{BACKEND_VERSIONS, REVOKED_SERVERS};
+use crate::advice::{BACKEND_NEWEST, BACKEND_VERSIONS, REVOKED_SERVERS};
+use crate::openssl::version;
 use crate::origin::Origins;
-use crate::section::Section;
+use crate::section::{Kind, Section};
 use crate::toml::Backend;
 use crate::value::time;
 
@@ -101,20 +102,15 @@ const LEFT_OUT: &[(&str, usize, &str)] = &[
     ("minconn", 1, NO_EQUIVALENT),
     ("maxqueue", 1, NO_EQUIVALENT),
     ("track", 1, NO_EQUIVALENT),
-    ("socks4", 1, NO_EQUIVALENT),
-    ("namespace", 1, NO_EQUIVALENT),
     ("redir", 1, NO_EQUIVALENT),
     ("hash-key", 1, NO_EQUIVALENT),
     ("ciphers", 1, BACKEND_VERSIONS),
     ("ciphersuites", 1, BACKEND_VERSIONS),
-    ("ssl-min-ver", 1, BACKEND_VERSIONS),
     ("ssl-max-ver", 1, BACKEND_VERSIONS),
     ("curves", 1, BACKEND_VERSIONS),
     ("sigalgs", 1, BACKEND_VERSIONS),
     ("client-sigalgs", 1, BACKEND_VERSIONS),
     ("force-tlsv12", 0, BACKEND_VERSIONS),
-    ("force-tlsv13", 0, BACKEND_VERSIONS),
-    ("no-tlsv12", 0, BACKEND_VERSIONS),
     ("no-tlsv13", 0, BACKEND_VERSIONS),
 ];
 
@@ -137,6 +133,8 @@ pub(super) struct ServerSettings {
     /// Words that switch something off.
     pub(super) off: Origins,
     pub(super) crl: Origins,
+    /// Words that allow TLS 1.3 only.
+    newest: Origins,
 }
 
 impl ServerSettings {
@@ -231,38 +229,70 @@ pub(super) fn servers<'a>(
     section: &mut Section,
 ) -> Vec<Server<'a>> {
     let mut servers = Vec::new();
-    let global = config.global("ssl-default-server-options");
-    for (kind, at) in [("server", 2), ("server-template", 3)] {
-        for line in part.all(kind) {
-            let mut server = Server {
-                line,
-                backend: Backend::default(),
-                address: of_server(line.word(at)),
-                from: line.origin.into(),
-                unused: None,
-                settings: ServerSettings::default(),
-            };
-            let defaults = part.all("default-server");
-            for line in global.into_iter().chain(defaults).chain([line]) {
-                let mut keywords = line.keywords();
-                while let Some(keyword) = keywords.next() {
-                    word(keyword, &mut keywords, config, &mut server, section);
-                }
-                if line.word(0) != kind {
-                    section.without_effect(line.origin, "it is part of each server");
-                }
+    let global = config.all_global("ssl-default-server-options");
+    // A `default-server` counts for the servers after it.
+    let mut defaults: Vec<&Line> = global.collect();
+    for line in &part.lines {
+        let (kind, at) = match line.word(0) {
+            kind @ "server" => (kind, 2),
+            kind @ "server-template" => (kind, 3),
+            "default-server" => {
+                defaults.push(line);
+                continue;
             }
-            if !server.settings.crl.is_empty() && server.settings.tls.is_some() {
-                let crl = &server.settings.crl;
-                match server.settings.is_verified || server.settings.of_verify.is_empty() {
-                    true => section.step(crl, REVOKED_SERVERS),
-                    false => section.without_effect(crl, "no certificate was verified"),
-                }
+            _ => continue,
+        };
+        let mut server = Server {
+            line,
+            backend: Backend::default(),
+            address: of_server(line.word(at)),
+            from: line.origin.into(),
+            unused: None,
+            settings: ServerSettings::default(),
+        };
+        for line in defaults.iter().copied().chain([line]) {
+            let mut keywords = line.keywords();
+            while let Some(keyword) = keywords.next() {
+                word(keyword, &mut keywords, config, &mut server, section);
             }
-            servers.push(server);
+            if line.word(0) != kind {
+                section.without_effect(line.origin, "it is part of each server");
+            }
         }
+        refusals(&server.settings, section);
+        servers.push(server);
+    }
+    let is_last = |line: &&Line| {
+        servers
+            .last()
+            .is_none_or(|last| last.line.origin < line.origin)
+    };
+    for line in part.all("default-server").filter(is_last) {
+        let from: Origins = line.origins().collect();
+        section.without_effect(from, "no server follows it");
     }
     servers
+}
+
+/// Says what becomes of settings with which HAProxy refused some servers of TLS.
+fn refusals(settings: &ServerSettings, section: &mut Section) {
+    let is_checked = settings.is_verified || settings.of_verify.is_empty();
+    for (from, why) in [
+        (&settings.crl, REVOKED_SERVERS),
+        (&settings.newest, BACKEND_NEWEST),
+    ] {
+        match (&settings.tls, section.kind) {
+            _ if from.is_empty() => {}
+            (None, _) => section.without_effect(from, "there is no TLS to this server"),
+            (Some(_), _) if why == REVOKED_SERVERS && !is_checked => {
+                section.without_effect(from, "no certificate was verified");
+            }
+            (Some(_), Kind::Originate) if why == BACKEND_NEWEST => {
+                section.set_text("min_version", "1.3", from);
+            }
+            (Some(_), _) => section.step(from, why),
+        }
+    }
 }
 
 /// Converts a word, with its value if it has one.
@@ -295,6 +325,7 @@ fn word<'a>(
             server.from.add(keyword.from);
         }
         "disabled" => server.unused = Some(("it is disabled", keyword.from)),
+        "force-tlsv13" | "no-tlsv12" => server.settings.newest.add(keyword.from),
         _ if HAVE_VALUES.contains(&name) => {
             let value = words.value(&mut keyword);
             with_value(name, value, keyword.from, config, server, section);
@@ -304,7 +335,7 @@ fn word<'a>(
     }
 }
 
-const HAVE_VALUES: [&str; 17] = [
+const HAVE_VALUES: [&str; 20] = [
     "weight",
     "maxconn",
     "slowstart",
@@ -322,6 +353,9 @@ const HAVE_VALUES: [&str; 17] = [
     "crl-file",
     "set-proxy-v2-tlv-fmt",
     "init-addr",
+    "ssl-min-ver",
+    "namespace",
+    "socks4",
 ];
 
 fn with_value(
@@ -364,6 +398,12 @@ fn with_value(
             Err(_) => section.left_out(from, "`source_addresses` takes IP addresses"),
         },
         "crl-file" => settings.crl.add(from),
+        "ssl-min-ver" if version(value) == Some("1.3") => settings.newest.add(from),
+        "ssl-min-ver" => section.left_out(from, BACKEND_VERSIONS),
+        "namespace" | "socks4" => section.step(
+            from,
+            "the connection took another way: see whether this server is reached without it",
+        ),
         "set-proxy-v2-tlv-fmt" => section.step(
             from,
             "the header has no fields of your own here: see whether the backend needs them",

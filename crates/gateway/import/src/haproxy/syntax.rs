@@ -242,7 +242,7 @@ fn section(origin: Origin, words: &[String], parts: &[HaproxySection]) -> Haprox
 
 /// Returns whether a line of `defaults` has a meaning in a section of this kind.
 fn applies_to(line: &Line, kind: &str) -> bool {
-    const FRONTENDS: [&str; 12] = [
+    const FRONTENDS: [&str; 14] = [
         "backlog",
         "capture",
         "default_backend",
@@ -251,6 +251,8 @@ fn applies_to(line: &Line, kind: &str) -> bool {
         "rate-limit",
         "unique-id-format",
         "unique-id-header",
+        "tcp-request connection",
+        "tcp-request session",
         "option httplog",
         "option tcplog",
         "option dontlognull",
@@ -311,10 +313,11 @@ fn defaults_of(parts: &[HaproxySection], words: &[String]) -> Vec<Line> {
         .collect()
 }
 
+/// Splits a line. A variable of the environment, which counts only in double quotes, is written as `${NAME}`.
 fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
     let mut all = Vec::new();
     let mut word: Option<String> = None;
-    let mut chars = line.chars();
+    let mut chars = line.chars().peekable();
     let mut quote = None;
     while let Some(c) = chars.next() {
         match (quote, c) {
@@ -326,6 +329,16 @@ fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
             (None, '#') => break,
             (None, c) if c.is_whitespace() => all.extend(word.take()),
             (None | Some('"'), '\\') => word.get_or_insert_default().extend(chars.next()),
+            (Some('"'), '$') if chars.peek() != Some(&'{') => {
+                let part_of_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+                let name: String = std::iter::from_fn(|| chars.next_if(part_of_name)).collect();
+                let text = if name.is_empty() {
+                    "$".to_owned()
+                } else {
+                    format!("${{{name}}}")
+                };
+                word.get_or_insert_default().push_str(&text);
+            }
             (_, c) => word.get_or_insert_default().push(c),
         }
     }

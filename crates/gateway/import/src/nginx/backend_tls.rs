@@ -3,10 +3,12 @@
 use super::context::{Server, from as origins_of};
 use super::syntax::Directive;
 use crate::advice::{
-    BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, REVOKED_SERVERS, SECOND_TLS,
+    BACKEND_NEWEST, BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, COMMAND, KEYS_ARE_PLAIN,
+    REVOKED_SERVERS, SECOND_TLS,
 };
+use crate::openssl;
 use crate::origin::Origins;
-use crate::section::Section;
+use crate::section::{Kind, Section};
 use crate::toml::{Certificate, certificates, quoted_list};
 
 /// The settings of TLS to a backend, from the server, its location or around them.
@@ -27,6 +29,13 @@ impl<'a> BackendTls<'a> {
     pub(super) fn find(&self, name: &str) -> Option<&'a Directive> {
         let inner = self.location.and_then(|one| one.find(name));
         inner.or_else(|| self.server.find(name))
+    }
+
+    /// Returns all directives of a name: those of the innermost level that has any.
+    fn all(&self, name: &'a str) -> Vec<&'a Directive> {
+        let inner = self.location.map(|one| one.all(name).collect::<Vec<_>>());
+        let inner = inner.filter(|all| !all.is_empty());
+        inner.unwrap_or_else(|| self.server.all(name))
     }
 
     pub(super) fn is_verified(&self) -> bool {
@@ -58,13 +67,25 @@ impl<'a> BackendTls<'a> {
         if let Some(one) = self.find("proxy_ssl_password_file") {
             section.step(one.origin, KEYS_ARE_PLAIN);
         }
-        for name in [
-            "proxy_ssl_protocols",
-            "proxy_ssl_ciphers",
-            "proxy_ssl_conf_command",
-        ] {
-            if let Some(one) = self.find(name) {
-                section.left_out(one.origin, BACKEND_VERSIONS);
+        if let Some(one) = self.find("proxy_ssl_ciphers") {
+            section.left_out(one.origin, BACKEND_VERSIONS);
+        }
+        match self.find("proxy_ssl_protocols") {
+            Some(one) if section.kind == Kind::Originate => {
+                section.versions(one.values(), one.origin);
+            }
+            Some(one) if openssl::versions(one.values()) == Some(("1.3", "1.3")) => {
+                section.step(one.origin, BACKEND_NEWEST);
+            }
+            Some(one) => section.left_out(one.origin, BACKEND_VERSIONS),
+            None => {}
+        }
+        for one in self.all("proxy_ssl_conf_command") {
+            match one.word(1).to_ascii_lowercase().as_str() {
+                "options" | "ciphersuites" | "cipherstring" | "curves" | "groups" => {
+                    section.left_out(one.origin, BACKEND_VERSIONS);
+                }
+                _ => section.step(one.origin, COMMAND),
             }
         }
         for (name, why) in [

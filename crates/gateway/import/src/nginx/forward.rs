@@ -316,23 +316,21 @@ fn of_tls(block: &[Directive]) -> Option<&Directive> {
 /// Says what becomes of the directives around the servers of `http`.
 pub(super) fn around(context: &Context<'_>, draft: &mut Draft) {
     let nginx_stays = draft.has_step(crate::advice::NGINX_STAYS);
-    let carried = draft.carried();
+    let (carried, claimed) = (draft.carried(), draft.claimed());
     let around = context.block.block.iter();
     for one in around.filter(|one| one.name() != "server") {
-        let from = one
-            .inner_origins()
-            .into_iter()
-            .filter(|one| !carried.contains(one));
-        let from: Origins = from.collect();
+        // What nginx continues to do, it does for all servers; its TLS is that of Dormouse now.
+        let stays = nginx_stays && !one.name().starts_with("ssl_");
+        let taken = if stays { &carried } else { &claimed };
+        let is_left = |one: &Origin| !taken.contains(one);
+        let from: Origins = one.inner_origins().into_iter().filter(is_left).collect();
         if from.is_empty() {
             continue;
         }
-        let whole: Origins = one
-            .origins()
-            .into_iter()
-            .filter(|one| !carried.contains(one))
-            .collect();
-        let from = if nginx_stays { whole } else { from };
+        let from = match stays {
+            true => one.origins().into_iter().filter(is_left).collect(),
+            false => from,
+        };
         let (fate, why) = match one.name() {
             name if name.starts_with("ssl_") => (
                 Fate::WithoutEffect,

@@ -120,8 +120,9 @@ fn keepalive(value: &str, from: Origin, draft: &mut Draft) {
             program.set_text(name, &format!("{seconds}s"), from);
         }
     }
-    if let Some(count) = parts.next().and_then(|part| part.parse::<u32>().ok()) {
-        program.set("keepalive_count", count.to_string(), from);
+    match parts.next().unwrap_or_default() {
+        "" => {}
+        count => program.number("keepalive_count", count, from),
     }
 }
 

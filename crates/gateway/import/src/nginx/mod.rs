@@ -53,7 +53,7 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
             host_header::of_shared_backends(draft.sections.get_mut(before..).unwrap_or_default());
         }
     }
-    if draft.is_empty() {
+    if draft.is_empty() && !options::has_other_tls(&whole) {
         return Ok(draft);
     }
     for context in &contexts {

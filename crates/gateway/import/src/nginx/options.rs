@@ -5,10 +5,10 @@ use super::context::{Context, Server, from as origins_of};
 use super::forward;
 use super::syntax::{Directive, Whole};
 use crate::advice::{
-    ACCEPTED_BEFORE, CLIENT_NETWORKS, CLIENTS_UNCHECKED, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN,
+    ACCEPTED_BEFORE, CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS,
+    KEYS_ARE_PLAIN,
 };
 use crate::draft::Draft;
-use crate::openssl::version;
 use crate::origin::{Origin, Origins};
 use crate::section::{Fate, Section};
 use crate::toml::{Certificate, certificates, quoted_list};
@@ -76,8 +76,7 @@ pub(super) fn of_program(whole: &Whole, draft: &mut Draft) {
                 }
             }
             "error_log" => program.left_out(from, ERROR_LOG),
-            // Other modules have servers, too: `mail`, `rtmp`.
-            _ if one.find("server").is_some() => program.step(one.origins(), OTHER_SERVERS),
+            _ if has_servers(one) => program.step(one.origins(), OTHER_SERVERS),
             name => {
                 if let Some((_, why)) = WITHOUT_EFFECT.iter().find(|(known, _)| *known == name) {
                     program.without_effect(from, *why);
@@ -87,12 +86,27 @@ pub(super) fn of_program(whole: &Whole, draft: &mut Draft) {
     }
 }
 
+/// Other modules have servers, too: `mail`, `rtmp`.
+fn has_servers(one: &Directive) -> bool {
+    !matches!(one.name(), "http" | "stream") && one.find("server").is_some()
+}
+
+/// Returns whether servers of other modules have TLS.
+pub(super) fn has_other_tls(whole: &Whole) -> bool {
+    let others = whole.block.iter().filter(|one| has_servers(one));
+    let mut inner = others.flat_map(|one| &one.block);
+    inner.any(|one| {
+        let mut all = [one].into_iter().chain(&one.block);
+        all.any(|one| one.has_word("ssl") || one.name().starts_with("ssl_"))
+    })
+}
+
 /// Says what becomes of the directives around the servers.
 pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
     if context.is_http {
         return forward::around(context, draft);
     }
-    let carried = draft.carried();
+    let claimed = draft.claimed();
     for one in context
         .block
         .block
@@ -102,7 +116,7 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
         let from = one
             .inner_origins()
             .into_iter()
-            .filter(|one| !carried.contains(one));
+            .filter(|one| !claimed.contains(one));
         let from: Origins = from.collect();
         if from.is_empty() {
             continue;
@@ -238,23 +252,26 @@ pub(super) fn crypto(server: &Server<'_>, section: &mut Section, draft: &mut Dra
         let names = protocols.iter().flat_map(|one| one.values());
         section.versions(names, origins_of(protocols.iter().copied()));
     }
-    let mut suites13 = None;
+    let mut tls12 = find("ssl_ciphers").map(|one| (one.word(1), Origins::from(one.origin)));
+    let mut tls13 = None;
     for one in server.all("ssl_conf_command") {
-        match (
-            one.word(1).to_ascii_lowercase().as_str(),
-            version(one.word(2)),
-        ) {
-            ("ciphersuites", _) => suites13 = Some((one.word(2), Origins::from(one.origin))),
-            ("minprotocol", _) => section.version("min_version", one.word(2), one.origin),
-            ("maxprotocol", _) => section.version("max_version", one.word(2), one.origin),
-            ("verifycafile" | "clientcafile" | "requestcafile" | "verifymode", _) => {
-                section.step(one.origin, "a command to OpenSSL about clients' certificates: use `client_certificates` and `client_ca`");
+        let (value, from) = (one.word(2), Origins::from(one.origin));
+        match one.word(1).to_ascii_lowercase().as_str() {
+            "ciphersuites" => tls13 = Some((value, from)),
+            "cipherstring" => {
+                let (_, before) = tls12.replace((value, from)).unwrap_or_default();
+                section.replaced(before);
             }
-            _ => section.left_out(one.origin, "no equivalent"),
+            "curves" | "groups" => section.groups(value, from),
+            "minprotocol" => section.version("min_version", value, from),
+            "maxprotocol" => section.version("max_version", value, from),
+            "options" | "signaturealgorithms" | "dhparameters" => {
+                section.left_out(from, "no equivalent");
+            }
+            _ => section.step(from, COMMAND),
         }
     }
-    let tls12 = find("ssl_ciphers").map(|one| (one.word(1), Origins::from(one.origin)));
-    section.suites(tls12, suites13);
+    section.suites(tls12, tls13);
     if let Some(one) = find("ssl_ecdh_curve") {
         section.groups(one.word(1), one.origin);
     }
@@ -275,7 +292,6 @@ fn without_option(server: &Server<'_>, section: &mut Section) {
             "finite-field Diffie-Hellman is not supported",
         ),
         ("ssl_early_data", "0-RTT data is never accepted"),
-        ("ssl_verify_depth", "the depth of chains cannot be set"),
     ] {
         match find(name) {
             Some(one) if one.is("off") => section.without_effect(one.origin, DEFAULT),
@@ -311,10 +327,19 @@ fn without_option(server: &Server<'_>, section: &mut Section) {
             section.without_effect(one.origin, why);
         }
     }
+    match find("ssl_verify_depth") {
+        Some(one) if one.is("0") => section.step(one.origin, NO_INTERMEDIATES),
+        Some(one) => section.left_out(one.origin, DEPTH),
+        None => {}
+    }
     if let Some(one) = find("ssl").filter(|one| !one.is("on")) {
         section.without_effect(one.origin, "`listen … ssl` has precedence");
     }
 }
+
+const DEPTH: &str = "the depth of chains cannot be set";
+const NO_INTERMEDIATES: &str = "only the authority itself could sign clients' certificates; here \
+    other authorities that it has signed may, too: use `client_allow` for the clients to accept";
 
 fn sessions(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
     let (cache, tickets) = (
@@ -386,6 +411,11 @@ pub(super) fn clients(server: &Server<'_>, section: &mut Section) {
         .map(|one| one.word(1).to_ascii_lowercase())
         .as_deref()
     {
+        Some(other) if !matches!(other, "on" | "off" | "optional" | "optional_no_ca") => {
+            let why = "this is neither `on` nor `off` nor `optional`: set `client_certificates`";
+            section.step(origins_of(verify), why);
+            "required"
+        }
         Some("on") => "required",
         Some("optional") => "optional",
         Some("optional_no_ca") => {
@@ -447,6 +477,7 @@ pub(super) fn networks(server: &Server<'_>, section: &mut Section) {
     if rules.is_empty() {
         rules = server.context.block.block.iter().filter(is_rule).collect();
     }
+    address_in_header(server, &rules, section);
     let (mut allow, mut deny) = (Rules::default(), Rules::default());
     let mut end: Option<&Directive> = None;
     for one in rules {
@@ -490,6 +521,23 @@ pub(super) fn networks(server: &Server<'_>, section: &mut Section) {
         section.set("deny", quoted_list(&deny.networks), deny.from);
     }
 }
+
+/// Rules about the address that a header of the request names, which Dormouse does not read.
+fn address_in_header(server: &Server<'_>, rules: &[&Directive], section: &mut Section) {
+    let header = server.find("real_ip_header");
+    let proxies = server.all("set_real_ip_from");
+    if !server.is_http() || proxies.is_empty() || header.is_some_and(|one| one.is("proxy_protocol"))
+    {
+        return;
+    }
+    if rules.iter().any(|one| one.word(1) != "all") {
+        let all = rules.iter().copied().chain(header).chain(proxies);
+        section.step(origins_of(all), format!("{IN_HEADER}: {CLIENT_NETWORKS}"));
+    }
+}
+
+const IN_HEADER: &str = "nginx compared the address that a header of the request names \
+    (`real_ip_header`) with these networks; here it is that of the connection";
 
 /// Networks of rules.
 #[derive(Default)]
@@ -543,7 +591,7 @@ pub(super) fn rest(
 ) {
     let limits = server.all("limit_conn");
     for one in limits {
-        limit(one, section, draft);
+        limit(server, one, section, draft);
     }
     for one in &server.own.block {
         let (name, from) = (one.name(), one.origin);
@@ -607,14 +655,23 @@ pub(super) fn half_close(server: &Server<'_>, section: &mut Section) {
     }
 }
 
-fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
+fn limit(server: &Server<'_>, one: &Directive, section: &mut Section, draft: &mut Draft) {
+    let name = format!("zone={}", one.word(1));
+    let is_its = |word: &str| word.split(':').next() == Some(&*name);
+    let mut zones = server.context.block.all("limit_conn_zone");
+    let zone = zones.find(|zone| zone.values().any(is_its));
+    let by_client = zone.is_none_or(|zone| {
+        let key = zone.word(1).replace(['{', '}'], "");
+        matches!(&*key, "$binary_remote_addr" | "$remote_addr")
+    });
     match one.word(2).parse::<u64>() {
+        _ if !by_client => section.step(one.origin, "this did not count the connections of each client: see `connections_per_client` and `max_connections`"),
         Ok(n) => {
             let why = "converted, but it counts a client's connections to all routes together";
             section.left_out(one.origin, why);
             draft.largest("connections_per_client", n, one.origin);
         }
-        Err(_) => section.left_out(one.origin, "use `connections_per_client`"),
+        Err(_) => section.step(one.origin, "set `connections_per_client`"),
     }
 }
 

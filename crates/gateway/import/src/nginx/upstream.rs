@@ -10,6 +10,7 @@ pub(super) fn convert(group: &Directive, port: &str, from: &Origins, section: &m
     let mut all = Vec::new();
     let mut from = from.clone();
     section.targets.clear();
+    section.owes.extend(group.origins());
     for server in group.all("server") {
         let mut one = Backend {
             address: address(server.word(1), port),

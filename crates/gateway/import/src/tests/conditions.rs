@@ -62,27 +62,33 @@ fn converters_are_not_cut_off() {
     assert!(!page.text.contains("\ndeny"), "{}", page.text);
 }
 
-/// Only a limit of a rate has another form in Dormouse.
+/// A limit of a rate has another form in Dormouse than other rules.
 #[test]
 fn a_name_with_the_letters_of_a_rate_is_no_rate() {
-    for (condition, to_do) in [
-        ("if !{ ssl_c_s_dn(o) -m str Corporate }", 1),
-        ("if !{ ssl_c_s_dn(o) -m str conn_cur }", 1),
-        ("if { ssl_c_i_dn -f /etc/integrated_rate }", 1),
-        ("if { sc0_conn_rate gt 9 } or !{ ssl_c_used }", 1),
-        ("if corporate", 1),
-        ("if { sc0_conn_rate gt 9 }", 0),
-        ("if { sc_http_req_rate(0) gt 9 }", 0),
-        ("if { src,table_conn_rate(t) gt 9 }", 0),
-        ("if { sc0_conn_rate gt 9 } or { sc0_conn_cur gt 9 }", 0),
-        ("if busy", 0),
+    for (condition, is_rate) in [
+        ("if !{ ssl_c_s_dn(o) -m str Corporate }", false),
+        ("if !{ ssl_c_s_dn(o) -m str conn_cur }", false),
+        ("if { ssl_c_i_dn -f /etc/integrated_rate }", false),
+        ("if { sc0_conn_rate gt 9 } or !{ ssl_c_used }", false),
+        ("if corporate", false),
+        ("if { sc0_conn_rate gt 9 }", true),
+        ("if { sc_http_req_rate(0) gt 9 }", true),
+        ("if { src,table_conn_rate(t) gt 9 }", true),
+        ("if { sc0_conn_rate gt 9 } or { sc0_conn_cur gt 9 }", true),
+        ("if busy", true),
     ] {
         let text = format!(
             "listen l\n bind :443 ssl crt a.pem\n acl busy sc0_conn_rate gt 9\n acl corporate ssl_c_s_dn(o) Corporate
  tcp-request content reject {condition}\n server a 10.0.0.1:80\n"
         );
         let page = import(Program::Haproxy, &text).expect("a valid configuration");
-        assert_eq!(page.to_do, to_do, "{condition}: {}", page.text);
+        let is_said = page.text.contains("-- set `");
+        assert_eq!(
+            (page.to_do, is_said),
+            (1, is_rate),
+            "{condition}: {}",
+            page.text
+        );
     }
 }
 

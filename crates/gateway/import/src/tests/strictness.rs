@@ -102,7 +102,6 @@ fn refusals_of_haproxy_are_things_to_do() {
         let page = reject(rest);
         assert_reported(&page.text, &[], &["(line 3)"]);
     }
-    assert_eq!(reject("if { sc0_conn_rate gt 9 }").to_do, 0);
     let accept = " tcp-request content accept if { ssl_fc_sni -i a.test }\n";
     let page = of_rules(&format!("{accept} tcp-request content reject"));
     assert_reported(&page.text, &[], &["(line 4)"]);
