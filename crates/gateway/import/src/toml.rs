@@ -1,5 +1,6 @@
 //! Values as TOML: texts, lists, certificates, backends.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 /// Returns a text in quotes. `${` would be a variable of the environment.
@@ -38,13 +39,9 @@ pub(super) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
 }
 
 fn each_once(items: &[String]) -> Vec<&str> {
-    let mut all: Vec<&str> = Vec::new();
-    for item in items {
-        if !all.contains(&item.as_str()) {
-            all.push(item);
-        }
-    }
-    all
+    let mut seen = HashSet::new();
+    let all = items.iter().map(String::as_str);
+    all.filter(|item| seen.insert(*item)).collect()
 }
 
 /// A certificate as other programs name it.

@@ -275,6 +275,22 @@ fn word<'a>(
     }
 }
 
+/// Returns the words of a bind that are without effect on any address, each with the reason.
+pub(super) fn without_effect(line: &Line) -> Vec<(Origins, &'static str)> {
+    let (mut all, mut words) = (Vec::new(), line.keywords());
+    while let Some(mut keyword) = words.next() {
+        let mut known = WITHOUT_EFFECT.iter().filter(|(known, ..)| *known != "ssl");
+        let Some((_, values, why)) = known.find(|(known, ..)| *known == keyword.word) else {
+            continue;
+        };
+        for _ in 0..*values {
+            words.value(&mut keyword);
+        }
+        all.push((keyword.from, *why));
+    }
+    all
+}
+
 fn has_value(name: &str) -> bool {
     matches!(
         name,

@@ -75,6 +75,16 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("crt-base", "files are named with their whole path here"),
 ];
 
+/// Lines of `global` that binds and servers take.
+const OF_BINDS_AND_SERVERS: [&str; 6] = [
+    "ssl-default-bind-ciphers",
+    "ssl-default-bind-ciphersuites",
+    "ssl-default-bind-curves",
+    "ssl-default-bind-options",
+    "ssl-default-server-options",
+    "tune.ssl.cachesize",
+];
+
 pub(super) fn read(config: &Config, draft: &mut Draft) {
     for line in &config.global {
         of_global(line, draft);
@@ -143,12 +153,7 @@ fn of_global(line: &Line, draft: &mut Draft) {
         "ssl-security-level" => "suites and keys reach level 2 in any case",
         "ssl-default-bind-sigalgs" | "ssl-default-bind-client-sigalgs" => "no equivalent",
         // Those that binds and servers have taken are done; of the others nothing is left to say.
-        "ssl-default-bind-options"
-        | "ssl-default-bind-ciphers"
-        | "ssl-default-bind-ciphersuites"
-        | "ssl-default-bind-curves"
-        | "tune.ssl.cachesize"
-        | "ssl-default-server-options" => return,
+        word if OF_BINDS_AND_SERVERS.contains(&word) => return,
         word if word.starts_with("ssl-default-server-") => {
             "TLS 1.2 and 1.3 with AEAD suites are used with backends"
         }
@@ -232,13 +237,14 @@ fn unused(config: &Config, draft: &mut Draft) {
         let free: Vec<Origin> = match part.kind.as_str() {
             "acme" if part.lines.iter().any(|line| claimed.contains(&line.origin)) => continue,
             "crt-store" => {
-                let lines = part.lines.iter().filter(|line| is_free(&line.origin));
+                let is_known =
+                    |line: &&Line| matches!(line.word(0), "load" | "crt-base" | "key-base");
+                let lines = part.lines.iter().filter(is_known);
+                let lines = lines.filter(|line| is_free(&line.origin));
                 lines.flat_map(Line::origins).filter(is_free).collect()
             }
             "global" => (part.lines.iter())
-                .filter(|line| {
-                    line.word(0).starts_with("ssl-default-") || line.word(0) == "tune.ssl.cachesize"
-                })
+                .filter(|line| OF_BINDS_AND_SERVERS.contains(&line.word(0)))
                 .flat_map(Line::origins)
                 .filter(is_free)
                 .collect(),

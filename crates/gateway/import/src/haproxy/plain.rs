@@ -14,7 +14,7 @@ pub(super) fn read(part: &HaproxySection, config: &Config, draft: &mut Draft) {
     let haproxy_stays = draft.has_step(HAPROXY_STAYS);
     let has_tls = part.all("bind").any(|line| line.has_word("ssl"));
     for line in part.all("bind").filter(|line| !line.has_word("ssl")) {
-        let title = format!("{} {}, {}", part.kind, part.name, line.shown());
+        let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
         // The lines of a frontend that also has TLS have been converted.
         let whole: Vec<Origin> = match has_tls {
             true => line.origins().collect(),
@@ -42,11 +42,14 @@ fn redirects(line: &Line, rule: &Line, whole: &[Origin], config: &Config, draft:
     let at = rule.words.iter().position(|word| word == "code");
     let status = at.map_or("302", |at| rule.word(at + 1)).to_owned();
     let redirect = Redirect { status, port: 443 };
-    let from: Vec<Origin> = line.origins().chain([rule.origin]).collect();
+    let from = [line.origin, rule.origin];
+    for (from, why) in super::bind::without_effect(line) {
+        draft.program.without_effect(from, why);
+    }
     for (text, address) in of_bind(line, config) {
         match address {
-            BindAddress::Tcp(all) => draft.redirect(&all, &redirect, from.clone()),
-            BindAddress::Quic => draft.program.step(from.clone(), format!("{text}: {QUIC}")),
+            BindAddress::Tcp(all) => draft.redirect(&all, &redirect, from),
+            BindAddress::Quic => draft.program.step(from, format!("{text}: {QUIC}")),
             BindAddress::Other => {
                 let what = format!(
                     "Dormouse redirects on TCP addresses, not on {text}: keep HAProxy for it, or this address will not be served"
@@ -55,7 +58,8 @@ fn redirects(line: &Line, rule: &Line, whole: &[Origin], config: &Config, draft:
             }
         }
     }
-    let rest = whole.iter().copied().filter(|one| !from.contains(one));
+    let of_bind: Vec<Origin> = line.origins().chain([rule.origin]).collect();
+    let rest = whole.iter().copied().filter(|one| !of_bind.contains(one));
     let rest: Vec<Origin> = rest.collect();
     if whole.len() > line.origins().count() {
         draft

@@ -16,10 +16,6 @@ impl Line {
         self.words.get(n).map_or("", String::as_str)
     }
 
-    pub(super) fn shown(&self) -> String {
-        self.words.join(" ")
-    }
-
     /// Returns the words after the first `n`.
     pub(super) fn behind(&self, n: usize) -> &[String] {
         self.words.get(n..).unwrap_or_default()

@@ -41,6 +41,15 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("ssl_engine", PROCESS),
 ];
 
+const EVENTS: [&str; 6] = [
+    "accept_mutex",
+    "accept_mutex_delay",
+    "debug_connection",
+    "multi_accept",
+    "use",
+    "worker_aio_requests",
+];
+
 /// Options of the program.
 pub(super) fn of_program(whole: &Whole, draft: &mut Draft) {
     for one in &whole.block {
@@ -68,7 +77,10 @@ pub(super) fn of_program(whole: &Whole, draft: &mut Draft) {
                         "worker_connections" => {
                             program.left_out(inner.origin, CONNECTIONS_OF_ALL_WORKERS)
                         }
-                        _ => program.without_effect(inner.origin, PROCESS),
+                        name if EVENTS.contains(&name) => {
+                            program.without_effect(inner.origin, PROCESS);
+                        }
+                        _ => {}
                     }
                 }
                 if one.block.is_empty() {

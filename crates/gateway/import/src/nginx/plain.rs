@@ -18,6 +18,25 @@ const LEFT_TO_NGINX: &str = "is left to nginx, which stays behind Dormouse";
 const PLAIN: &str = "it does not use TLS: keep nginx for it, or this address will not be served";
 const UDP: &str = "UDP is not supported: keep nginx for it, or this address will not be served";
 
+const NO_HEADER: &str =
+    "addresses in `redirect` read no PROXY header: let the proxy send none there";
+/// Parameters of a `listen` that are about its socket.
+const OF_SOCKETS: [&str; 13] = [
+    "accept_filter",
+    "backlog",
+    "bind",
+    "default",
+    "default_server",
+    "deferred",
+    "fastopen",
+    "http2",
+    "ipv6only",
+    "rcvbuf",
+    "reuseport",
+    "sndbuf",
+    "so_keepalive",
+];
+
 /// A server that redirects clients.
 struct Found<'a> {
     line: &'a Directive,
@@ -111,7 +130,18 @@ fn redirects(
     draft: &mut Draft,
 ) {
     let listens = addresses.iter().filter_map(|one| one.listen);
-    let mut from: Vec<Origin> = listens.flat_map(Directive::origins).collect();
+    let mut from: Vec<Origin> = Vec::new();
+    for listen in listens {
+        from.push(listen.origin);
+        for (word, origin) in listen.parameters() {
+            let name = word.split('=').next().unwrap_or(word);
+            match name {
+                "proxy_protocol" => draft.program.step(origin, NO_HEADER),
+                _ if OF_SOCKETS.contains(&name) => from.push(origin),
+                _ => {}
+            }
+        }
+    }
     from.push(found.line.origin);
     let mut taken: HashSet<Origin> = from.iter().copied().collect();
     draft.redirect(tcp, &found.redirect, from);

@@ -6,6 +6,7 @@ use super::*;
 
 mod combined;
 mod deletion;
+mod insertion;
 mod judge;
 
 /// A file of the corpus.
