@@ -13,9 +13,23 @@ pub(super) struct Case<T> {
     pub(super) from: Origins,
 }
 
+/// Maximum number of names and protocols of all cases: of comparisons, there are as many as its square.
+pub(super) const NAMES_MAX: usize = 5000;
+/// Maximum number of names that cases about protocols alone are repeated for.
+const REPEATED_MAX: usize = 20_000;
+
+pub(super) const TOO_MANY_NAMES: &str =
+    "these are too many names and protocols for `import`: make routes with `server_names` for them";
+
 /// Adds the cases that keep each client at its target. A rule about protocols alone also counts for the names of later
 /// rules; and clients that ask for the names of a rule about both, but offer other protocols, go on to the later rules.
-pub(super) fn complete<T: Clone>(cases: Vec<Case<T>>) -> Vec<Case<T>> {
+/// `None`: these would be too many.
+pub(super) fn complete<T: Clone>(cases: Vec<Case<T>>) -> Option<Vec<Case<T>>> {
+    let names: usize = cases.iter().map(|one| one.names.len()).sum();
+    let by_protocol = cases.iter().filter(|one| !one.protocols.is_empty()).count();
+    if names + cases.len() > NAMES_MAX || by_protocol * names > REPEATED_MAX {
+        return None;
+    }
     let mut all: Vec<Case<T>> = Vec::new();
     for (n, case) in cases.iter().enumerate() {
         let (has_names, has_protocols) = (!case.names.is_empty(), !case.protocols.is_empty());
@@ -52,7 +66,7 @@ pub(super) fn complete<T: Clone>(cases: Vec<Case<T>>) -> Vec<Case<T>> {
             }
         }
     }
-    all
+    Some(all)
 }
 
 /// Returns a rule about protocols for the names of later rules.

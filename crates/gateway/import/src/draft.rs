@@ -9,14 +9,20 @@ use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Seve
 use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION};
 use crate::origin::{Ledger, Origin, Origins};
 use crate::page::ImportedConfig;
-use crate::section::{Fate, Kind, Remark, Section};
+use crate::section::{Fate, Kind, OptionLine, Remark, Section};
 use crate::toml::{list, quoted};
 
 /// Maximum number of checks of the result: after each one, options with mistakes are left out.
 const ROUNDS_MAX: usize = 50;
 
 /// Maximum number of sections: a configuration holds 1000 routes.
-const SECTIONS_MAX: usize = 1000;
+pub(super) const SECTIONS_MAX: usize = 1000;
+/// Maximum number of settings that sections have to account for, counted for each section.
+const OWED_MAX: usize = 1_000_000;
+/// Maximum number of bytes in one value, and in all: a list of the configuration holds 1000 items.
+const VALUE_MAX: usize = 300_000;
+const VALUES_MAX: usize = 8 << 20;
+const LONG: &str = "this is more than a configuration of Dormouse holds: import a part of the file";
 const TOO_MANY: &str = "this would be more than 1000 routes: import a part of the file";
 
 /// What no converter has taken.
@@ -35,6 +41,8 @@ pub struct Draft {
     redirects: Vec<(String, Origins)>,
     /// What continues behind Dormouse, each at its own address.
     behind: Vec<String>,
+    /// Number of settings that the sections have to account for.
+    owed: usize,
 }
 
 /// A redirect to the same host and path over https.
@@ -54,13 +62,22 @@ impl Draft {
     /// Adds a section.
     pub(super) fn add(&mut self, section: Section) {
         match self.is_full() {
-            false => self.sections.push(section),
+            false => {
+                self.owed += section.owes.len();
+                self.sections.push(section);
+            }
             true => self.program.step(section.head, TOO_MANY),
         }
     }
 
+    /// Takes all sections, to add others in their place.
+    pub(super) fn take_sections(&mut self) -> Vec<Section> {
+        self.owed = 0;
+        std::mem::take(&mut self.sections)
+    }
+
     pub(super) fn is_full(&self) -> bool {
-        self.sections.len() >= SECTIONS_MAX
+        self.sections.len() >= SECTIONS_MAX || self.owed >= OWED_MAX
     }
 
     /// Says that a part is left out because there is no room for its sections.
@@ -234,8 +251,24 @@ impl Draft {
             let from: Origins = from.iter().flat_map(Origins::iter).collect();
             self.program.set("redirect", list(&all), from);
         }
+        self.limit();
         self.account();
         self.in_order_of_the_reference();
+    }
+
+    /// Makes values that no configuration holds a step to do.
+    fn limit(&mut self) {
+        let mut room = VALUES_MAX;
+        for section in self.sections.iter_mut().chain([&mut self.program]) {
+            let is_long = |one: &OptionLine, room: usize| one.value.len() > VALUE_MAX.min(room);
+            while let Some(one) = section.options.iter().find(|one| is_long(one, room)) {
+                let name = one.name;
+                let from = section.remove(name);
+                section.step(from, LONG);
+            }
+            let all = section.options.iter().map(|one| one.value.len());
+            room = room.saturating_sub(all.sum());
+        }
     }
 
     /// Makes each setting that nothing in the result stands for a step to do: first those that a section has to

@@ -2,9 +2,11 @@
 
 mod syntax;
 
+use std::collections::HashSet;
+
 use crate::advice::{LOG, NO_WRITE_IP, OTHER_PROTOCOLS, PROXY_NETWORKS};
 use crate::certificates::{Directory, LISTED_ONE_BY_ONE, directory};
-use crate::draft::Draft;
+use crate::draft::{Draft, SECTIONS_MAX};
 use crate::error::{ImportError, Position};
 use crate::origin::{Origin, Origins};
 use crate::section::{Kind, Section};
@@ -77,6 +79,17 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
         let frontend = Frontend::of(entry);
         if frontend.own.is_empty() {
             listen.push((frontend.address, frontend.from));
+            continue;
+        }
+        if routes.len() >= SECTIONS_MAX {
+            draft.too_many(
+                frontend
+                    .own
+                    .iter()
+                    .map(|one| one.origin)
+                    .collect::<Origins>(),
+            );
+            draft.too_many(frontend.from);
             continue;
         }
         let mut route = Section {
@@ -272,6 +285,7 @@ fn show(
 ) {
     let mut all: Vec<Certificate> = Vec::new();
     let mut from = Origins::default();
+    let mut seen = HashSet::new();
     let mut glob_is_used = false;
     for level in levels {
         // For clients without a server name, hitch uses the last of these, or else the first file of
@@ -294,7 +308,7 @@ fn show(
         }
         // hitch accepts a file twice; the second one adds nothing.
         for pem in of_level {
-            if !all.iter().any(|one| one.cert == pem.cert) {
+            if seen.insert(pem.cert.clone()) {
                 all.push(pem);
             }
         }
@@ -381,18 +395,20 @@ fn program(entries: &Settings<'_>, base: &mut Section, draft: &mut Draft) {
         Some(one) => base.set_text("to", &backend_address(one.text()), one.origin),
         None => base.set_text("to", &backend_address(DEFAULT_BACKEND), Origins::default()),
     }
-    let mut keys: Vec<&str> = Vec::new();
-    for one in entries.all {
+    // In the order of the last ones, which win.
+    let (mut seen, mut last) = (HashSet::new(), Vec::new());
+    for one in entries.all.iter().rev() {
         let key = &*one.key;
-        if !OF_FRONTENDS.contains(&key) && !["frontend", "backend"].contains(&key) {
-            keys.retain(|other| *other != key);
-            keys.push(key);
+        if OF_FRONTENDS.contains(&key) || ["frontend", "backend"].contains(&key) {
+            continue;
+        }
+        match seen.insert(key) {
+            true => last.push(one),
+            false => draft.program.replaced(one.origin),
         }
     }
-    for key in keys {
-        if let Some(one) = entries.last(key, &mut draft.program) {
-            of_program(one, base, draft);
-        }
+    for one in last.into_iter().rev() {
+        of_program(one, base, draft);
     }
 }
 

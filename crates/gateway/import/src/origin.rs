@@ -5,11 +5,17 @@
 //! end of an import makes it a step to do (`Draft::finish`): a converter cannot drop a setting by saying nothing.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use crate::error::{ImportError, Position};
+use crate::source;
 
-/// Maximum number of settings, which no real configuration reaches.
-const SETTINGS_MAX: usize = 200_000;
+/// Maximum number of settings, which no real configuration reaches: the work for some of them grows with its square.
+const SETTINGS_MAX: usize = 50_000;
+/// Maximum number of settings that parts take over from defaults, counted for each part.
+const INHERITED_MAX: usize = 500_000;
+/// Maximum number of bytes in all files that others include.
+const BYTES_MAX: usize = 16 << 20;
 
 /// A setting of the source: the smallest text with a meaning of its own, such as a directive of nginx, or a word of
 /// a `bind` of HAProxy.
@@ -76,6 +82,9 @@ impl FromIterator<Origin> for Origins {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     places: Vec<Place>,
+    inherited: usize,
+    /// Number of bytes of the files that others include.
+    bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -125,6 +134,31 @@ impl Ledger {
             is_head: false,
         });
         Ok(Origin(self.places.len() - 1))
+    }
+
+    /// Reads a file that another one includes.
+    pub(super) fn read(&mut self, path: &Path, position: &Position) -> Result<String, ImportError> {
+        if self.bytes > BYTES_MAX {
+            let what = "the included files have more than 16 MiB together";
+            let help = "no configuration is that long; do they include each other?";
+            return Err(ImportError::new(position, position.line, what, help));
+        }
+        let text = source::read(path, position)?;
+        self.bytes += text.len();
+        Ok(text)
+    }
+
+    /// Counts settings that a part takes over from defaults.
+    pub(super) fn inherit(&mut self, position: &Position, count: usize) -> Result<(), ImportError> {
+        self.inherited += count;
+        match self.inherited > INHERITED_MAX {
+            true => {
+                let what = "too many parts take over too many defaults";
+                let help = "no configuration is that long; is this the right file?";
+                Err(ImportError::new(position, position.line, what, help))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Says that a setting only holds others.

@@ -35,7 +35,7 @@ const RULES_OF_SECOND: &str = "these rules saw the first stage as the client";
 
 /// Joins each first stage with the routes that it leads to.
 pub(super) fn join(draft: &mut Draft) {
-    let sections = std::mem::take(&mut draft.sections);
+    let sections = draft.take_sections();
     let doors = Doors::of(&sections);
     // The second stages of each section that is a first one.
     let behind: Vec<Vec<usize>> = sections.iter().map(|one| doors.behind(one)).collect();

@@ -5,6 +5,7 @@ mod services;
 mod socket;
 mod verification;
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::advice::{
@@ -92,14 +93,24 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
     let mut all = Vec::new();
     for service in services {
         // Settings above the services apply to each service without its own.
-        let is_own = |key: &str| service.entries.iter().any(|one| one.key == key);
-        let is_kept = |one: &&StunnelSetting| is_cumulative(&one.key) || !is_own(&one.key);
+        let own: HashSet<&str> = service.entries.iter().map(|one| &*one.key).collect();
+        let is_kept = |one: &&StunnelSetting| is_cumulative(&one.key) || !own.contains(&*one.key);
         let kept: Vec<StunnelSetting> = of_services.iter().filter(is_kept).cloned().collect();
+        draft.ledger.inherit(position, kept.len())?;
         let entries = [kept, service.entries].concat();
         all.push(Service { entries, ..service });
     }
+    let services = Services {
+        all: &all,
+        // Of several with one name, the first counts.
+        by_name: all.iter().rev().map(|one| (&*one.name, one)).collect(),
+        have_idle_times: all.iter().any(|one| one.find("timeoutidle").is_some()),
+    };
     for service in &all {
-        read_service(service, &all, &mut draft);
+        match draft.is_full() {
+            false => read_service(service, &services, &mut draft),
+            true => draft.too_many(service.origins()),
+        }
     }
     let connects = |one: &&StunnelSetting| matches!(&*one.key, "connect" | "exec");
     if all.is_empty() && of_services.iter().any(|one| connects(&one)) {
@@ -174,7 +185,14 @@ fn without_effect(one: &StunnelSetting, section: &mut Section) {
     }
 }
 
-fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
+/// All services, and what is asked about them again and again.
+struct Services<'a> {
+    all: &'a [Service],
+    by_name: HashMap<&'a str, &'a Service>,
+    have_idle_times: bool,
+}
+
+fn read_service(service: &Service, services: &Services<'_>, draft: &mut Draft) {
     let title = format!("[{}]", service.name);
     let is_client = service.is_on("client");
     let kind = if is_client {
@@ -192,7 +210,7 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
             return draft.program.step(service.origins(), what);
         }
     }
-    if !listen(service, all, &mut section, draft) {
+    if !listen(service, services, &mut section, draft) {
         return;
     }
     if let Some(one) = service.find("client") {
@@ -213,16 +231,15 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
     verification::convert(service, &mut section);
     crypto(service, &mut section);
     socket::convert(service, &mut draft.program);
-    if service.find("timeoutidle").is_none()
-        && all.iter().any(|other| other.find("timeoutidle").is_some())
-    {
+    if services.have_idle_times && service.find("timeoutidle").is_none() {
         draft.longest("idle_timeout", Some(IDLE_DEFAULT_MS), Origins::default());
     }
-    let mut keys: Vec<&str> = service.entries.iter().map(|one| &*one.key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
-        rest(key, service, &mut section, draft);
+    let mut by_key: BTreeMap<&str, Vec<&StunnelSetting>> = BTreeMap::new();
+    for one in &service.entries {
+        by_key.entry(&one.key).or_default().push(one);
+    }
+    for (key, all) in by_key {
+        rest(key, &all, &mut section, draft);
     }
     draft.add(section);
 }
@@ -249,7 +266,12 @@ fn switches(service: &Service, section: &mut Section) {
 }
 
 /// Sets `listen`. Returns `false` if the service listens nowhere.
-fn listen(service: &Service, all: &[Service], section: &mut Section, draft: &mut Draft) -> bool {
+fn listen(
+    service: &Service,
+    services: &Services<'_>,
+    section: &mut Section,
+    draft: &mut Draft,
+) -> bool {
     let is_client = section.kind == Kind::Originate;
     if let Some(one) = service.last("accept", section) {
         let address = match one.value.strip_prefix('/') {
@@ -268,7 +290,7 @@ fn listen(service: &Service, all: &[Service], section: &mut Section, draft: &mut
         draft.program.step(service.origins(), INETD);
         return false;
     }
-    second(service, all, &names, section) || {
+    second(service, services, &names, section) || {
         let what = "the service that `sni` names does not exist, so no client reaches this one";
         draft.program.left_out(service.origins(), what);
         false
@@ -281,7 +303,7 @@ const INETD: &str =
 /// Handles a service for some names of another service's address: `sni = OTHER:NAME`.
 fn second(
     service: &Service,
-    all: &[Service],
+    services: &Services<'_>,
     names: &[&StunnelSetting],
     section: &mut Section,
 ) -> bool {
@@ -291,7 +313,7 @@ fn second(
         let Some((other, name)) = one.value.split_once(':') else {
             return false;
         };
-        let first = all.iter().find(|service| service.name == other);
+        let first = services.by_name.get(other);
         let Some(accept) = first.and_then(|first| first.find("accept")) else {
             return false;
         };
@@ -302,7 +324,10 @@ fn second(
         if name.starts_with('*') {
             section.left_out(one.origin, ONE_LABEL);
         }
-        let before = all.iter().take_while(|one| one.name != service.name);
+        let before = services
+            .all
+            .iter()
+            .take_while(|one| one.name != service.name);
         if before
             .flat_map(|one| one.all("sni"))
             .any(|earlier| is_decided_by(&one.value, &earlier.value))
@@ -464,7 +489,7 @@ const ENGINE: &str = "keys and authorities are read from files: list them in `ce
     `client_ca` or `ca`";
 
 /// Converts the settings that no other function has read.
-fn rest(key: &str, service: &Service, section: &mut Section, draft: &mut Draft) {
+fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut Draft) {
     let is_taken = is_cumulative(key)
         || verification::takes(key)
         || matches!(key, "accept" | "client" | "failover" | "cert" | "key");
@@ -472,9 +497,10 @@ fn rest(key: &str, service: &Service, section: &mut Section, draft: &mut Draft) 
     if is_taken || (is_server && matches!(key, "ciphers" | "ciphersuites" | "curves" | "curve")) {
         return;
     }
-    let Some(one) = service.last(key, section) else {
+    let Some((one, others)) = all.split_last() else {
         return;
     };
+    section.replaced(others.iter().map(|one| one.origin).collect::<Origins>());
     let from = one.origin;
     let seconds = one.value.parse::<u64>().ok();
     let ms = seconds.map(|seconds| seconds.saturating_mul(1000));

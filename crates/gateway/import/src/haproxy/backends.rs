@@ -1,15 +1,11 @@
 //! The choice of a backend: `use_backend` and `default_backend`.
 
-use std::path::Path;
-
-use super::condition::{Test, condition};
+use super::condition::{Acls, Test, condition};
 use super::config::Config;
 use super::syntax::HaproxySection;
 use crate::advice::EARLIER_RULE;
-use crate::cases::{Case, complete};
-use crate::error::Position;
+use crate::cases::{Case, NAMES_MAX, TOO_MANY_NAMES, complete};
 use crate::origin::Origins;
-use crate::source::read;
 
 pub(super) type BackendCase<'a> = Case<Option<&'a HaproxySection>>;
 
@@ -22,14 +18,21 @@ pub(super) struct BackendCases<'a> {
     pub(super) by_protocol: Origins,
     /// Lines that no client reaches.
     pub(super) unreached: Origins,
+    /// Number of names and of lines so far.
+    names: usize,
 }
 
 pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> BackendCases<'a> {
     let mut cases = BackendCases::default();
+    let acls = Acls::of(part, &config.files);
     for line in part.all("use_backend") {
         let name = line.word(1);
-        let tests = condition(line, part, &config.folder);
+        let tests = condition(line, &acls);
         let from = tests.from;
+        if cases.names > NAMES_MAX {
+            cases.not_ours.push((TOO_MANY_NAMES, from));
+            continue;
+        }
         if name.contains("%[") {
             let found = tests
                 .ways
@@ -94,7 +97,12 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
     {
         cases.add(Vec::new(), Vec::new(), Some(part), &Origins::default());
     }
-    cases.all = complete(std::mem::take(&mut cases.all));
+    let all = std::mem::take(&mut cases.all);
+    let from: Origins = all.iter().flat_map(|case| case.from.iter()).collect();
+    match complete(all) {
+        Some(all) => cases.all = all,
+        None => cases.not_ours.push((TOO_MANY_NAMES, from)),
+    }
     cases
 }
 
@@ -124,6 +132,7 @@ impl<'a> BackendCases<'a> {
         backend: Option<&'a HaproxySection>,
         from: &Origins,
     ) {
+        self.names += 1 + names.len();
         // More names for the same backend belong to the same route.
         let same = self.all.iter_mut().find(|case| {
             is_same(case.target, backend)
@@ -172,8 +181,7 @@ impl<'a> BackendCases<'a> {
     /// or the file can't be read.
     fn of_map(&mut self, text: &str, config: &'a Config, from: &Origins) -> Option<bool> {
         let (file, default) = map(text)?;
-        let path = Path::new(&config.path("", file)).to_owned();
-        let text = read(&path, &Position::included(file)).ok()?;
+        let text = config.files.text(&config.path("", file))?;
         let mut is_first = true;
         for entry in text.lines() {
             let mut words = entry.split_whitespace();
@@ -182,6 +190,9 @@ impl<'a> BackendCases<'a> {
             };
             // A missing backend leads to the default, as in HAProxy.
             let backend = config.backend(backend).filter(|_| !name.starts_with('#'));
+            if backend.is_some() && self.names > NAMES_MAX {
+                return None;
+            }
             if backend.is_some() {
                 is_first &= !self.decide(name, backend);
                 self.add(vec![name.to_owned()], Vec::new(), backend, from);

@@ -14,7 +14,6 @@ use crate::error::Position;
 use crate::openssl::version;
 use crate::origin::Origins;
 use crate::section::{NO_NEW_VERSION, OLD_VERSION, Section};
-use crate::source::read as read_file;
 use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
 use crate::value::time;
 
@@ -206,16 +205,19 @@ fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft:
 fn listen(line: &Line, addresses: &[String], config: &Config, section: &mut Section) {
     let from = Origins::from(line.origin);
     for (text, address) in of_bind(line, config) {
-        section.doors.push(text.to_owned());
         match address {
-            BindAddress::Tcp(all) => section.doors.extend(all),
+            BindAddress::Tcp(_) => {}
             BindAddress::Quic => section.step(line.origin, format!("{text}: {QUIC}")),
             BindAddress::Other if text.contains('$') => {
                 section.step(line.origin, format!("{text} names a variable of the environment: write the address into `listen`"));
             }
-            BindAddress::Other => section.step(line.origin, format!("{NO_DOOR} (not on {text})")),
+            BindAddress::Other => {
+                section.doors.push(text.to_owned());
+                section.step(line.origin, format!("{NO_DOOR} (not on {text})"));
+            }
         }
     }
+    section.doors.extend_from_slice(addresses);
     let all: Vec<String> = addresses.iter().map(|one| quoted(one)).collect();
     match all.is_empty() {
         false => section.set("listen", list(&all), from),
@@ -563,7 +565,7 @@ fn crt_list(
     draft: &mut Draft,
 ) {
     let inner = Position::included(file);
-    let Ok(text) = read_file(Path::new(file), &inner) else {
+    let Ok(text) = draft.ledger.read(Path::new(file), &inner) else {
         return section.step(from, "it cannot be read: list its files in `certificates`");
     };
     settings.of_certificates.add(&from);

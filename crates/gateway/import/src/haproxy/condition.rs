@@ -1,6 +1,8 @@
 //! Conditions: `if is_chat or { req.ssl_sni -i a.example }`.
 
-use std::path::Path;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::path::PathBuf;
 
 use super::syntax::{HaproxySection, Line};
 use crate::error::Position;
@@ -33,8 +35,72 @@ pub(super) struct Tests {
     pub(super) from: Origins,
 }
 
+/// The `acl` lines of a section, by their names.
+pub(super) struct Acls<'a> {
+    by_name: HashMap<&'a str, Vec<&'a Line>>,
+    files: &'a Files,
+}
+
+impl<'a> Acls<'a> {
+    pub(super) fn of(part: &'a HaproxySection, files: &'a Files) -> Acls<'a> {
+        let mut by_name: HashMap<&str, Vec<&Line>> = HashMap::new();
+        for line in part.all("acl") {
+            by_name.entry(line.word(1)).or_default().push(line);
+        }
+        Acls { by_name, files }
+    }
+}
+
+/// Files of values, which several tests may name.
+pub(super) struct Files {
+    /// The folder that relative paths start from.
+    pub(super) folder: PathBuf,
+    /// How many more values tests may have, all together, and how many more bytes may be read for them.
+    left: Cell<usize>,
+    bytes_left: Cell<usize>,
+}
+
+impl Files {
+    pub(super) fn new(folder: PathBuf) -> Files {
+        Files {
+            folder,
+            left: Cell::new(VALUES_MAX),
+            bytes_left: Cell::new(BYTES_MAX),
+        }
+    }
+
+    /// Returns the text of a file; `None` if it cannot be read, or all of them are too long together.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let path = self.folder.join(name);
+        let position = Position::included(&path.display().to_string());
+        let left = Some(self.bytes_left.get()).filter(|left| *left > 0)?;
+        let text = read(&path, &position).ok()?;
+        self.bytes_left.set(left.saturating_sub(text.len()));
+        Some(text)
+    }
+
+    /// Returns the values of a file, one a line.
+    fn values(&self, name: &str) -> Option<Vec<String>> {
+        let text = self.text(name)?;
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Some(lines.map(str::to_owned).collect())
+    }
+
+    /// Counts values of a test. Returns `false` if there are too many.
+    fn take(&self, count: usize) -> bool {
+        let left = self.left.get().checked_sub(count);
+        self.left.set(left.unwrap_or_default());
+        left.is_some()
+    }
+}
+
+/// Maximum number of values that all tests have together: a list of the configuration holds 1000 items.
+const VALUES_MAX: usize = 200_000;
+const BYTES_MAX: usize = 16 << 20;
+
 /// Returns the condition of a line, after `if` or `unless`, if it has any.
-pub(super) fn condition(line: &Line, part: &HaproxySection, folder: &Path) -> Tests {
+pub(super) fn condition(line: &Line, acls: &Acls<'_>) -> Tests {
     let from = Origins::from(line.origin);
     let words = &line.words;
     let start = words
@@ -43,7 +109,7 @@ pub(super) fn condition(line: &Line, part: &HaproxySection, folder: &Path) -> Te
     let Some(start) = start else {
         return Tests { ways: None, from };
     };
-    let mut reader = Reader { part, folder, from };
+    let mut reader = Reader { acls, from };
     let all = reader.ways(words.get(start + 1..).unwrap_or_default());
     let from = reader.from;
     if words.get(start).is_some_and(|word| word == "if") {
@@ -65,8 +131,7 @@ pub(super) fn condition(line: &Line, part: &HaproxySection, folder: &Path) -> Te
 
 /// Reads conditions.
 struct Reader<'a> {
-    part: &'a HaproxySection,
-    folder: &'a Path,
+    acls: &'a Acls<'a>,
     from: Origins,
 }
 
@@ -93,7 +158,7 @@ impl Reader<'_> {
                         .unwrap_or(rest.len());
                     let (inner, behind) = rest.split_at(end);
                     rest = behind.get(1..).unwrap_or_default();
-                    test(inner, self.folder)
+                    test(inner, self.acls.files)
                 }
                 name => {
                     let bare = name.trim_start_matches('!');
@@ -117,23 +182,31 @@ impl Reader<'_> {
         if name == "TRUE" {
             return Test::Tls;
         }
-        let lines: Vec<&Line> = (self.part.all("acl"))
-            .filter(|line| line.word(1) == name)
-            .collect();
+        let lines = self.acls.by_name.get(name).map_or(&[][..], Vec::as_slice);
+        if !self.acls.files.take(lines.len()) {
+            return Test::Other(format!("acl {name}"));
+        }
         self.from
             .add(lines.iter().map(|line| line.origin).collect::<Origins>());
-        let mut tests = lines.iter().map(|line| test(line.behind(2), self.folder));
+        let mut tests = lines
+            .iter()
+            .map(|line| test(line.behind(2), self.acls.files));
         let other = || Test::Other(format!("acl {name}"));
         let Some(first) = tests.next() else {
             return other();
         };
         tests.fold(first, |all, next| match (all, next) {
-            (Test::Name(a), Test::Name(b)) => Test::Name([a, b].concat()),
-            (Test::Protocol(a), Test::Protocol(b)) => Test::Protocol([a, b].concat()),
-            (Test::Source(a), Test::Source(b)) => Test::Source([a, b].concat()),
+            (Test::Name(a), Test::Name(b)) => Test::Name(joined(a, b)),
+            (Test::Protocol(a), Test::Protocol(b)) => Test::Protocol(joined(a, b)),
+            (Test::Source(a), Test::Source(b)) => Test::Source(joined(a, b)),
             _ => other(),
         })
     }
+}
+
+fn joined(mut all: Vec<String>, more: Vec<String>) -> Vec<String> {
+    all.extend(more);
+    all
 }
 
 impl Test {
@@ -207,7 +280,7 @@ fn names_with(end: &str) -> impl Iterator<Item = String> {
 }
 
 /// Parses a test: `req.ssl_sni -i a.example b.example`, `ssl_fc_alpn h2`, `src 10.0.0.0/8 -f FILE`.
-fn test(words: &[String], folder: &Path) -> Test {
+fn test(words: &[String], files: &Files) -> Test {
     let other = || Test::Other(words.join(" "));
     let Some((fetch, rest)) = words.split_first() else {
         return other();
@@ -229,20 +302,17 @@ fn test(words: &[String], folder: &Path) -> Test {
                 _ => return other(),
             },
             "-f" => {
-                let path = folder.join(rest.next().map_or("", String::as_str));
-                let position = Position::included(&path.display().to_string());
-                let Ok(text) = read(&path, &position) else {
+                let Some(more) = files.values(rest.next().map_or("", String::as_str)) else {
                     return other();
                 };
-                let lines = text
-                    .lines()
-                    .map(str::trim)
-                    .filter(|line| !line.is_empty() && !line.starts_with('#'));
-                values.extend(lines.map(str::to_owned));
+                values.extend(more);
             }
             word if word.starts_with('-') => return other(),
             word => values.push(word.to_owned()),
         }
+    }
+    if !files.take(values.len()) {
+        return other();
     }
     match base {
         "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if by_end => {

@@ -1,8 +1,9 @@
 //! A whole configuration, with its backends and certificates by name.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::condition::Files;
 use super::store::Store;
 use super::syntax::{HaproxySection, Line};
 
@@ -11,8 +12,8 @@ pub(super) struct Config {
     pub(super) global: Vec<Line>,
     pub(super) parts: Vec<HaproxySection>,
     pub(super) backends: HashMap<String, usize>,
-    /// The folder that relative paths start from.
-    pub(super) folder: PathBuf,
+    /// The folder that relative paths start from, and the files in it.
+    pub(super) files: Files,
     pub(super) store: Store,
     /// The addresses of all binds.
     pub(super) ipv4: HashSet<String>,
@@ -41,7 +42,7 @@ impl Config {
             .is_some_and(|line| line.word(1) == "config");
         let file = Path::new(base).join(file);
         match relative_to_file {
-            true => self.folder.join(file).display().to_string(),
+            true => self.files.folder.join(file).display().to_string(),
             false => file.display().to_string(),
         }
     }

@@ -35,6 +35,7 @@ use crate::toml::quoted_list;
 use crate::value::time;
 use address::{BindAddress, of_bind};
 use backends::{BackendCase, BackendCases, cases};
+use condition::Files;
 use config::Config;
 use store::Store;
 use syntax::{HaproxySection, Line};
@@ -54,7 +55,7 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
     let config = Config {
         global: global.collect(),
         backends: backends.map(|(at, part)| (part.name.clone(), at)).collect(),
-        folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+        files: Files::new(std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())),
         store: Store::read(&parts),
         ipv4: address::of_all(&parts),
         parts,
@@ -102,21 +103,24 @@ fn doors(line: &Line, by_port: bool, config: &Config) -> Vec<Door> {
             .rsplit_once(':')
             .and_then(|(_, port)| port.parse().ok())
     };
-    let mut ports: Vec<Option<u16>> = addresses.iter().map(port).collect();
-    ports.dedup();
-    if !by_port || ports.len() < 2 {
-        let port = ports.first().copied().flatten();
-        return vec![Door { addresses, port }];
-    }
-    let one = |port: &Option<u16>| {
-        let is_of =
-            |one: &&String| one.rsplit_once(':').and_then(|(_, text)| text.parse().ok()) == *port;
-        Door {
-            addresses: addresses.iter().filter(is_of).cloned().collect(),
-            port: *port,
+    let mut all: Vec<Door> = Vec::new();
+    for address in &addresses {
+        let port = port(address);
+        match all.last_mut().filter(|last| last.port == port || !by_port) {
+            Some(last) => last.addresses.push(address.clone()),
+            None => all.push(Door {
+                addresses: vec![address.clone()],
+                port,
+            }),
         }
-    };
-    ports.iter().map(one).collect()
+    }
+    match all.is_empty() {
+        true => vec![Door {
+            addresses,
+            port: None,
+        }],
+        false => all,
+    }
 }
 
 fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
@@ -128,6 +132,10 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
         .filter_map(|case| case.target)
         .any(server::needs_port);
     for line in part.all("bind") {
+        if draft.is_full() {
+            draft.too_many(line.origins().collect::<Origins>());
+            continue;
+        }
         let has_tls = line.has_word("ssl");
         let is_quic = of_bind(line, config).all(|(_, one)| matches!(one, BindAddress::Quic));
         if is_quic {
@@ -135,10 +143,18 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
             draft.program.step(from, crate::advice::QUIC);
         } else if has_tls || passes_through {
             for (n, door) in doors(line, by_port, config).iter().enumerate() {
+                if draft.is_full() {
+                    draft.too_many(line.origin);
+                    break;
+                }
                 bind(part, line, door, n == 0, &cases, config, draft);
             }
         } else if !part.is_http() && originates(part, &cases) {
             for door in doors(line, by_port, config) {
+                if draft.is_full() {
+                    draft.too_many(line.origin);
+                    break;
+                }
                 origination(part, line, &door, &cases, config, draft);
             }
         }
@@ -167,7 +183,7 @@ fn bind(
     let has_tls = line.has_word("ssl");
     let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
     let other_binds = part.all("bind").filter(|one| one.origin != line.origin);
-    let others: Vec<Origin> = other_binds.flat_map(Line::origins).collect();
+    let others: Origins = other_binds.flat_map(Line::origins).collect();
     // The line that leads to a backend belongs to its route.
     let of_cases: Origins = cases
         .all
@@ -177,7 +193,7 @@ fn bind(
     let owes = part
         .origins()
         .into_iter()
-        .filter(|one| !others.contains(one) && !of_cases.has(*one));
+        .filter(|one| !others.has(*one) && !of_cases.has(*one));
     let owes: Vec<Origin> = if is_first { owes.collect() } else { Vec::new() };
     let mut base = Section::new(Kind::Route, title, [line.origin, part.origin], owes);
     bind::read(line, &door.addresses, part, config, &mut base, draft);
@@ -322,11 +338,8 @@ fn origination(
 ) {
     let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
     let other_binds = part.all("bind").filter(|one| one.origin != line.origin);
-    let others: Vec<Origin> = other_binds.flat_map(Line::origins).collect();
-    let owes = part
-        .origins()
-        .into_iter()
-        .filter(|one| !others.contains(one));
+    let others: Origins = other_binds.flat_map(Line::origins).collect();
+    let owes = part.origins().into_iter().filter(|one| !others.has(*one));
     let head = [line.origin, part.origin];
     let mut section = Section::new(Kind::Originate, title, head, owes.collect::<Vec<_>>());
     bind::read(line, &door.addresses, part, config, &mut section, draft);

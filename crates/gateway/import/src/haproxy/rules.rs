@@ -1,7 +1,9 @@
 //! Networks that may connect, and other rules about connections.
 
 use super::checks::is_check;
-use super::condition::{Condition, Test, Tests, condition, is_met, tests_counter, tests_source};
+use super::condition::{
+    Acls, Condition, Test, Tests, condition, is_met, tests_counter, tests_source,
+};
 use super::config::Config;
 use super::plain::is_redirect;
 use super::syntax::{HaproxySection, Line};
@@ -36,8 +38,9 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
     let (mut allow, mut deny, mut proxies) = (Rules::default(), Rules::default(), Rules::default());
     let mut accepted = Rules::default();
     let mut accepts_tls = false;
+    let acls = Acls::of(part, &config.files);
     for line in part.all("tcp-request") {
-        let tests = condition(line, part, &config.folder);
+        let tests = condition(line, &acls);
         let from = tests.from.clone();
         let what = match (line.word(1), line.word(2), is_met(tests.ways.as_ref())) {
             ("connection", what, _) => what,
@@ -67,6 +70,9 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             _ => None,
         };
         match (what, only) {
+            (_, Some(Test::Source(networks))) if networks.len() > NETWORKS_MAX => {
+                section.step(from, CLIENT_NETWORKS);
+            }
             ("expect-proxy", Some(Test::Source(networks))) => proxies.add(networks, &from),
             ("expect-proxy", _) => section.step(from, PROXY_NETWORKS),
             ("accept", Some(Test::Source(networks))) => accepted.add(networks, &from),
@@ -77,7 +83,8 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             (_, Some(Test::Source(networks))) if rejects => {
                 let is_accepted =
                     |one: &String| accepted.networks.iter().any(|other| overlap(one, other));
-                if networks.iter().any(is_accepted) {
+                let is_much = networks.len() * accepted.networks.len() > PAIRS_MAX;
+                if is_much || networks.iter().any(is_accepted) {
                     section.step(&from, ACCEPTED_BEFORE);
                 }
                 deny.add(networks, &from);
@@ -109,6 +116,10 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
         }
     }
 }
+
+/// Maximum number of networks in a list of the configuration, and of pairs of them to compare.
+const NETWORKS_MAX: usize = 1000;
+const PAIRS_MAX: usize = 100_000;
 
 /// A rule of a later phase (`content`, `session`).
 fn inspection(line: &Line, tests: &Tests, section: &mut Section) {
@@ -191,8 +202,9 @@ pub(super) fn rest(part: &HaproxySection, taken: &Origins, section: &mut Section
 /// The same for a backend.
 pub(super) fn rest_of_backend(backend: &HaproxySection, config: &Config, section: &mut Section) {
     let mut taken = Origins::default();
+    let acls = Acls::of(backend, &config.files);
     for line in backend.all("tcp-request") {
-        let tests = condition(line, backend, &config.folder);
+        let tests = condition(line, &acls);
         inspection(line, &tests, section);
         taken.add(tests.from);
     }

@@ -195,6 +195,7 @@ pub(super) fn parse(
         if KINDS.contains(&first.as_str()) {
             let origin = ledger.enter(&position, words.join(" "))?;
             let mut part = section(origin, &words, &parts);
+            ledger.inherit(&position, part.lines.len())?;
             part.lines.append(&mut above);
             parts.push(part);
             continue;

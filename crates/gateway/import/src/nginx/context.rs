@@ -1,7 +1,7 @@
 //! `stream` or `http`, and what its servers share.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::syntax::Directive;
@@ -28,6 +28,8 @@ struct Listener {
     default: usize,
     /// The server that would be it without a word for it.
     first: usize,
+    /// All its servers.
+    servers: Vec<usize>,
     /// The words that make all its servers speak TLS, or read a PROXY header.
     tls: Vec<Origin>,
     proxy_protocol: Vec<Origin>,
@@ -56,6 +58,7 @@ impl<'a> Context<'a> {
                     if listen.has_word("default_server") || listen.has_word("default") {
                         listener.default = number;
                     }
+                    listener.servers.push(number);
                     listener.tls.extend(listen.part_of("ssl"));
                     listener
                         .proxy_protocol
@@ -161,24 +164,24 @@ impl<'a> Server<'a> {
 
     /// Returns the other servers that have one of these addresses.
     pub(super) fn others(&self, listens: &[&Directive]) -> impl Iterator<Item = Server<'a>> {
-        let ours: Vec<String> = listens.iter().flat_map(|one| keys(one)).collect();
+        let keys = listens.iter().flat_map(|one| keys(one));
+        let found = keys.filter_map(|key| self.context.addresses.get(&key));
+        let numbers: BTreeSet<usize> = found.flat_map(|one| one.servers.iter().copied()).collect();
         let number = self.number;
-        self.context.servers().filter(move |other| {
-            let is_shared = |listen: &Directive| keys(listen).iter().any(|key| ours.contains(key));
-            other.number != number && other.own.all("listen").any(is_shared)
-        })
+        let all = self.context.servers();
+        all.filter(move |other| other.number != number && numbers.contains(&other.number))
     }
 
     /// Returns its names that are under a wildcard name of another server with the same address.
     pub(super) fn under_wildcards(&self, listens: &[&Directive]) -> Vec<&'a str> {
         let names = self.others(listens).flat_map(|one| one.own.names());
-        let ends: Vec<&str> = names
+        let ends: HashSet<String> = names
             .filter_map(|(name, _)| name.strip_prefix("*.").or(name.strip_prefix('.')))
+            .map(str::to_ascii_lowercase)
             .collect();
         let is_under = |name: &&str| match name.split_once('.') {
             Some((first, end)) => {
-                let is_end = |one: &&str| one.eq_ignore_ascii_case(end);
-                !matches!(first, "" | "*") && ends.iter().any(is_end)
+                !matches!(first, "" | "*") && ends.contains(&end.to_ascii_lowercase())
             }
             None => false,
         };

@@ -490,6 +490,9 @@ pub(super) fn networks(server: &Server<'_>, section: &mut Section) {
         rules = server.context.block.block.iter().filter(is_rule).collect();
     }
     address_in_header(server, &rules, section);
+    if rules.len() > RULES_MAX {
+        return section.step(origins_of(rules), CLIENT_NETWORKS);
+    }
     let (mut allow, mut deny) = (Rules::default(), Rules::default());
     let mut end: Option<&Directive> = None;
     for one in rules {
@@ -550,6 +553,9 @@ fn address_in_header(server: &Server<'_>, rules: &[&Directive], section: &mut Se
 
 const IN_HEADER: &str = "nginx compared the address that a header of the request names \
     (`real_ip_header`) with these networks; here it is that of the connection";
+
+/// Maximum number of rules: a list of the configuration holds 1000 networks.
+const RULES_MAX: usize = 2000;
 
 /// Networks of rules.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{ImportError, Position};
 use crate::origin::{Ledger, Origin};
 use crate::section::Fate;
-use crate::source::{TooManyFiles, files_matching, read};
+use crate::source::{TooManyFiles, files_matching};
 
 /// Maximum number of included files.
 const INCLUDES_MAX: usize = 500;
@@ -331,7 +331,7 @@ impl DirectiveReader<'_> {
         self.left -= 1;
         self.open.push(same(file));
         let position = Position::included(&shown.to_string());
-        let text = read(file, &position)?;
+        let text = self.ledger.read(file, &position)?;
         let block = self.text(&text, &position, depth + 1)?;
         self.open.pop();
         Ok(block)

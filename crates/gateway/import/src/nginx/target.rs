@@ -4,7 +4,7 @@ use super::context::{Server, addresses};
 use super::syntax::Directive;
 use super::{backend_tls, forward, upstream};
 use crate::advice::{COMPUTED_TARGET, NAMES_BY_EXPRESSION, ONE_LABEL};
-use crate::cases::{Case, complete};
+use crate::cases::{Case, NAMES_MAX, TOO_MANY_NAMES, complete};
 use crate::draft::Draft;
 use crate::origin::{Origin, Origins};
 use crate::section::Section;
@@ -55,7 +55,17 @@ pub(super) fn cases(
     };
     let start = whole(Target::To(pass.word(1).to_owned()), pass.origin.into());
     resolver.resolve(start, 0, section);
-    complete(grouped(resolver.cases))
+    let from: Origins = (resolver.cases.iter())
+        .flat_map(|case| case.from.iter())
+        .collect();
+    let names: usize = (resolver.cases.iter())
+        .map(|case| case.names.len() + 1)
+        .sum();
+    let all = (names <= NAMES_MAX).then(|| complete(grouped(resolver.cases)));
+    all.flatten().unwrap_or_else(|| {
+        section.step(&from, TOO_MANY_NAMES);
+        vec![whole(Target::Computed, from)]
+    })
 }
 
 /// Returns the port of the addresses, if it is only one.

@@ -6,7 +6,7 @@ use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::origin::{Origin, Origins};
 use crate::section::Section;
-use crate::source::{files_matching, read as read_file};
+use crate::source::files_matching;
 
 /// Maximum number of included files.
 const INCLUDES_MAX: usize = 200;
@@ -175,7 +175,8 @@ impl ServiceReader {
                 ));
             }
             let position = Position::included(&file.display().to_string());
-            self.text(&read_file(&file, &position)?, &position, folder, depth + 1)?;
+            let text = self.draft.ledger.read(&file, &position)?;
+            self.text(&text, &position, folder, depth + 1)?;
         }
         Ok(())
     }

@@ -176,3 +176,73 @@ fn long_files_take_no_cubic_time() {
         assert!(long < short * 200, "{short:?} {long:?}");
     }
 }
+
+/// Work that grows with the square of a file has a limit of its own.
+#[test]
+fn what_no_configuration_needs_is_refused_or_a_step() {
+    let parsed = |program, text: &str| {
+        let draft = parse(program, text, &Position::new("x"), Path::new("/x/x"));
+        draft.map(|draft| draft.unchecked("x").text)
+    };
+    let refused = |program, text: String, words: &str| {
+        let error = parsed(program, &text).expect_err("a limit").to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    let settings = "pid x;\n".repeat(50_001);
+    refused(Program::Nginx, settings, "more than 50000 settings");
+    let services = "[s]\naccept = 1\nconnect = 2\n".repeat(600);
+    let defaults = "options = NO_SSLv2\n".repeat(1000);
+    let text = format!("{defaults}{services}");
+    refused(Program::Stunnel, text, "take over too many defaults");
+    let parts = "backend b\n server s 10.0.0.1:1\n".repeat(600);
+    let defaults = format!("defaults\n{}", " timeout client 1m\n".repeat(1000));
+    let text = format!("{defaults}{parts}");
+    refused(Program::Haproxy, text, "take over too many defaults");
+
+    let numbered =
+        |count: usize, one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<String>();
+    let names = numbered(6000, &|n| format!("n{n}.test 10.0.0.1:1;\n"));
+    let map = format!(
+        "stream {{ map $ssl_preread_server_name $to {{ {names} }} server {{ listen 443; ssl_preread on; proxy_pass $to; }} }}"
+    );
+    let rules = numbered(6000, &|n| {
+        format!(" use_backend b if {{ ssl_fc_sni n{n}.test }}\n")
+    });
+    let rules =
+        format!("frontend f\n bind :443 ssl crt a.pem\n{rules}backend b\n server s 10.0.0.1:1\n");
+    let networks = numbered(1001, &|n| format!(" 10.{}.{}.0/24", n / 250, n % 250));
+    let networks = format!(
+        "listen l\n bind :443 ssl crt a.pem\n tcp-request connection reject if {{ src{networks} }}\n server s 10.0.0.1:1\n"
+    );
+    let servers = numbered(20_000, &|n| {
+        format!("server 10.{}.{}.1:1;\n", n / 250, n % 250)
+    });
+    let servers = format!(
+        "stream {{ upstream u {{ {servers} }} server {{ listen 443 ssl; proxy_pass u; }} }}"
+    );
+    for (program, text, words) in [
+        (Program::Nginx, map, "too many names"),
+        (Program::Haproxy, rules, "too many names"),
+        (Program::Haproxy, networks, "set `allow` and `deny`"),
+        (
+            Program::Nginx,
+            servers,
+            "more than a configuration of Dormouse holds",
+        ),
+    ] {
+        let page = parsed(program, &text).expect("a valid configuration");
+        assert!(steps(&page).contains(words), "{words}");
+    }
+}
+
+/// Files that include each other, or one file often, are read to a limit.
+#[test]
+fn included_files_have_a_limit_together() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("long.inc"), "# long\n".repeat(400_000)).expect("written");
+    let text = format!("include {};\n", at("long.inc").display()).repeat(9);
+    std::fs::write(at("nginx.conf"), text).expect("written");
+    let error = read(Program::Nginx, &at("nginx.conf")).expect_err("a limit");
+    assert!(error.to_string().contains("16 MiB together"), "{error}");
+}
