@@ -71,7 +71,7 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
 }
 
 /// Converts a server. It may become several routes: for the addresses where it is the default
-/// server, for those where it is not, and for each backend that a name leads to.
+/// server, for those where it is not, for those with a PROXY header, and for each backend that a name leads to.
 fn read_server(server: &Server<'_>, draft: &mut Draft) {
     let is_preread = !server.is_http() && server.is_on("ssl_preread");
     let speaks_tls =
@@ -88,12 +88,16 @@ fn read_server(server: &Server<'_>, draft: &mut Draft) {
             }
             continue;
         }
-        let is_default = |listen: &&Directive| server.is_default(listen);
-        let (default, others): (Vec<&Directive>, Vec<&Directive>) =
-            listens.into_iter().partition(is_default);
-        for (listens, is_default) in [(default, true), (others, false)] {
+        // A route reads a PROXY header on all its addresses, or on none.
+        let kind = |listen: &Directive| {
+            let reads_header = !server.context.proxy_protocol(listen).is_empty();
+            (server.is_default(listen), reads_header)
+        };
+        for of_kind in [(true, false), (true, true), (false, false), (false, true)] {
+            let listens = listens.iter().copied();
+            let listens: Vec<&Directive> = listens.filter(|one| kind(one) == of_kind).collect();
             if !listens.is_empty() {
-                routes(server, &listens, is_default, passes_through, draft);
+                routes(server, &listens, of_kind.0, passes_through, draft);
             }
         }
     }

@@ -412,3 +412,24 @@ fn a_service_for_names_of_an_address_that_dormouse_lacks_keeps_its_settings() {
     );
     assert!(!page.contains("does not exist"), "{page}");
 }
+
+/// On the address without it, a client could name another address with a header, or would be refused without one.
+#[test]
+fn a_header_is_read_only_on_the_addresses_that_expect_one() {
+    let two =
+        "listen 444 ssl proxy_protocol; set_real_ip_from 10.0.0.0/8; allow 192.0.2.0/24; deny all;";
+    let page = converted(Program::Nginx, &stream(two));
+    let (first, second) = page
+        .split_once("listen = \"0.0.0.0:444\"")
+        .expect("a route of its own");
+    assert!(!first.contains("accept_proxy_from"), "{page}");
+    assert!(
+        second.contains("accept_proxy_from = [\"10.0.0.0/8\"]"),
+        "{page}"
+    );
+    assert_eq!(
+        page.matches("allow = [\"192.0.2.0/24\"]").count(),
+        2,
+        "{page}"
+    );
+}
