@@ -67,6 +67,18 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
             }
         }
     }
+    for_all_others(part, config, &mut cases);
+    let all = std::mem::take(&mut cases.all);
+    let from: Origins = all.iter().flat_map(|case| case.from.iter()).collect();
+    match complete(all) {
+        Some(all) => cases.all = all,
+        None => cases.not_ours.push((TOO_MANY_NAMES, from)),
+    }
+    cases
+}
+
+/// Adds the backend of all other clients.
+fn for_all_others<'a>(part: &'a HaproxySection, config: &'a Config, cases: &mut BackendCases<'a>) {
     let default = part.find(&["default_backend"]);
     // An earlier case matches every client already.
     let is_for_all = |case: &BackendCase<'_>| case.names.is_empty() && case.protocols.is_empty();
@@ -97,13 +109,6 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
     {
         cases.add(Vec::new(), Vec::new(), Some(part), &Origins::default());
     }
-    let all = std::mem::take(&mut cases.all);
-    let from: Origins = all.iter().flat_map(|case| case.from.iter()).collect();
-    match complete(all) {
-        Some(all) => cases.all = all,
-        None => cases.not_ours.push((TOO_MANY_NAMES, from)),
-    }
-    cases
 }
 
 /// Returns the names and protocols of a condition. `None`: it tests something else.

@@ -170,8 +170,18 @@ fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft:
             }
         }
     }
-    let (ca, crls) = (settings.ca, settings.of_crls);
-    match settings.verify {
+    let crls = (settings.crls, settings.of_crls);
+    clients(settings.verify, settings.ca, crls, section);
+}
+
+/// Sets the verification of clients.
+fn clients(
+    verify: Option<(String, Origins)>,
+    ca: Option<(String, Origins)>,
+    (files, crls): (Vec<String>, Origins),
+    section: &mut Section,
+) {
+    match verify {
         Some((how, from)) if how != "none" => {
             if !matches!(&*how, "optional" | "required") {
                 section.step(&from, "`verify` is `none`, `optional` or `required`");
@@ -185,13 +195,13 @@ fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft:
             if let Some((file, from)) = ca {
                 section.set_text("client_ca", &file, from);
             }
-            if !settings.crls.is_empty() {
-                section.set("client_crl", quoted_list(&settings.crls), crls);
+            if !files.is_empty() {
+                section.set("client_crl", quoted_list(&files), crls);
             }
         }
-        verify => {
+        other => {
             let mut from = crls;
-            for (_, more) in verify.into_iter().chain(ca) {
+            for (_, more) in other.into_iter().chain(ca) {
                 from.add(more);
             }
             if !from.is_empty() {

@@ -147,7 +147,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
                     draft.too_many(line.origin);
                     break;
                 }
-                bind(part, line, door, n == 0, &cases, config, draft);
+                routes(part, line, door, n == 0, &cases, config, draft);
             }
         } else if !part.is_http() && originates(part, &cases) {
             for door in doors(line, by_port, config) {
@@ -171,7 +171,7 @@ fn originates(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
 }
 
 /// Makes the routes of a bind.
-fn bind(
+fn routes(
     part: &HaproxySection,
     line: &Line,
     door: &Door,

@@ -2,6 +2,7 @@
 //! are no longer served when HAProxy stops.
 
 use super::address::{BindAddress, of_bind};
+use super::bind::without_effect;
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
 use crate::advice::{HAPROXY_STAYS, QUIC};
@@ -43,7 +44,7 @@ fn redirects(line: &Line, rule: &Line, whole: &[Origin], config: &Config, draft:
     let status = at.map_or("302", |at| rule.word(at + 1)).to_owned();
     let redirect = Redirect { status, port: 443 };
     let from = [line.origin, rule.origin];
-    for (from, why) in super::bind::without_effect(line) {
+    for (from, why) in without_effect(line) {
         draft.program.without_effect(from, why);
     }
     for (text, address) in of_bind(line, config) {

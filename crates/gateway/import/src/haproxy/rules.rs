@@ -42,28 +42,13 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
     for line in part.all("tcp-request") {
         let tests = condition(line, &acls);
         let from = tests.from.clone();
-        let what = match (line.word(1), line.word(2), is_met(tests.ways.as_ref())) {
-            ("connection", what, _) => what,
-            // A test for TLS needs no rule: Dormouse reads the ClientHello anyway.
-            ("content", "accept" | "reject", Some(false)) => {
-                section.without_effect(from, "it is about clients without TLS");
-                continue;
-            }
-            ("content", "accept", Some(true)) => {
-                accepts_tls = true;
-                section.without_effect(from, "the ClientHello is read in any case");
-                continue;
-            }
-            // No client with TLS gets here.
-            ("content", "reject", Some(true)) if accepts_tls => {
-                section.without_effect(from, "it is about clients without TLS");
-                continue;
-            }
-            _ => {
+        if line.word(1) != "connection" {
+            if !about_tls(line, &tests, &mut accepts_tls, section) {
                 inspection(line, &tests, section);
-                continue;
             }
-        };
+            continue;
+        }
+        let what = line.word(2);
         let rejects = rejects(line);
         let only = match tests.ways.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),
@@ -115,6 +100,23 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             section.set(name, quoted_list(&rules.networks), rules.from);
         }
     }
+}
+
+/// Handles a rule that only tests for TLS, which needs none: Dormouse reads the ClientHello anyway. Returns `false` if
+/// it is another rule.
+fn about_tls(line: &Line, tests: &Tests, accepts_tls: &mut bool, section: &mut Section) -> bool {
+    let why = match (line.word(1), line.word(2), is_met(tests.ways.as_ref())) {
+        ("content", "accept" | "reject", Some(false)) => "it is about clients without TLS",
+        ("content", "accept", Some(true)) => {
+            *accepts_tls = true;
+            "the ClientHello is read in any case"
+        }
+        // No client with TLS gets here.
+        ("content", "reject", Some(true)) if *accepts_tls => "it is about clients without TLS",
+        _ => return false,
+    };
+    section.without_effect(&tests.from, why);
+    true
 }
 
 /// Maximum number of networks in a list of the configuration, and of pairs of them to compare.

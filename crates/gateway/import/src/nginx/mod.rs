@@ -11,6 +11,7 @@ mod context;
 mod forward;
 mod host_header;
 mod listen;
+mod networks;
 mod options;
 mod originate;
 mod plain;
@@ -140,7 +141,7 @@ fn routes(
             base.set("alpn", quoted_list(&["http/1.1"]), Origins::default());
         }
     }
-    options::networks(server, &mut base);
+    networks::convert(server, &mut base);
     options::times(server, draft);
     let cases = target::cases(server, listens, &mut base);
     let stays = server.is_http()

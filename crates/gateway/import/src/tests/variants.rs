@@ -142,6 +142,10 @@ fn fewer_clients_and_backends_than_here_are_steps() {
             ),
         ],
     );
+}
+
+#[test]
+fn fewer_clients_and_servers_of_haproxy_than_here_are_steps() {
     let verified = "ssl verify required ca-file b.pem";
     are_steps(
         Program::Haproxy,
@@ -192,6 +196,10 @@ fn fewer_clients_and_backends_than_here_are_steps() {
             ),
         ],
     );
+}
+
+#[test]
+fn what_stunnel_limits_and_other_servers_of_nginx_are_steps() {
     are_steps(
         Program::Stunnel,
         [
