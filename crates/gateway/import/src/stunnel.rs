@@ -291,8 +291,9 @@ fn listen(
         return false;
     }
     second(service, services, &names, section) || {
-        let what = "the service that `sni` names does not exist, so no client reaches this one";
-        draft.program.left_out(service.origins(), what);
+        let what =
+            "the service that `sni` names does not exist: remove this one, or correct its `sni`";
+        draft.program.step(service.origins(), what);
         false
     }
 }

@@ -25,7 +25,7 @@ use crate::advice::{NAMES_BY_EXPRESSION, REFUSED_NAMES};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::origin::Origins;
-use crate::section::{Kind, Section};
+use crate::section::{Fate, Kind, Section};
 use crate::stages;
 use crate::toml::quoted_list;
 use context::{Context, Server, datagrams};
@@ -118,9 +118,18 @@ fn routes(
     let mut base = Section::new(Kind::Route, server.title(), server.own.origin, owes);
     listen::convert(server, listens, &mut base, draft);
     if !is_default && !names_of(server, &mut base) {
-        let why =
-            "no client reaches this server: another server has its address, and it has no name";
-        return draft.program.left_out(server.owes(listens), why);
+        let is_for_no_name = server.own.names().iter().any(|(name, _)| name.is_empty());
+        let (fate, why) = match server.is_http() && is_for_no_name {
+            true => (
+                Fate::ToDo,
+                "requests without a `Host` header reached this server: let the backends refuse them",
+            ),
+            false => (
+                Fate::LeftOut,
+                "no client reaches this server: another server has its address, and it has no name",
+            ),
+        };
+        return draft.program.say(fate, server.owes(listens), why);
     }
     if is_default {
         of_default(server, &mut base);

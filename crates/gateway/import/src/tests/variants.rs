@@ -441,3 +441,22 @@ fn a_header_is_read_only_on_the_addresses_that_expect_one() {
         "{page}"
     );
 }
+
+/// Parts that would be missing as a whole, with what they demand of clients.
+#[test]
+fn a_part_that_no_address_leads_to_is_a_step() {
+    let second = "[t]\nsni = nobody:t.test\nconnect = 81\ncert = t.pem\nverifyChain = yes\nCAfile = ca.pem\n";
+    are_steps(
+        Program::Stunnel,
+        [(format!("{}{second}", stunnel("")), "does not exist")],
+    );
+    let nameless = "server { listen 443 ssl; server_name \"\"; ssl_certificate a.pem; ssl_certificate_key a.key; return 444; } }";
+    let text = http("", "").trim_end_matches([' ', '}']).to_owned();
+    are_steps(
+        Program::Nginx,
+        [(
+            format!("{text} }} }} {nameless}"),
+            "without a `Host` header",
+        )],
+    );
+}
