@@ -21,14 +21,12 @@ impl Part {
         mode.is_some_and(|words| words[1] == "http")
     }
 
-    /// Returns whether a rule refuses some clients, for another reason than a rate.
+    /// Returns whether a rule refuses some clients with TLS.
     fn refuses(&self) -> bool {
         self.all("tcp-request").any(|words| {
             let what = words.get(2).map_or("", String::as_str);
-            let is_about_rates = words
-                .iter()
-                .any(|word| word.contains("rate") || word.contains("hello_type"));
-            matches!(what, "reject" | "silent-drop") && !is_about_rates
+            let is_about_tls = words.iter().any(|word| word.contains("hello_type"));
+            matches!(what, "reject" | "silent-drop") && !is_about_tls
         })
     }
 }
