@@ -124,7 +124,7 @@ impl Ledger {
     ) -> Result<Origin, ImportError> {
         if self.places.len() == SETTINGS_MAX {
             let what = format!("there are more than {SETTINGS_MAX} settings here");
-            let help = "no configuration is that long; is this the right file?";
+            let help = "import a part of it: a configuration of Dormouse has 1000 routes at most";
             return Err(ImportError::new(position, position.line, what, help));
         }
         self.places.push(Place {

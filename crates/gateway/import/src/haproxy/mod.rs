@@ -182,18 +182,13 @@ fn routes(
 ) {
     let has_tls = line.has_word("ssl");
     let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
-    let other_binds = part.all("bind").filter(|one| one.origin != line.origin);
-    let others: Origins = other_binds.flat_map(Line::origins).collect();
     // The line that leads to a backend belongs to its route.
     let of_cases: Origins = cases
         .all
         .iter()
         .flat_map(|case| case.from.iter().collect::<Vec<_>>())
         .collect();
-    let owes = part
-        .origins()
-        .into_iter()
-        .filter(|one| !others.has(*one) && !of_cases.has(*one));
+    let owes = without_other_binds(part, line).filter(|one| !of_cases.has(*one));
     let owes: Vec<Origin> = if is_first { owes.collect() } else { Vec::new() };
     let mut base = Section::new(Kind::Route, title, [line.origin, part.origin], owes);
     bind::read(line, &door.addresses, part, config, &mut base, draft);
@@ -238,6 +233,18 @@ fn routes(
         route(&bind, case, &mut section, draft);
         draft.add(section);
     }
+}
+
+/// Returns everything that belongs to a section, except its other binds.
+fn without_other_binds<'a>(
+    part: &'a HaproxySection,
+    bind: &'a Line,
+) -> impl Iterator<Item = Origin> + 'a {
+    let is_other = |line: &&Line| line.word(0) == "bind" && line.origin != bind.origin;
+    let lines = part.lines.iter().filter(move |line| !is_other(line));
+    [part.origin]
+        .into_iter()
+        .chain(lines.flat_map(Line::origins))
 }
 
 const WHOLE_LIST: &str =
@@ -337,9 +344,7 @@ fn origination(
     draft: &mut Draft,
 ) {
     let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
-    let other_binds = part.all("bind").filter(|one| one.origin != line.origin);
-    let others: Origins = other_binds.flat_map(Line::origins).collect();
-    let owes = part.origins().into_iter().filter(|one| !others.has(*one));
+    let owes = without_other_binds(part, line);
     let head = [line.origin, part.origin];
     let mut section = Section::new(Kind::Originate, title, head, owes.collect::<Vec<_>>());
     bind::read(line, &door.addresses, part, config, &mut section, draft);

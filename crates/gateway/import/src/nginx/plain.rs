@@ -60,6 +60,11 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
         })
         .filter(|(_, addresses)| !addresses.is_empty())
         .collect();
+    // Only one of nginx and Dormouse can have an address.
+    let of_others: HashSet<&str> = (plain.iter())
+        .filter(|(server, _)| redirect(server.own).is_none())
+        .flat_map(|(_, addresses)| addresses.iter().map(|one| &*one.text))
+        .collect();
     // Those of a server that also has TLS have been converted.
     let carried = draft.carried();
     for (server, addresses) in &plain {
@@ -86,11 +91,7 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
             .filter(|one| !is_socket(one))
             .map(|one| one.text.clone())
             .collect();
-        // Only one of nginx and Dormouse can have an address.
-        let is_shared = plain.iter().any(|(other, theirs)| {
-            let is_same = theirs.iter().any(|one| tcp.contains(&one.text));
-            is_same && redirect(other.own).is_none()
-        });
+        let is_shared = tcp.iter().any(|address| of_others.contains(&**address));
         match &found {
             Some(found) if !is_shared => {
                 let sockets = addresses.iter().filter(|one| is_socket(one));
