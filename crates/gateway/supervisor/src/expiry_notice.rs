@@ -56,7 +56,8 @@ fn lines(edition: &Edition, now: UnixTime) -> Vec<String> {
     let of_servers = of_servers.filter(|pem| !issued.contains(&pem.name));
     let origins = current.origins.iter();
     let of_client = origins.chain(current.backend_tls.iter().flatten());
-    let all = of_servers.chain(of_client.filter_map(|origin| origin.identity.as_ref()));
+    let of_client = of_client.filter_map(|origin| origin.identity.as_ref());
+    let all = of_servers.chain(of_client).chain(&current.store);
     let mut lines: Vec<String> = all.flat_map(|pem| about(pem, now)).collect();
     // Several routes may have one certificate.
     lines.sort();

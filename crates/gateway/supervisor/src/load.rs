@@ -79,6 +79,7 @@ pub(crate) fn load_after(
             client_trust: Vec::new(),
             origins: Vec::new(),
             backend_tls: Vec::new(),
+            store: None,
         };
         let watch = CertificateWatch::begin(&loaded.config);
         (nothing, Changes::default(), watch)

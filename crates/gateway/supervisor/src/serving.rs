@@ -373,7 +373,7 @@ mod tests {
         let loaded = loaded.settled();
         let memory = SharedMemory::create(&loaded, &material).expect("shared memory");
         let (config, plan) = (loaded.config, loaded.plan);
-        let keys = Keyring::open(&config, unix_time(), &memory.counters).expect("keys");
+        let keys = Keyring::open(&config, None, unix_time(), &memory.counters).expect("keys");
         Serving {
             connections_max: plan.connections_max.into(),
             user: None,
@@ -616,7 +616,7 @@ mod tests {
         let mut serving = serving(ready(folder.path(), &options));
         let exported = serving.ticket_keys.keys().export();
         let again = || dormouse_engine::TicketKeys::import(&exported).expect("keys");
-        serving.ticket_keys = Keyring::adopt(again());
+        serving.ticket_keys = Keyring::adopt(again(), None);
         fs::remove_file(&secret).expect("removed");
         let update = |serving: &mut Serving| {
             let (config, counters) = (&serving.edition.config, &serving.memory.counters);

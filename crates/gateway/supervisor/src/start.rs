@@ -62,7 +62,12 @@ fn prepare(
     let user = worker_user::choose(config)?;
     let signals = process_setup::open_signals()?;
     let memory = SharedMemory::create(loaded, &material)?;
-    let ticket_keys = Keyring::open(config, unix_time(), &memory.counters);
+    let ticket_keys = Keyring::open(
+        config,
+        material.store.clone(),
+        unix_time(),
+        &memory.counters,
+    );
     let ticket_keys = ticket_keys.map_err(ServeError::Certificates)?;
     let listening = Listening::open(config)?;
     let log_writer = LogWriter::new(LogFile::open(config)?, None);

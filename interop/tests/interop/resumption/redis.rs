@@ -28,12 +28,18 @@ const KEY: &str = "dormouse:ticket-keys";
 struct Store {
     port: u16,
     tls: bool,
+    /// Whether clients need a certificate.
+    is_mutual: bool,
     process: Option<Process>,
     folder: TempDir,
 }
 
 impl Store {
     fn start(tls: bool) -> Self {
+        Store::start_with(tls, false)
+    }
+
+    fn start_with(tls: bool, is_mutual: bool) -> Self {
         // Released at once; no other test in this program asks for a port in between.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("bound").port();
@@ -41,6 +47,7 @@ impl Store {
         let mut store = Self {
             port,
             tls,
+            is_mutual,
             process: None,
             folder: tempfile::tempdir().expect("a folder"),
         };
@@ -67,7 +74,8 @@ impl Store {
             option("tls-cert-file", &files.cert.to_string_lossy());
             option("tls-key-file", &files.key.to_string_lossy());
             option("tls-ca-cert-file", &authority().trust().to_string_lossy());
-            option("tls-auth-clients", "no");
+            let asks = if self.is_mutual { "yes" } else { "no" };
+            option("tls-auth-clients", asks);
         } else {
             option("port", &port);
         }
@@ -119,6 +127,10 @@ struct Machine {
 
 impl Machine {
     fn new(store: &Store, secret: &str) -> Self {
+        Machine::with(store, secret, |_, _| {})
+    }
+
+    fn with(store: &Store, secret: &str, change: impl FnOnce(&mut Settings, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("fleet.secret");
         private(&file, secret);
@@ -130,6 +142,7 @@ impl Machine {
             let trust = authority().trust();
             settings.option("ticket_store_ca", &trust.to_string_lossy());
         }
+        change(&mut settings, folder.path());
         let counts = Counts::of(&mut settings, folder.path());
         let process = scene::start(Terminator::Dormouse, &settings, folder.path());
         Self {
@@ -263,6 +276,45 @@ fn a_fleet_resumes_each_others_sessions() {
 #[test]
 fn a_fleet_shares_its_keys_over_tls() {
     fleet(true);
+}
+
+/// A store that requires a certificate refuses a machine without one, and one with another authority's. A certificate that is
+/// renewed is shown to it without a reload, also after an upgrade.
+#[test]
+fn a_store_may_require_a_certificate() {
+    requires!(Can::BeDormouse, "redis-server");
+    let store = Store::start_with(true, true);
+    let bare = Machine::new(&store, SECRET);
+    bare.wait_for_store("unreachable");
+    let strange =
+        rcgen::generate_simple_self_signed(["machine".to_owned()]).expect("a certificate");
+    let one = Machine::with(&store, SECRET, |settings, folder| {
+        private(&folder.join("own.pem"), &strange.cert.pem());
+        private(
+            &folder.join("own.key"),
+            &strange.signing_key.serialize_pem(),
+        );
+        let own = r#"[{ cert = "own.pem", key = "own.key" }]"#;
+        let own = ("ticket_store_certificates", own.to_owned());
+        settings.options.push(own);
+        settings.option("reload_certificates", "100ms");
+    });
+    one.wait_for_store("unreachable");
+    let admin = Admin::at(&one.folder.path().join("admin.sock"));
+    let (status, said) = admin.ask("POST", "/upgrade");
+    assert_eq!(status, 200, "{said}");
+    one.wait_for_store("unreachable");
+    let good = authority().give_out("own", Kind::EcdsaP256, 2035, one.folder.path());
+    assert_eq!(good.cert, one.folder.path().join("own.pem"));
+    one.wait_for_store("reachable");
+    let (status, said) = admin.ask("POST", "/upgrade");
+    assert_eq!(status, 200, "{said}");
+    let (_, former) = one.parts();
+    signal(former, Signal::KILL);
+    until_true("another process for the store", || {
+        one.parts().1 != former && one.parts().1 != 0
+    });
+    one.wait_for_store("reachable");
 }
 
 /// The store hangs, is full, holds nonsense, or belongs to another fleet: handshakes continue.

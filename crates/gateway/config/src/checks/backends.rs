@@ -101,7 +101,8 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
         );
     }
     let given = &route.backend_certificates;
-    one_certificate(at, "backend_certificates", given, mistakes);
+    let second = || at.location("backend_certificates", Some(1));
+    one_certificate(second, given, mistakes);
     let name = route.backend_name.as_ref();
     name_of_server(at, "backend_name", name, "the backends'", mistakes);
     protocols(at, "backend_alpn", &route.backend_alpn, mistakes);

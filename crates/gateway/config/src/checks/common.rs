@@ -57,16 +57,15 @@ pub(crate) fn name_of_server(
     }
 }
 
-/// Reports client certificates after the first.
+/// Reports client certificates after the first. `second` is the place of the second.
 pub(crate) fn one_certificate(
-    at: SectionRef<'_>,
-    option: &str,
+    second: impl FnOnce() -> Location,
     given: &[CertificateFiles],
     mistakes: &mut MistakeCollector<'_>,
 ) {
     if given.len() > 1 {
         mistakes.error(
-            &at.location(option, Some(1)),
+            &second(),
             Problem::new("only one client certificate can be used").label("remove all but one"),
         );
     }

@@ -32,7 +32,8 @@ pub(crate) fn check(
                 .help("to = \"www.example.com:443\""),
         );
     }
-    one_certificate(at, "certificates", &originate.certificates, mistakes);
+    let second = || at.location("certificates", Some(1));
+    one_certificate(second, &originate.certificates, mistakes);
     let name = originate.server_name.as_ref();
     name_of_server(at, "server_name", name, "the server's", mistakes);
     if originate.resume_age.subsec_nanos() != 0 {

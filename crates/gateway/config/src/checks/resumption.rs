@@ -1,6 +1,6 @@
 //! Checks of client certificates and of session resumption.
 
-use crate::checks::common::no_item_twice;
+use crate::checks::common::{no_item_twice, one_certificate};
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
@@ -49,6 +49,8 @@ pub(crate) fn tickets(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     let tickets = &config.tickets;
+    let second = || locations.item_of_option("ticket_store_certificates", 1);
+    one_certificate(second, &tickets.ticket_store_certificates, mistakes);
     if !locations.sound(&["ticket_keys", "ticket_secret_file"]) {
         return;
     }

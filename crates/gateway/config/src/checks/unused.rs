@@ -138,7 +138,7 @@ fn of_tickets(tickets: &Tickets) -> [Dependent; 4] {
     let is_stored = |source: &KeySource| matches!(source, KeySource::Store(store) if store.tls);
     [
         Dependent {
-            options: &["ticket_store_ca"],
+            options: &["ticket_store_ca", "ticket_store_certificates"],
             depends_on: &["ticket_keys"],
             is_used: tickets.ticket_keys.iter().any(is_stored),
             why: " without ticket_keys = \"rediss://…\"",

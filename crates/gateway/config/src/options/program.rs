@@ -10,7 +10,7 @@ use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
 use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
-use crate::values::pem_files::Ca;
+use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::quantities::{ByteSize, Count};
 use crate::values::step::Step;
 use std::path::PathBuf;
@@ -301,6 +301,10 @@ option_groups! {
         /// PEM file of the authorities that may sign the certificate of the store in `ticket_keys =
         /// "rediss://…"`. `off`: the authorities that the system trusts.
         ticket_store_ca: Option<PathBuf> = default "off", at start, like "\"internal-ca.pem\"";
+
+        /// Client certificate and key for a store that requests one, as PEM files.
+        ticket_store_certificates: Vec<CertificateFiles> = default "", at reload,
+            like "[{ cert = \"gateway.pem\", key = \"gateway.key\" }]";
     }
 
     /// Automatic certificates for the names in `acme` (RFC 8555).

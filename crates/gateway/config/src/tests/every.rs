@@ -181,6 +181,7 @@ ticket_rotation = '2d'
 ticket_keys = 'rediss://store:7000'
 ticket_secret_file = 'fleet.secret'
 ticket_store_ca = 'store-ca.pem'
+ticket_store_certificates = { cert = 'a.pem', key = 'a.key' }
 acme_server = 'https://ca.example/dir'
 acme_terms_agreed = true
 acme_email = 'a@b.example'

@@ -78,6 +78,7 @@ const PROCESS: &[&str] = &[
     "redirect = ':8080'\nredirect_status = 302",
     "redirect = ':8080'\nredirect_port = 0",
     "ticket_store_ca = 'x'",
+    "ticket_store_certificates = [{ cert = 'a', key = 'b' }, { cert = 'c', key = 'd' }]",
     "session_cache = '1 MiB'\nticket_keys = 'file:x'\ntickets = 0",
     "session_cache = '1k'",
     "log_handshakes = 'true'",

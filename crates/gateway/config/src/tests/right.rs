@@ -246,6 +246,7 @@ const EVERY_OPTION: &str = "
         ticket_keys = 'rediss://store:7000'
         ticket_secret_file = 'fleet.secret'
         ticket_store_ca = 'store-ca.pem'
+        ticket_store_certificates = { cert = 'store.pem', key = 'store.key' }
         ocsp_fetch = false
         acme_server = 'https://ca.example/dir'
         acme_terms_agreed = true

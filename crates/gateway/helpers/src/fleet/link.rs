@@ -7,6 +7,7 @@ use crate::helper::{self, Privileges, RestartTimer};
 use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
+use dormouse_handover::Pem;
 use dormouse_handover::parts;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
@@ -45,8 +46,10 @@ impl StoreLink {
         keys: &TicketKeys,
         config: &Config,
     ) -> Result<StoreLink, String> {
-        // An invalid CA file is an error of the start, not of the process.
-        Connector::to_store(&settings.address, settings.ca.as_deref())?;
+        // An invalid file is an error of the start, not of the process.
+        let identity = settings.identity.as_ref().map(Pem::identity).transpose();
+        let identity = identity.map_err(|error| error.to_string())?;
+        Connector::to_store(&settings.address, settings.ca.as_deref(), identity)?;
         let mut link = StoreLink {
             settings,
             privileges: Privileges::nobody(config),
@@ -65,31 +68,35 @@ impl StoreLink {
             address,
             secret,
             ca,
+            identity,
             rotation,
         } = &self.settings;
+        let secret_bytes = |bytes: &[u8]| SecretBytes(Zeroizing::new(bytes.to_vec()));
         let told = message(&FirstMessage {
             address: address.clone(),
-            secret: SecretBytes(Zeroizing::new(secret.bytes().to_vec())),
+            secret: secret_bytes(secret.bytes()),
+            key: (identity.as_ref()).map(|identity| secret_bytes(identity.key.as_bytes())),
             rotation: *rotation,
             keys: SecretBytes(keys.export()),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
-        let ca = ca.as_deref().map(parts::write_text).transpose();
-        let begun = ca.and_then(|ca| {
+        let chain = identity.as_ref().map(|identity| identity.chain.as_str());
+        let begun = (TextFile::of(ca.as_deref())).and_then(|ca| Ok((ca, TextFile::of(chain)?)));
+        let begun = begun.and_then(|(ca, chain)| {
             let started = StoreArguments {
                 channel: theirs.0,
-                ca: ca.map(|fd| fd.0),
+                ca: ca.fd().map(|fd| fd.0),
+                chain: chain.fd().map(|fd| fd.0),
             };
-            let inherited = [Some(theirs), ca].into_iter().flatten().collect();
-            let begun = match socket::send_message(ours, &told, &[]) {
+            let inherited = [Some(theirs), ca.fd(), chain.fd()];
+            let inherited = inherited.into_iter().flatten().collect();
+            match socket::send_message(ours, &told, &[]) {
                 Ok(Attempt::Done(())) => {
                     helper::start("ticket-store", &self.privileges, &started, inherited)
                 }
                 Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
                 Err(error) => Err(error),
-            };
-            ca.into_iter().for_each(Fd::close);
-            begun
+            }
         });
         theirs.close();
         self.pid = Some(begun.inspect_err(|_| ours.close()).map_err(in_words)?);
@@ -186,6 +193,12 @@ impl StoreLink {
         }
     }
 
+    /// Sets the certificate for the store. Another process shows it.
+    pub fn set_identity(&mut self, identity: Option<Pem>) {
+        self.settings.identity = identity;
+        self.end();
+    }
+
     /// Kills the process. Returns its id, for the caller to reap. Another start is due at once.
     pub fn end(&mut self) -> Option<Pid> {
         self.cut();
@@ -209,6 +222,25 @@ impl StoreLink {
 impl Drop for StoreLink {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A memory file with a text for the process, closed on drop. `None`: there is no text.
+struct TextFile(Option<Fd>);
+
+impl TextFile {
+    fn of(text: Option<&str>) -> io::Result<TextFile> {
+        text.map(parts::write_text).transpose().map(TextFile)
+    }
+
+    fn fd(&self) -> Option<Fd> {
+        self.0
+    }
+}
+
+impl Drop for TextFile {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(Fd::close);
     }
 }
 

@@ -7,7 +7,7 @@ use super::resp::{self, Store};
 use crate::helper::{self, Privileges};
 use crate::transport::Connector;
 use dormouse_config::{Log, StoreAddress};
-use dormouse_engine::TicketKeys;
+use dormouse_engine::{Identity, TicketKeys};
 use dormouse_handover::parts;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
@@ -125,12 +125,19 @@ impl Member {
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let first = receive_first_message(channel, &poller)?;
-        let ca = started.ca.map(Fd).map(|file| {
-            let ca = parts::read_text(file);
+        let [ca, chain] = [started.ca, started.chain].map(|file| {
+            let file = Fd(file?);
+            let text = parts::read_text(file);
             file.close();
-            ca
+            Some(text)
         });
-        let connector = Connector::to_store(&first.address, ca.transpose()?.as_deref());
+        let (ca, chain) = (ca.transpose()?, chain.transpose()?);
+        let identity = chain.zip(first.key).map(|(chain, key)| {
+            let option = "ticket_store_certificates";
+            Identity::from_pem(chain.as_bytes(), &key.0, option, option)
+        });
+        let identity = identity.transpose().map_err(io::Error::other)?;
+        let connector = Connector::to_store(&first.address, ca.as_deref(), identity);
         let keys = TicketKeys::import(&first.keys.0).map_err(io::Error::other)?;
         privileges.confine(Role::Scout)?;
         Ok(Member {

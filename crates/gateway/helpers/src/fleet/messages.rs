@@ -3,6 +3,7 @@
 use super::secret::Secret;
 use base64::prelude::*;
 use dormouse_config::StoreAddress;
+use dormouse_handover::Pem;
 use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,6 +18,8 @@ pub struct StoreSettings {
     pub secret: Secret,
     /// PEM of the authorities for the store's certificate. `None`: the system's roots.
     pub ca: Option<String>,
+    /// The certificate that a store with TLS may request, and its key.
+    pub identity: Option<Pem>,
     /// Time between rotations.
     pub rotation: Duration,
 }
@@ -28,6 +31,8 @@ pub(super) struct StoreArguments {
     pub(super) channel: i32,
     /// Memory file with the authorities for the store's certificate, which may be too long for a message.
     pub(super) ca: Option<i32>,
+    /// The same with the chain of our certificate, whose key comes in the first message.
+    pub(super) chain: Option<i32>,
 }
 
 /// The first message through the channel, and the only one from main.
@@ -35,6 +40,8 @@ pub(super) struct StoreArguments {
 pub(super) struct FirstMessage {
     pub(super) address: StoreAddress,
     pub(super) secret: SecretBytes,
+    /// The key of our certificate, PEM.
+    pub(super) key: Option<SecretBytes>,
     /// Time between rotations.
     pub(super) rotation: Duration,
     /// Main's keys, to be written to a store that has none.
@@ -122,6 +129,7 @@ mod tests {
                 password: None,
             },
             secret: secret(31),
+            key: Some(secret(200)),
             rotation: Duration::from_secs(60),
             keys: secret(255),
         };
@@ -136,6 +144,7 @@ mod tests {
         }
         let first: FirstMessage = serde_json::from_slice(&first).expect("a message");
         assert_eq!(*first.secret.0, *secret(31).0);
+        assert_eq!(*first.key.expect("a key").0, *secret(200).0);
         assert_eq!(*first.keys.0, *secret(255).0);
         let report: StoreReport = serde_json::from_slice(&report).expect("a report");
         assert_eq!(*report.keys.expect("keys").0, *secret(255).0);

@@ -16,6 +16,8 @@ pub(crate) struct Material {
     pub(crate) origins: Vec<OriginPem>,
     /// Trusted CAs and client certificate for TLS with backends, by route.
     pub(crate) backend_tls: Vec<Option<OriginPem>>,
+    /// The certificate for the store of ticket keys. Workers do not get it.
+    pub(crate) store: Option<Pem>,
 }
 
 impl Material {

@@ -52,7 +52,8 @@ impl<'a> Former<'a> {
         let own = self.material.into_iter().flat_map(|material| {
             let backends = material.backend_tls.iter().flatten();
             let origins = material.origins.iter().chain(backends);
-            origins.filter_map(|OriginPem { identity, .. }| identity.as_ref())
+            let of_origins = origins.filter_map(|OriginPem { identity, .. }| identity.as_ref());
+            of_origins.chain(&material.store)
         });
         let certificates = self.certificates().iter().flatten();
         certificates.filter(|pem| !pem.is_pushed).chain(own)

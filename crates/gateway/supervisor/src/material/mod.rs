@@ -25,7 +25,7 @@ pub(crate) use contents::{Certificates, Material};
 pub(crate) use files::can_write_into;
 pub(crate) use former::{Changes, Former};
 pub(crate) use pushed::{Pushed, RouteCertificates};
-pub(crate) use trust::{authorities, authorities_of};
+pub(crate) use trust::{authorities, authorities_of, certificate_for_store};
 
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
@@ -47,6 +47,7 @@ impl Material {
             client_trust: trust::load_client_trust(config, findings),
             origins: trust::load_origins(config, former, findings, &mut changes),
             backend_tls: trust::load_backend_tls(config, former, findings, &mut changes),
+            store: trust::load_store(config, former, findings, &mut changes),
         };
         let bytes = material.bytes();
         if bytes > MATERIAL_BYTES_MAX {
@@ -78,6 +79,12 @@ impl Material {
         let origins = trust::renew_origins(config, &former, &self.origins, &mut changes);
         let backend_tls =
             trust::renew_backend_tls(config, &former, &self.backend_tls, &mut changes);
+        let store = trust::renew_store(config, &former, &self.store, &mut changes);
+        if store != self.store {
+            changes
+                .new
+                .push("certificate for the ticket store".to_owned());
+        }
         if origins != self.origins || backend_tls != self.backend_tls {
             changes
                 .new
@@ -88,6 +95,7 @@ impl Material {
             client_trust,
             origins,
             backend_tls,
+            store,
         };
         (material, changes)
     }
@@ -123,8 +131,8 @@ pub(crate) fn has_watched(config: &Config) -> bool {
     config.routes.iter().any(of_route) || self::of_client(config).any(of_client)
 }
 
-/// The certificates that Dormouse shows as a client, and the files of CAs for servers' certificates: of originations, and
-/// of routes with TLS to their backends.
+/// The certificates that Dormouse shows as a client, and the files of CAs for servers' certificates: of originations, of
+/// routes with TLS to their backends, and of the ticket store, whose CAs are read at the start only.
 fn of_client(config: &Config) -> impl Iterator<Item = (&[CertificateFiles], Option<&PathBuf>)> {
     fn file(ca: &Ca) -> Option<&PathBuf> {
         match ca {
@@ -136,5 +144,6 @@ fn of_client(config: &Config) -> impl Iterator<Item = (&[CertificateFiles], Opti
     let originations = originations.map(|one| (&one.certificates[..], file(&one.ca)));
     let routes = config.routes.iter().filter(|route| route.backend_tls);
     let routes = routes.map(|route| (&route.backend_certificates[..], file(&route.backend_ca)));
-    originations.chain(routes)
+    let store = (&config.tickets.ticket_store_certificates[..], None);
+    originations.chain(routes).chain([store])
 }

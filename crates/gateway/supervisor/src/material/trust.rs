@@ -107,6 +107,36 @@ fn load_one_backend_tls(
     Some(OriginPem { roots, identity })
 }
 
+/// Reads the certificate that Dormouse shows to the store of ticket keys.
+pub(super) fn load_store(
+    config: &Config,
+    former: &Former<'_>,
+    findings: &mut Findings,
+    changes: &mut Changes,
+) -> Option<Pem> {
+    let files = &config.tickets.ticket_store_certificates;
+    let place = Place::Program("ticket_store_certificates");
+    read_identity(files, place, former, findings, changes)
+}
+
+/// The same for a program that runs, which goes on without it if it cannot be read.
+pub(crate) fn certificate_for_store(config: &Config) -> Option<Pem> {
+    let (mut findings, mut changes) = (Findings::default(), Changes::default());
+    load_store(config, &Former::none(), &mut findings, &mut changes)
+}
+
+/// Reads it again. If it cannot be used, the current one stays.
+pub(super) fn renew_store(
+    config: &Config,
+    former: &Former<'_>,
+    current: &Option<Pem>,
+    changes: &mut Changes,
+) -> Option<Pem> {
+    let mut findings = Findings::default();
+    let read = load_store(config, former, &mut findings, changes);
+    keep_on_error(read, current, &findings, changes)
+}
+
 /// What was read, or without change what is in use if there were errors.
 fn keep_on_error<T: Clone>(read: T, current: &T, findings: &Findings, changes: &mut Changes) -> T {
     match findings.has_errors() {

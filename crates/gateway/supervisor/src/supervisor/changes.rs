@@ -101,7 +101,8 @@ impl Supervisor {
 
     /// Follows a changed edition, or changed addresses of a backend name.
     pub(super) fn follow_edition(&mut self) {
-        let serving = &self.serving;
+        let serving = &mut self.serving;
+        serving.ticket_keys.show(&serving.edition.material.store);
         let backends = &serving.memory.backends;
         let former = self
             .monitor

@@ -15,6 +15,7 @@ use crate::findings::Findings;
 use crate::material;
 use dormouse_config::{Config, KeySource, Place, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
+use dormouse_handover::Pem;
 use dormouse_helpers::fleet::{Secret, StoreLink, StoreSettings};
 use dormouse_helpers::helper::RestartTimer;
 use dormouse_reactor::Fd;
@@ -28,6 +29,8 @@ use std::time::Duration;
 /// The keys, and their source.
 pub(crate) struct Keyring {
     keys: TicketKeys,
+    /// The certificate for a store.
+    identity: Option<Pem>,
     origin: Origin,
 }
 
@@ -45,11 +48,12 @@ impl Keyring {
     /// Reads or generates the keys. Waits for a store only for a moment.
     pub(crate) fn open(
         config: &Config,
+        identity: Option<Pem>,
         now: UnixTime,
         shared: &Shared,
     ) -> Result<Keyring, Vec<String>> {
         let tickets = &config.tickets;
-        let ring = match tickets.ticket_keys.first() {
+        let (keys, origin) = match tickets.ticket_keys.first() {
             Some(KeySource::File(_)) => {
                 let secret = match &tickets.ticket_secret_file {
                     Some(path) => Some(Secret::read(path).map_err(|why| vec![why])?),
@@ -59,16 +63,18 @@ impl Keyring {
             }
             Some(KeySource::Store(address)) => {
                 let fresh = fresh(tickets, now)?;
-                let mut link = Keyring::link(config, address, &fresh).map_err(|why| vec![why])?;
+                let link = Keyring::link(config, address, identity.clone(), &fresh);
+                let mut link = link.map_err(|why| vec![why])?;
                 // A short wait, so that a restarted machine has the fleet's keys before it serves.
                 let keys = link.first(shared).unwrap_or(fresh);
-                let origin = Origin::Store(Box::new(link));
-                Keyring { keys, origin }
+                (keys, Origin::Store(Box::new(link)))
             }
-            Some(KeySource::Memory) | None => Keyring {
-                keys: fresh(tickets, now)?,
-                origin: Origin::Memory,
-            },
+            Some(KeySource::Memory) | None => (fresh(tickets, now)?, Origin::Memory),
+        };
+        let ring = Keyring {
+            keys,
+            identity,
+            origin,
         };
         ring.publish(shared);
         Ok(ring)
@@ -79,7 +85,7 @@ impl Keyring {
         secret: Option<Secret>,
         tickets: &Tickets,
         now: UnixTime,
-    ) -> Result<Keyring, Vec<String>> {
+    ) -> Result<(TicketKeys, Origin), Vec<String>> {
         if let ([path], Some(secret)) = (paths, secret)
             && let Some(found) = file::read_own(path, &secret).map_err(|why| vec![why])?
         {
@@ -93,21 +99,20 @@ impl Keyring {
             // A full disk prevents no start.
             own.start_saving(&keys);
             own.wait(Duration::MAX);
-            let origin = Origin::Own(own);
-            return Ok(Keyring { keys, origin });
+            return Ok((keys, Origin::Own(own)));
         }
-        Ok(Keyring {
-            keys: foreign::read(paths)?,
-            origin: Origin::Foreign(paths.to_vec()),
-        })
+        Ok((foreign::read(paths)?, Origin::Foreign(paths.to_vec())))
     }
 
     /// Continues after an upgrade, with the keys that workers have. The first update seeks their source.
-    pub(crate) fn adopt(keys: TicketKeys) -> Keyring {
+    pub(crate) fn adopt(keys: TicketKeys, identity: Option<Pem>) -> Keyring {
         let mut timer = RestartTimer::default();
         timer.set_due();
-        let origin = Origin::Sought(timer);
-        Keyring { keys, origin }
+        Keyring {
+            keys,
+            identity,
+            origin: Origin::Sought(timer),
+        }
     }
 
     /// Seeks the keys' source, if that is due. There may be no room for a process for a moment, or a secret cannot be read:
@@ -119,7 +124,7 @@ impl Keyring {
         if !timer.take_due() {
             return;
         }
-        match Keyring::origin_of(config, &self.keys) {
+        match Keyring::origin_of(config, self.identity.clone(), &self.keys) {
             Ok(origin) => {
                 if matches!(origin, Origin::Own(_)) {
                     // A reload meanwhile may have changed it.
@@ -135,7 +140,11 @@ impl Keyring {
     }
 
     /// The source of these keys, which the program has read from there.
-    fn origin_of(config: &Config, keys: &TicketKeys) -> Result<Origin, String> {
+    fn origin_of(
+        config: &Config,
+        identity: Option<Pem>,
+        keys: &TicketKeys,
+    ) -> Result<Origin, String> {
         let tickets = &config.tickets;
         Ok(match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
@@ -145,7 +154,7 @@ impl Keyring {
                 _ => Origin::Foreign(paths(tickets)),
             },
             Some(KeySource::Store(address)) => {
-                Origin::Store(Box::new(Keyring::link(config, address, keys)?))
+                Origin::Store(Box::new(Keyring::link(config, address, identity, keys)?))
             }
             Some(KeySource::Memory) | None => Origin::Memory,
         })
@@ -154,11 +163,23 @@ impl Keyring {
     fn link(
         config: &Config,
         address: &StoreAddress,
+        identity: Option<Pem>,
         keys: &TicketKeys,
     ) -> Result<StoreLink, String> {
-        let settings = store_settings(&config.tickets, address)?;
+        let settings = store_settings(&config.tickets, address, identity)?;
         StoreLink::start(settings, keys, config)
             .map_err(|why| format!("ticket_keys = \"{address}\": {why}"))
+    }
+
+    /// Shows this certificate to a store from now on.
+    pub(crate) fn show(&mut self, identity: &Option<Pem>) {
+        if self.identity == *identity {
+            return;
+        }
+        self.identity.clone_from(identity);
+        if let Origin::Store(link) = &mut self.origin {
+            link.set_identity(identity.clone());
+        }
     }
 
     /// The current keys.
@@ -411,13 +432,18 @@ fn paths(tickets: &Tickets) -> Vec<PathBuf> {
     tickets.ticket_keys.iter().filter_map(path).collect()
 }
 
-fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<StoreSettings, String> {
+fn store_settings(
+    tickets: &Tickets,
+    address: &StoreAddress,
+    identity: Option<Pem>,
+) -> Result<StoreSettings, String> {
     let secret = tickets.ticket_secret_file.as_deref();
     let ca = tickets.ticket_store_ca.as_deref();
     Ok(StoreSettings {
         address: address.clone(),
         secret: Secret::read(secret.ok_or("ticket_secret_file is missing")?)?,
         ca: ca.map(material::authorities_of).transpose()?,
+        identity,
         rotation: tickets.ticket_rotation,
     })
 }
@@ -465,7 +491,7 @@ mod tests {
         let [KeySource::Store(address)] = config.tickets.ticket_keys.as_slice() else {
             panic!("a store");
         };
-        let settings = store_settings(&config.tickets, address).expect("readable files");
+        let settings = store_settings(&config.tickets, address, None).expect("readable files");
         assert_eq!(settings.ca, Some(bundle));
     }
 }
