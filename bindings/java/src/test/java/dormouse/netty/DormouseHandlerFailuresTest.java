@@ -25,6 +25,7 @@ import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelOutboundHandlerAdapter;
+import io.netty.channel.ChannelPipeline;
 import io.netty.channel.ChannelPromise;
 import io.netty.util.ReferenceCountUtil;
 import io.netty.util.concurrent.EventExecutor;
@@ -226,6 +227,7 @@ class DormouseHandlerFailuresTest {
         when(context.channel()).thenReturn(channel);
         when(context.alloc()).thenReturn(server.allocator);
         when(context.executor()).thenReturn(executor);
+        when(context.pipeline()).thenReturn(mock(ChannelPipeline.class));
         handler.handlerAdded(context);
         verify(context).close();
         assertTrue(handler.engine().isInboundDone() && handler.engine().isOutboundDone());
