@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::peer::Peer;
 use dormouse_interop::process::{Process, cpu_time};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Terminator;

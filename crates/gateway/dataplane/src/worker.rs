@@ -149,7 +149,8 @@ impl<I: Io> Worker<I> {
         self.catch_up();
         self.note_counts();
         self.cx.work.flush_connection_log();
-        self.cx.work.scratch.wipe_opened();
+        let now_ms = self.cx.work.now_ms;
+        self.cx.work.scratch.wipe_opened(now_ms);
         self.update_door();
         self.time_turn(begun_us);
         Ok(())
@@ -179,6 +180,7 @@ impl<I: Io> Worker<I> {
             self.cx.connections.next_deadline_ms(now_ms),
             self.cx.work.tickets.next_deadline_ms(),
             self.cx.work.next_measurement_ms(),
+            self.cx.work.scratch.next_wipe_ms(),
             self.cx.work.connection_log.next_deadline_ms(),
             self.door.listeners.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
