@@ -235,7 +235,9 @@ mod tests {
         let row = ConnectionRow {
             id: "f".repeat(32),
             route: "r".repeat(63),
-            client: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().ok(),
+            client: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"
+                .parse()
+                .ok(),
             backend: Some("p".repeat(113)),
             sni: Some("n".repeat(67)),
             alpn: Some("\\xff".repeat(16)),

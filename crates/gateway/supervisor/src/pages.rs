@@ -105,6 +105,11 @@ pub(crate) fn look_up(filter: &mut ConnectionFilter, config: &Config) -> Result<
         filter.backends = edition::addresses(&named.backend);
         return Ok(());
     }
+    let mut servers = config.originate.iter().flat_map(|one| &one.to);
+    if let Some(server) = servers.find(|server| server.given == *given) {
+        filter.backends = server.addresses.iter().map(ToString::to_string).collect();
+        return Ok(());
+    }
     if given.starts_with("unix:") {
         return Ok(());
     }

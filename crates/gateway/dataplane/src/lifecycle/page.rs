@@ -45,7 +45,15 @@ pub(crate) fn make<I: Io>(
         below = index;
         // A connection of a predecessor whose sockets are others is freed by this.
         if connections.verify(index, work) {
-            note(index, order.action, &filter, &mut page, connections, settings, work);
+            note(
+                index,
+                order.action,
+                &filter,
+                &mut page,
+                connections,
+                settings,
+                work,
+            );
         }
         if is_full(order.action, &page) {
             break;

@@ -254,7 +254,9 @@ fn page_order<'a>(
         "/connections" => PageAction::List,
         "/connections/count" => PageAction::Count,
         _ if filter == ConnectionFilter::default() => {
-            return Err("name a property of the connections to close; POST /drain closes all".to_owned());
+            return Err(
+                "name a property of the connections to close; POST /drain closes all".to_owned(),
+            );
         }
         _ => PageAction::Close(match take("most") {
             None => CLOSED_MAX,
