@@ -163,6 +163,7 @@ const CTL_EXAMPLES: &str = "\
 Examples:
   dormouse ctl backends
   dormouse ctl out 10.0.0.7:8080 --wait && ssh 10.0.0.7 reboot
+  dormouse ctl out 10.0.0.7:8080 --wait 30m --close-rest --over 5m
   dormouse ctl in 10.0.0.7:8080
   dormouse ctl weight app.internal:8080 3 --route 2
   dormouse ctl log-level debug

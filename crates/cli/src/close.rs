@@ -3,6 +3,7 @@
 //! The command counts the connections, then has the workers close a few at a time. So it may be stopped at any time:
 //! nothing goes on without it.
 
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,40 +43,51 @@ pub(crate) struct CloseArgs {
 }
 
 pub(crate) fn run(args: &CloseArgs) -> Exit {
-    // Connections of clients that come back meanwhile stay.
-    let begun = Instant::now();
     if args.filter.is_empty() {
         let why = "name a property of the connections to close; `dormouse drain` closes all";
         return Err(misused(why.to_owned()));
     }
-    let over = args.over.as_deref().map(config::read_duration).transpose();
-    let over = over.map_err(misused)?.unwrap_or_default();
-    if over > OVER_MAX {
-        return Err(misused("`--over` may be at most 30 days".to_owned()));
-    }
+    let over = read_over(args.over.as_deref())?;
     args.filter.query(None).map_err(misused)?;
-    let address = AdminAddress::find(&args.admin.instance)?;
-    if args.dry_run {
-        let Counted { matched, unknown } = args.filter.count(&address, None)?;
-        match args.admin.json {
-            true => terminal::print_json(&serde_json::json!({
-                "closed": 0,
-                "matched": matched,
-                "unknown": unknown,
-            })),
-            false => terminal::line(format_args!("{} would be closed", connections(matched))),
-        }
-        return Ok(conclude(unknown));
+    if !args.dry_run {
+        return run_closing(&args.filter, over, &args.admin);
     }
+    let address = AdminAddress::find(&args.admin.instance)?;
+    let Counted { matched, unknown } = args.filter.count(&address, None)?;
+    match args.admin.json {
+        true => terminal::print_json(&serde_json::json!({
+            "closed": 0,
+            "matched": matched,
+            "unknown": unknown,
+        })),
+        false => terminal::line(format_args!("{} would be closed", connections(matched))),
+    }
+    Ok(conclude(unknown))
+}
+
+/// Reads the time over which to close; none is at once. Prints a mistake.
+pub(crate) fn read_over(given: Option<&str>) -> Result<Duration, ExitCode> {
+    let over = given.map(config::read_duration).transpose();
+    let over = over.map_err(misused)?.unwrap_or_default();
+    match over > OVER_MAX {
+        true => Err(misused("`--over` may be at most 30 days".to_owned())),
+        false => Ok(over),
+    }
+}
+
+/// Closes connections, and prints how many.
+pub(crate) fn run_closing(filter: &FilterArgs, over: Duration, admin: &AdminArgs) -> Exit {
+    let address = AdminAddress::find(&admin.instance)?;
     let mut closing = Closing {
-        filter: &args.filter,
+        filter,
         address: &address,
-        begun,
+        begun: Instant::now(),
         closed: 0,
+        noted: 0,
         ending: 0,
         unknown: 0,
     };
-    closing.close(over, args.admin.json)?;
+    closing.close(over, admin.json)?;
     if closing.ending > 0 {
         thread::sleep(BACKENDS_END);
         closing.reset_rest()?;
@@ -83,7 +95,7 @@ pub(crate) fn run(args: &CloseArgs) -> Exit {
     let Closing {
         closed, unknown, ..
     } = closing;
-    match args.admin.json {
+    match admin.json {
         true => terminal::print_json(&serde_json::json!({
             "closed": closed,
             "unknown": unknown,
@@ -104,15 +116,18 @@ fn connections(number: u64) -> String {
 struct Closing<'a> {
     filter: &'a FilterArgs,
     address: &'a AdminAddress,
+    /// Connections of clients that come back after this stay.
     begun: Instant,
     closed: u64,
+    /// The number in the last line about the progress.
+    noted: u64,
     ending: u64,
     unknown: u64,
 }
 
 impl Closing<'_> {
     /// Closes the connections, evenly over this time.
-    fn close(&mut self, over: Duration, is_quiet: bool) -> Result<(), std::process::ExitCode> {
+    fn close(&mut self, over: Duration, is_quiet: bool) -> Result<(), ExitCode> {
         let all = match over.is_zero() {
             true => 0,
             false => {
@@ -135,15 +150,9 @@ impl Closing<'_> {
                 );
                 continue;
             }
-            if passed >= next_line && !over.is_zero() {
+            if passed >= next_line && !is_quiet && !over.is_zero() {
                 next_line += over / LINES;
-                if !is_quiet {
-                    terminal::note(format_args!(
-                        "{} of {} closed",
-                        config::show_number(self.closed),
-                        connections(all)
-                    ));
-                }
+                self.note_progress(all);
             }
             let most = due.map_or(u64::from(CLOSED_MAX), |due| due - self.closed);
             let path = format!("/connections/close?most={}", most.min(CLOSED_MAX.into()));
@@ -159,8 +168,16 @@ impl Closing<'_> {
         }
     }
 
+    fn note_progress(&mut self, all: u64) {
+        if self.closed > self.noted {
+            self.noted = self.closed;
+            let closed = config::show_number(self.closed);
+            terminal::note(format_args!("closed {closed} of {}", connections(all)));
+        }
+    }
+
     /// Resets the connections whose backends did not follow the end.
-    fn reset_rest(&self) -> Result<(), std::process::ExitCode> {
+    fn reset_rest(&self) -> Result<(), ExitCode> {
         let mut from: Option<PagePlace> = None;
         loop {
             let since = Some(self.begun.elapsed());

@@ -65,6 +65,19 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
+    /// The connections to this backend.
+    pub(crate) fn to_backend(backend: &str) -> FilterArgs {
+        FilterArgs {
+            route: None,
+            backend: Some(backend.to_owned()),
+            client: None,
+            name: None,
+            id: None,
+            older: None,
+            idle: None,
+        }
+    }
+
     /// Whether no property is given.
     pub(crate) fn is_empty(&self) -> bool {
         let texts = [&self.route, &self.backend, &self.client, &self.name];

@@ -20,35 +20,43 @@ pub const CLOSED_MAX: u32 = 64;
 
 /// Which connections: those with all of these properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct ConnectionFilter {
     /// The name of the route.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
     /// Addresses of the backend. Empty: any backend.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<String>,
     /// A network with the client's address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<Network>,
     /// The server name that the client sent. `*.example.com` stands for all names below `example.com`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The connection's id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Established at least this number of milliseconds ago.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub older_ms: Option<u64>,
     /// No byte has moved for at least this number of milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
 }
 
 impl fmt::Display for ConnectionFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names and numbers always serialize.
-        f.write_str(&serde_json::to_string(self).unwrap_or_default())
+        let backends = (!self.backends.is_empty()).then(|| self.backends.join(","));
+        let all = [
+            ("route", self.route.clone()),
+            ("backend", backends),
+            ("client", self.client.map(|client| client.to_string())),
+            ("name", self.name.clone()),
+            ("id", self.id.clone()),
+            ("older_ms", self.older_ms.map(|ms| ms.to_string())),
+            ("idle_ms", self.idle_ms.map(|ms| ms.to_string())),
+        ];
+        let given = all
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| (name, value)));
+        for (number, (name, value)) in given.enumerate() {
+            let before = if number == 0 { "" } else { " " };
+            write!(f, "{before}{name}={value}")?;
+        }
+        Ok(())
     }
 }
 

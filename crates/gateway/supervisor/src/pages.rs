@@ -4,7 +4,6 @@
 //! An order whose answer never comes is forgotten when newer ones have taken its place; its caller asks again.
 
 use crate::edition;
-use crate::pairs::Pairs;
 use dormouse_config::{Config, Upstream};
 use dormouse_handover::connections::{ConnectionFilter, Page, PageOrder, PagePlace};
 use dormouse_handover::orders::Order;
@@ -32,12 +31,20 @@ struct Waiting {
     from: PagePlace,
 }
 
+/// What becomes of an order.
+pub(crate) enum Passed {
+    /// This worker gets it.
+    To(usize, Order),
+    /// No worker is left, so this is the answer.
+    Answered(Page),
+}
+
 impl Pages {
-    /// Passes an order to its worker, or to the next one if that is gone. Returns the last page if there is none.
-    pub(crate) fn order(&mut self, id: u64, mut order: PageOrder, pairs: &Pairs) -> Option<Page> {
-        let worker = next_worker(order.from.worker, pairs);
-        let Some(worker) = worker else {
-            return Some(Page::default());
+    /// Passes an order to its worker, or to the next one if that is gone. `remaining`: the workers that are not gone for
+    /// good.
+    pub(crate) fn order(&mut self, id: u64, mut order: PageOrder, remaining: &[usize]) -> Passed {
+        let Some(worker) = next_worker(order.from.worker, remaining) else {
+            return Passed::Answered(Page::default());
         };
         if worker != order.from.worker {
             order.from = PagePlace::of_worker(worker);
@@ -51,8 +58,7 @@ impl Pages {
             id,
             from: order.from,
         });
-        pairs.order(worker as usize, &Order::Page(self.last, Box::new(order)));
-        None
+        Passed::To(worker as usize, Order::Page(self.last, Box::new(order)))
     }
 
     /// Handles a worker's answer. Returns it with the id of control's order, unless that is forgotten or was given to
@@ -62,25 +68,27 @@ impl Pages {
         worker: usize,
         number: u64,
         page: Page,
-        pairs: &Pairs,
+        remaining: &[usize],
     ) -> Option<(u64, Page)> {
         let is_it = |one: &Waiting| one.number == number && one.from.worker as usize == worker;
         let place = self.waiting.iter().position(is_it)?;
         let Waiting { id, from, .. } = self.waiting.remove(place)?;
-        // A compromised worker must not lead the caller to others, or round in circles.
+        // A compromised worker must not lead the caller to other workers, or round in circles.
         let below = page.next.map(|next| next.below);
         let next = match below.filter(|below| *below < from.below) {
             Some(below) => Some(PagePlace { below, ..from }),
-            None => next_worker(from.worker.saturating_add(1), pairs).map(PagePlace::of_worker),
+            None => {
+                let next = from.worker.checked_add(1)?;
+                next_worker(next, remaining).map(PagePlace::of_worker)
+            }
         };
         Some((id, Page { next, ..page }))
     }
 }
 
-/// The first worker from this one on that is not gone for good.
-fn next_worker(from: u32, pairs: &Pairs) -> Option<u32> {
-    let remaining = pairs.remaining().into_iter();
-    let mut remaining = remaining.map(|worker| worker as u32);
+/// The first of the workers from this one on.
+fn next_worker(from: u32, remaining: &[usize]) -> Option<u32> {
+    let mut remaining = remaining.iter().map(|&worker| worker as u32);
     remaining.find(|worker| *worker >= from)
 }
 
@@ -126,4 +134,94 @@ pub(crate) fn look_up(filter: &mut ConnectionFilter, config: &Config) -> Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_handover::connections::PageAction;
+
+    fn order(from: PagePlace) -> PageOrder {
+        PageOrder {
+            filter: ConnectionFilter::default(),
+            action: PageAction::Count,
+            from,
+        }
+    }
+
+    fn passed(passed: Passed) -> Option<(usize, u64, PagePlace)> {
+        match passed {
+            Passed::To(worker, Order::Page(number, order)) => Some((worker, number, order.from)),
+            _ => None,
+        }
+    }
+
+    fn page_until(worker: u32, below: u32) -> Page {
+        Page {
+            next: Some(PagePlace { worker, below }),
+            ..Page::default()
+        }
+    }
+
+    #[test]
+    fn the_caller_is_led_from_worker_to_worker() {
+        let mut pages = Pages::default();
+        let remaining = [0, 2];
+        let first = passed(pages.order(7, order(PagePlace::of_worker(0)), &remaining));
+        assert_eq!(first, Some((0, 1, PagePlace::of_worker(0))));
+        let (id, page) = pages
+            .note(0, 1, page_until(0, 99), &remaining)
+            .expect("an answer");
+        assert_eq!((id, page.next), (7, page_until(0, 99).next));
+        let next = page.next.expect("another page");
+        assert!(passed(pages.order(8, order(next), &remaining)).is_some());
+        let (_, page) = pages
+            .note(0, 2, Page::default(), &remaining)
+            .expect("an answer");
+        // The second one is gone.
+        assert_eq!(page.next, Some(PagePlace::of_worker(2)));
+        let gone = order(PagePlace {
+            worker: 1,
+            below: 5,
+        });
+        let third = passed(pages.order(9, gone, &remaining));
+        assert_eq!(third, Some((2, 3, PagePlace::of_worker(2))));
+        let (_, page) = pages
+            .note(2, 3, Page::default(), &remaining)
+            .expect("an answer");
+        assert_eq!(page.next, None);
+        let beyond = pages.order(9, order(PagePlace::of_worker(3)), &remaining);
+        assert!(matches!(beyond, Passed::Answered(page) if page == Page::default()));
+    }
+
+    #[test]
+    fn a_compromised_worker_answers_for_itself_and_comes_to_an_end() {
+        let mut pages = Pages::default();
+        let from = PagePlace {
+            worker: 0,
+            below: 50,
+        };
+        let _ = pages.order(7, order(from), &[0, 1]);
+        assert!(
+            pages.note(1, 1, Page::default(), &[0, 1]).is_none(),
+            "not asked"
+        );
+        assert!(
+            pages.note(0, 2, Page::default(), &[0, 1]).is_none(),
+            "no such order"
+        );
+        // Neither another worker nor the same place again.
+        let (_, page) = pages
+            .note(0, 1, page_until(5, 50), &[0, 1])
+            .expect("an answer");
+        assert_eq!(page.next, Some(PagePlace::of_worker(1)));
+        assert!(
+            pages.note(0, 1, Page::default(), &[0, 1]).is_none(),
+            "answered already"
+        );
+        for id in 0..1000 {
+            let _ = pages.order(id, order(from), &[0]);
+        }
+        assert_eq!(pages.waiting.len(), WAITING_MAX, "orders without an answer");
+    }
 }

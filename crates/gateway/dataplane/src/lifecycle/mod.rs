@@ -1,4 +1,4 @@
-//! The life of the worker: recovery, startup, reload, drain, stop and upgrade.
+//! The life of the worker: recovery, startup, reload, drain, pages of connections, stop and upgrade.
 
 pub(crate) mod drain;
 pub(crate) mod page;

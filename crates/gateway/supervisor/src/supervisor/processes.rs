@@ -213,8 +213,8 @@ impl Supervisor {
             WorkerReport::Uncounted(number) => self.recount.note(worker, number, &self.serving),
             WorkerReport::Empty(number) => self.drain.note_empty(worker, number),
             WorkerReport::Page(number, page) => {
-                let pairs = &self.serving.pairs;
-                if let Some((id, page)) = self.pages.note(worker, number, *page, pairs) {
+                let remaining = self.serving.pairs.remaining();
+                if let Some((id, page)) = self.pages.note(worker, number, *page, &remaining) {
                     self.answer_page(id, page);
                 }
             }

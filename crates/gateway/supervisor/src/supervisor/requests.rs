@@ -3,7 +3,7 @@
 use super::Supervisor;
 use super::running::{change_backend, set_log_level};
 use crate::connection_log::LogFile;
-use crate::pages;
+use crate::pages::{self, Passed};
 use crate::reported::Reported;
 use crate::serving::Serving;
 use dormouse_config::Config;
@@ -85,14 +85,13 @@ impl Supervisor {
 
     /// Passes an order for a page of connections to its worker.
     fn order_page(&mut self, id: u64, mut order: PageOrder) {
-        let serving = &self.serving;
-        match pages::look_up(&mut order.filter, &serving.edition.config) {
-            Ok(()) => {
-                if let Some(last) = self.pages.order(id, order, &serving.pairs) {
-                    self.answer_page(id, last);
-                }
-            }
-            Err(why) => self.answer(id, Err(why)),
+        let Serving { edition, pairs, .. } = &self.serving;
+        if let Err(why) = pages::look_up(&mut order.filter, &edition.config) {
+            return self.answer(id, Err(why));
+        }
+        match self.pages.order(id, order, &pairs.remaining()) {
+            Passed::To(worker, order) => pairs.order(worker, &order),
+            Passed::Answered(page) => self.answer_page(id, page),
         }
     }
 
@@ -241,7 +240,7 @@ fn describe(order: &AdminOrder) -> String {
         AdminOrder::WithdrawCertificate { name, route } => {
             format!("withdraw the certificate for {name}{}", of_route(route))
         }
-        AdminOrder::Page(order) => format!("close connections: {}", order.filter),
+        AdminOrder::Page(order) => format!("close connections with {}", order.filter),
         AdminOrder::Upgrade { binary: None } => "upgrade".to_owned(),
         AdminOrder::Upgrade {
             binary: Some(binary),
