@@ -446,18 +446,6 @@ mod tests {
             }
             _ => panic!("not a reload"),
         }
-        let asked = PageOrder {
-            filter: ConnectionFilter {
-                route: Some("shop".to_owned()),
-                older_ms: Some(5),
-                ..ConnectionFilter::default()
-            },
-            action: PageAction::Close(7),
-            from: PagePlace::of_worker(1),
-        };
-        send_order(main, &Order::Page(9, Box::new(asked.clone()))).expect("an order sent");
-        let got = receive_order(worker).expect("an order");
-        assert!(matches!(got, Some(Order::Page(9, got)) if *got == asked));
         for report in [
             WorkerReport::Ready,
             WorkerReport::Unusable,
@@ -468,7 +456,6 @@ mod tests {
             WorkerReport::ChallengeShown(9),
             WorkerReport::Uncounted(7),
             WorkerReport::Empty(8),
-            WorkerReport::Page(9, Box::default()),
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
             send_report(worker, &report);
@@ -488,6 +475,35 @@ mod tests {
         }
         main.close();
         assert!(receive_order(worker).is_err(), "main is gone");
+        worker.close();
+    }
+
+    #[test]
+    fn pages_round_trip() {
+        let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        socket::name_senders(main).expect("an option of sockets");
+        let asked = PageOrder {
+            filter: ConnectionFilter {
+                route: Some("shop".to_owned()),
+                older_ms: Some(5),
+                ..ConnectionFilter::default()
+            },
+            action: PageAction::Close(7),
+            from: PagePlace::of_worker(1),
+        };
+        send_order(main, &Order::Page(9, Box::new(asked.clone()))).expect("an order sent");
+        let got = receive_order(worker).expect("an order");
+        assert!(matches!(got, Some(Order::Page(9, got)) if *got == asked));
+        let page = Page {
+            unknown: 3,
+            next: Some(asked.from),
+            ..Page::default()
+        };
+        let report = WorkerReport::Page(9, Box::new(page));
+        send_report(worker, &report);
+        let received = receive_report(main).expect("a report").expect("a report");
+        assert_eq!(received.report, Some(report));
+        main.close();
         worker.close();
     }
 
