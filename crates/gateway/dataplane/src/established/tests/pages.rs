@@ -191,7 +191,9 @@ fn a_connection_with_tls_to_its_backend_ends_through_the_backend() {
         assert!(heard_by(&mut world, 1).is_empty(), "the answer may follow");
         let work = world.worker().parts().work;
         let mut buffer = [0; 16];
-        let received = work.io.recv_from_joint(there, &mut buffer, &[0..16]);
+        let received = work
+            .io
+            .recv_from_joint(there, &mut buffer, std::slice::from_ref(&(0..16)));
         let Ok(Attempt::Done(received)) = received else {
             panic!("the other half hears nothing");
         };
