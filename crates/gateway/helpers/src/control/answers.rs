@@ -153,8 +153,8 @@ fn order(request: &Request, view: &View, access: Access) -> Handling {
     if access != Access::Orders {
         return Handling::Respond(Response::words(
             403,
-            "commands and lists of connections are for the admin socket only (option `admin`), where the client's user \
-             is known",
+            "commands and lists of connections are accepted only on the admin socket (option `admin`), where the \
+             client's user is known",
         ));
     }
     if !view.main_alive() {
