@@ -1,5 +1,4 @@
-//! The client of a running `serve`'s admin socket, for `status`, `top`, `reload`, `drain` and
-//! `upgrade`.
+//! The client of a running `serve`'s admin socket, for all commands that ask or change it.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse_config::{self as config, Admin, STANDARD_INPUT};
+use dormouse_handover::connections::Page;
 use dormouse_handover::status::{OrderResult, Status};
 use dormouse_reactor::socket::connect_unix;
 use serde::de::DeserializeOwned;
@@ -52,6 +52,16 @@ pub(crate) struct AdminArgs {
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The answer to a request for a page of connections.
+pub(crate) enum Asked {
+    /// The page.
+    Answer(Page),
+    /// The request is wrong.
+    Refused(String),
+    /// Nothing answered, which may change.
+    Failed(String),
 }
 
 /// The admin address of a running `serve`.
@@ -155,6 +165,25 @@ impl AdminAddress {
         }
         serde_json::from_str(&body)
             .map_err(|_| format!("{self}: the answer is not from `dormouse serve`"))
+    }
+
+    /// Asks for a page of connections.
+    pub(crate) fn page(&self, method: &str, path: &str) -> Asked {
+        let (status, body) = match self.exchange(method, path, "", QUESTION_TIMEOUT) {
+            Ok(answer) => answer,
+            Err(why) => return Asked::Failed(why),
+        };
+        let foreign = || format!("{self}: the answer is not from `dormouse serve`");
+        if status == 200 {
+            return serde_json::from_str(&body)
+                .map_or_else(|_| Asked::Refused(foreign()), Asked::Answer);
+        }
+        let words = serde_json::from_str::<OrderResult>(&body).map(|result| result.words);
+        let words = words.unwrap_or_else(|_| format!("{self}: {}", body.trim_end()));
+        match status {
+            503 | 504 => Asked::Failed(words),
+            _ => Asked::Refused(words),
+        }
     }
 
     /// Sends a `POST`.

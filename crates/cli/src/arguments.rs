@@ -15,6 +15,8 @@ use dormouse_config::Log;
 use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
 use crate::bench::BenchArgs;
+use crate::close::CloseArgs;
+use crate::connections::ConnectionsArgs;
 use crate::ctl::CtlArgs;
 use crate::demo::{DemoArgs, HelperProcessArgs};
 use crate::drain::DrainArgs;
@@ -132,10 +134,36 @@ Examples:
 
 While it drains, `serve` accepts no new connections; `--stop` ends the drain.";
 
+const CONNECTIONS_EXAMPLES: &str = "\
+Examples:
+  dormouse connections --route shop --idle 1h
+  dormouse connections --client 192.0.2.0/24 --count
+  dormouse connections --older 7d --json | jq -r .client
+
+A connection is listed if it has all properties. Connections are served meanwhile, so those
+that open or close during the list may be missing. `--json` prints one object per line, with
+the fields of the connection log. The server name, the bytes and some other facts are known
+only while there is a connection log (option `connection_log`).
+
+Exit status 1: for some connections, the fact that decides is unknown.";
+
+const CLOSE_EXAMPLES: &str = "\
+Examples:
+  dormouse close --client 192.0.2.7 --dry-run
+  dormouse close --client 192.0.2.7
+  dormouse close --backend 10.0.0.7:8080 --over 10m
+  dormouse close --route mqtt --older 7d --over 1h
+
+Clients get close_notify and backends a FIN, as after `total_timeout`; both get a reset if
+one of them has sent bytes that the other one did not get. Connections established after
+the command has begun stay: a client may come back at once, unless `deny` or another limit
+forbids it. With `--over`, stopping the command stops the closing.";
+
 const CTL_EXAMPLES: &str = "\
 Examples:
   dormouse ctl backends
   dormouse ctl out 10.0.0.7:8080 --wait && ssh 10.0.0.7 reboot
+  dormouse ctl out 10.0.0.7:8080 --wait 30m --close-rest --over 5m
   dormouse ctl in 10.0.0.7:8080
   dormouse ctl weight app.internal:8080 3 --route 2
   dormouse ctl log-level debug
@@ -192,7 +220,13 @@ pub(crate) enum Command {
     /// Reload the configuration of a running `serve`; connections continue
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(AdminArgs),
-    /// Close the connections of a running `serve` evenly over a period
+    /// List or count connections of a running `serve`, by their properties
+    #[command(after_help = CONNECTIONS_EXAMPLES)]
+    Connections(ConnectionsArgs),
+    /// Close some connections of a running `serve`, by their properties
+    #[command(after_help = CLOSE_EXAMPLES, arg_required_else_help = true)]
+    Close(CloseArgs),
+    /// Close all connections of a running `serve` evenly over a period
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
     /// Change a running `serve`: backends, certificates, log level, ticket keys

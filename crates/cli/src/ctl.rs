@@ -5,18 +5,22 @@ mod certificates;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use dormouse_config as config;
 use dormouse_handover::status::{BackendStatus, Status};
 
 use crate::admin::{self, AdminAddress, AdminArgs, Exit, encoded, failed};
+use crate::connections::{FilterArgs, misused};
 use crate::exit_status::ExitStatus;
-use crate::{table, terminal};
+use crate::{close, table, terminal};
 use certificates::{PushArgs, WithdrawArgs};
 
 /// Interval between checks for a backend's remaining connections.
 const LOOK: Duration = Duration::from_millis(500);
+/// The value of `--wait` without a time.
+const UNLIMITED: &str = "";
 
 /// Arguments of `ctl`.
 #[derive(Debug, Args)]
@@ -35,9 +39,18 @@ enum Order {
         #[command(flatten)]
         backend: BackendArgs,
 
-        /// Wait until the backend has no connections left
-        #[arg(long, conflicts_with = "route")]
-        wait: bool,
+        /// Wait until the backend has no connections left, at most this long [default: without a limit]
+        #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = UNLIMITED,
+              conflicts_with = "route")]
+        wait: Option<String>,
+
+        /// Then close the connections that are left
+        #[arg(long, requires = "wait")]
+        close_rest: bool,
+
+        /// Time over which to close them evenly [default: at once]
+        #[arg(long, value_name = "TIME", requires = "close_rest")]
+        over: Option<String>,
     },
     /// Send new connections to a backend again
     In {
@@ -106,11 +119,34 @@ pub(crate) fn run(args: &CtlArgs) -> Exit {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Order::Out { backend, wait } => {
+        Order::Out {
+            backend,
+            wait,
+            close_rest,
+            over,
+        } => {
+            let limit = match wait.as_deref() {
+                None | Some(UNLIMITED) => Duration::MAX,
+                Some(text) => config::read_duration(text).map_err(misused)?,
+            };
+            let over = close::read_over(over.as_deref())?;
             let code = admin::run_order(&backend.admin, &backend.request("out"))?;
-            match *wait && code == ExitCode::SUCCESS {
-                true => wait_until_empty(backend),
-                false => Ok(code),
+            if wait.is_none() || code != ExitCode::SUCCESS {
+                return Ok(code);
+            }
+            match wait_until_empty(backend, limit)? {
+                Waited::Ended(code) => Ok(code),
+                Waited::Left(left) if !close_rest => {
+                    terminal::error(format_args!(
+                        "{} still has connections: {left}",
+                        backend.backend
+                    ));
+                    Ok(ExitStatus::Lost.into())
+                }
+                Waited::Left(_) => {
+                    let rest = FilterArgs::to_backend(&backend.backend);
+                    close::run_closing(&rest, over, &backend.admin)
+                }
             }
         }
         Order::In { backend } => admin::run_order(&backend.admin, &backend.request("in")),
@@ -134,8 +170,17 @@ fn backends(args: &AdminArgs) -> Result<Vec<BackendStatus>, ExitCode> {
     Ok(status.map_err(failed)?.backends)
 }
 
-/// Waits until a backend that is out has no connection left, or is in again.
-fn wait_until_empty(backend: &BackendArgs) -> Exit {
+/// The end of a wait for a backend's connections.
+enum Waited {
+    /// None is left, or the backend is in again.
+    Ended(ExitCode),
+    /// The time is over, and so many are left.
+    Left(u64),
+}
+
+/// Waits until a backend that is out has no connection left, or is in again, or the time is over.
+fn wait_until_empty(backend: &BackendArgs, limit: Duration) -> Result<Waited, ExitCode> {
+    let begun = Instant::now();
     let written = &backend.backend;
     // As `status` writes it: `[::1]:80` for `[0:0::1]:80`.
     let address = written.parse::<SocketAddr>().map(|it| it.to_string());
@@ -150,18 +195,19 @@ fn wait_until_empty(backend: &BackendArgs) -> Exit {
                 "{written} is out, but not among the {} backends that `dormouse status` lists: cannot wait",
                 all.len()
             ));
-            return Ok(ExitStatus::Lost.into());
+            return Ok(Waited::Ended(ExitStatus::Lost.into()));
         }
         let left = of_it.filter(|one| one.out).map(|one| one.connections).max();
         match left {
-            Some(0) => return Ok(ExitCode::SUCCESS),
+            Some(0) => return Ok(Waited::Ended(ExitCode::SUCCESS)),
+            Some(left) if begun.elapsed() >= limit => return Ok(Waited::Left(left)),
             Some(_) => thread::sleep(LOOK),
             None => {
                 terminal::error(format_args!(
                     "{} is no longer out; stopped waiting",
                     backend.backend
                 ));
-                return Ok(ExitStatus::Lost.into());
+                return Ok(Waited::Ended(ExitStatus::Lost.into()));
             }
         }
     }

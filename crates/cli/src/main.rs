@@ -7,6 +7,8 @@ mod audit;
 mod bench;
 mod certificates;
 mod check;
+mod close;
+mod connections;
 mod ctl;
 mod demo;
 mod drain;
@@ -58,6 +60,8 @@ fn run(command: Command) -> Exit {
         Command::Reload(args) => admin::run_order(&args, "/reload")?,
         Command::Upgrade(args) => upgrade::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,
+        Command::Connections(args) => connections::run(&args)?,
+        Command::Close(args) => close::run(&args)?,
         Command::Drain(args) => drain::run(&args)?,
         Command::Bench(args) => bench::run(*args),
         Command::Audit(args) => audit::run(args),

@@ -36,6 +36,7 @@ pub use finding::{Finding, Place};
 pub use input::flags::Flag;
 pub use load::{
     Examine, Loaded, admin_of, judge, load, load_with, look_up, plan_for, plan_with, read_duration,
+    read_network,
 };
 pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use mistakes::texts::STANDARD_INPUT;

@@ -15,6 +15,7 @@ use crate::mistakes::location::Location;
 use crate::mistakes::mistake::{Mistakes, Severity};
 use crate::mistakes::problem::Problem;
 use crate::option::context::{ReadContext, Resolve};
+use crate::option::option_type::OptionType as _;
 use crate::option::value::{Key, RawData, RawValue};
 use crate::plan::kernel;
 use crate::plan::machine::Machine;
@@ -22,6 +23,7 @@ use crate::plan::sizing::{self, Plan};
 use crate::section::Section;
 use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
+use crate::values::network::Network;
 use crate::values::quantities::Count;
 use crate::values::units;
 use std::io;
@@ -222,6 +224,21 @@ pub fn read_duration(text: &str) -> Result<Duration, String> {
             "`{text}` is not a duration; write it like 90s, 10m or 1h"
         )),
     }
+}
+
+/// Parses a network as in the configuration, for a flag of another command.
+///
+/// # Errors
+/// The error says what would be right.
+pub fn read_network(text: &str) -> Result<Network, String> {
+    let read = Network::read(&RawValue::builtin(text), &ReadContext::NONE);
+    read.map_err(|problems| {
+        let all = problems.iter().map(|problem| match &problem.help {
+            Some(help) => format!("{}; {help}", problem.what),
+            None => problem.what.clone(),
+        });
+        all.collect::<Vec<String>>().join("; ")
+    })
 }
 
 /// Everything that loading depends on, so that tests need no real machine.

@@ -35,6 +35,8 @@ pub(crate) enum CloseReason {
     Stopping,
     /// A drain closed the connection.
     Drained,
+    /// An administrator closed the connection.
+    ByAdmin,
     /// The previous worker died while it was working on the connection.
     Crash,
 }
@@ -56,6 +58,7 @@ impl CloseReason {
             | CloseReason::Stalled => (Count::ClosedLimit, Tally::ClosedLimit),
             CloseReason::Stopping => (Count::ClosedStopping, Tally::ClosedStopping),
             CloseReason::Drained => (Count::ClosedDrained, Tally::ClosedDrained),
+            CloseReason::ByAdmin => (Count::ClosedByAdmin, Tally::ClosedByAdmin),
             CloseReason::Crash => (Count::ClosedByCrash, Tally::ClosedByCrash),
         }
     }
@@ -76,12 +79,13 @@ impl CloseReason {
             | CloseReason::Stalled
             | CloseReason::Stopping
             | CloseReason::Drained
+            | CloseReason::ByAdmin
             | CloseReason::Crash => Subject::Limit,
         }
     }
 
     /// All reasons. A log entry stores a reason's position here, so the order must not change.
-    const ALL: [CloseReason; 14] = [
+    const ALL: [CloseReason; 15] = [
         CloseReason::Clean,
         CloseReason::TlsTruncated,
         CloseReason::TlsFailed,
@@ -96,6 +100,7 @@ impl CloseReason {
         CloseReason::Drained,
         CloseReason::Crash,
         CloseReason::Stalled,
+        CloseReason::ByAdmin,
     ];
 
     /// The reason's code in an entry of the connection log, from 1 on.
@@ -129,6 +134,7 @@ impl CloseReason {
             CloseReason::Stalled => ("stall_timeout", Party::Dormouse),
             CloseReason::Stopping => ("stopped", Party::Dormouse),
             CloseReason::Drained => ("drained", Party::Dormouse),
+            CloseReason::ByAdmin => ("closed_by_admin", Party::Dormouse),
             CloseReason::Crash => ("crash", Party::Dormouse),
         }
     }

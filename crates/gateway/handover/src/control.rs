@@ -3,6 +3,7 @@
 //! Main sends its [`State`] after each change, so that control can answer even after main has died.
 //! Control forwards the orders of administrators ([`AdminOrder`]), and main returns the results.
 
+use crate::connections::{Page, PageOrder};
 use crate::pem::SecretText;
 use dormouse_config::LogLevel;
 use dormouse_reactor::socket::MESSAGE_MAX;
@@ -43,6 +44,8 @@ pub enum Report {
     State(Box<State>),
     /// The result of an order.
     Result(AdminResult),
+    /// A page of a list of connections: the result of the order with this id.
+    Page(u64, Box<Page>),
     /// The program ends: control must end, too.
     End,
     /// Main is about to execute a new binary, which inherits the channel and sends [`Report::Replaced`] once it runs.
@@ -107,6 +110,8 @@ pub enum AdminOrder {
         /// The name of the route. `None`: all routes.
         route: Option<String>,
     },
+    /// List or close some connections.
+    Page(Box<PageOrder>),
     /// Upgrade to another binary.
     Upgrade {
         /// The new binary. `None`: the file at the path from which the running one was started.

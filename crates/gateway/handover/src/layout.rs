@@ -49,7 +49,7 @@ impl Formats {
             shared: 3,
             dimensions: dormouse_tables::dimensions(),
             tokens: 1,
-            words: 4,
+            words: 5,
             main: 3,
         }
     }

@@ -8,6 +8,7 @@
 //! | [`notes`]: additions to the handover | a worker | the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`control`]: messages on control's channel | main and control | each other |
+//! | [`connections`]: pages of a list of connections | a worker | main, control, `dormouse connections` |
 //! | [`status`]: the status document | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
@@ -17,6 +18,7 @@
 
 pub mod child;
 mod clock;
+pub mod connections;
 pub mod control;
 mod descriptors;
 mod document;

@@ -4,10 +4,13 @@
 //! preserves message boundaries, and passes descriptors along. A message is a byte for its kind, followed
 //! by its body. To add a kind, add its variant, its byte, and its arms in `encode` and `decode`.
 
+use crate::connections::{Page, PageOrder};
 use crate::control::DrainOrder;
 use dormouse_reactor::process::Pid;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX, PlainMessage};
 use dormouse_reactor::{Fd, OnExec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::net::SocketAddr;
 use zeroize::Zeroizing;
@@ -52,6 +55,8 @@ pub enum Order {
     Uncount(u64),
     /// Count all connections in the table of clients again.
     CountAgain,
+    /// List or close some connections, and report the page with this number.
+    Page(u64, Box<PageOrder>),
     /// Change the addresses of a backend.
     Addresses {
         /// The backend's name and port, as in the configuration.
@@ -90,6 +95,8 @@ pub enum WorkerReport {
     Uncounted(u64),
     /// From a worker: it has had no connection and no handshake since the [`Order::ReportEmpty`] with this number.
     Empty(u64),
+    /// From a worker: its answer to the [`Order::Page`] with this number.
+    Page(u64, Box<Page>),
 }
 
 const STOP: u8 = b'S';
@@ -107,6 +114,7 @@ const ADDRESSES: u8 = b'N';
 const CHALLENGE: u8 = b'T';
 const UNCOUNT: u8 = b'U';
 const COUNT_AGAIN: u8 = b'u';
+const PAGE: u8 = b'l';
 
 const READY: u8 = b'R';
 const UNUSABLE: u8 = b'x';
@@ -134,6 +142,7 @@ impl Order {
             Order::HandOver => message(HAND_OVER, &[]),
             Order::Uncount(number) => message(UNCOUNT, &number.to_le_bytes()),
             Order::CountAgain => message(COUNT_AGAIN, &[]),
+            Order::Page(number, order) => numbered(PAGE, *number, order),
             Order::Listeners(_) => message(LISTENERS, &[]),
             Order::Reload { number, .. } => message(RELOAD, &number.to_le_bytes()),
             Order::Drain { over_ms, order } => {
@@ -175,6 +184,10 @@ impl Order {
             (HAND_OVER, [], []) => Ok(Order::HandOver),
             (UNCOUNT, body, []) => Ok(Order::Uncount(number(body)?)),
             (COUNT_AGAIN, [], []) => Ok(Order::CountAgain),
+            (PAGE, body, []) => {
+                let (number, order) = numbered_in(body)?;
+                Ok(Order::Page(number, order))
+            }
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
             // The worker had no descriptor left for it. It answers that it could not read the file.
@@ -239,6 +252,7 @@ impl WorkerReport {
             WorkerReport::Kept => message(KEPT, &[]),
             WorkerReport::Uncounted(number) => message(UNCOUNTED, &number.to_le_bytes()),
             WorkerReport::Empty(number) => message(EMPTY, &number.to_le_bytes()),
+            WorkerReport::Page(number, page) => numbered(PAGE, *number, page),
             WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -259,6 +273,10 @@ impl WorkerReport {
             (UNUSABLE, []) => Ok(WorkerReport::Unusable),
             (UNCOUNTED, body) => Ok(WorkerReport::Uncounted(number(body)?)),
             (EMPTY, body) => Ok(WorkerReport::Empty(number(body)?)),
+            (PAGE, body) => {
+                let (number, page) = numbered_in(body)?;
+                Ok(WorkerReport::Page(number, page))
+            }
             (QUIET, []) => Ok(WorkerReport::Quiet),
             (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
                 a, b, c, d,
@@ -279,6 +297,21 @@ impl WorkerReport {
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// A message with a number and a document.
+fn numbered(kind: u8, number: u64, document: &impl Serialize) -> Zeroizing<Vec<u8>> {
+    let mut body = number.to_le_bytes().to_vec();
+    // The keys of our documents are strings, so this cannot fail.
+    let _ = serde_json::to_writer(&mut body, document);
+    message(kind, &body)
+}
+
+/// The number and the document in a message's body.
+fn numbered_in<T: DeserializeOwned>(body: &[u8]) -> io::Result<(u64, T)> {
+    let (number_bytes, text) = body.split_at_checked(8).ok_or_else(invalid)?;
+    let document = serde_json::from_slice(text).map_err(|_| invalid())?;
+    Ok((number(number_bytes)?, document))
 }
 
 fn message(kind: u8, body: &[u8]) -> Zeroizing<Vec<u8>> {
@@ -360,6 +393,7 @@ fn split(buffer: &[u8], len: usize) -> io::Result<(u8, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::{ConnectionFilter, PageAction, PagePlace};
     use dormouse_reactor::process;
 
     #[test]
@@ -445,6 +479,35 @@ mod tests {
     }
 
     #[test]
+    fn pages_round_trip() {
+        let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        socket::name_senders(main).expect("an option of sockets");
+        let asked = PageOrder {
+            filter: ConnectionFilter {
+                route: Some("shop".to_owned()),
+                older_ms: Some(5),
+                ..ConnectionFilter::default()
+            },
+            action: PageAction::Close(7),
+            from: PagePlace::of_worker(1),
+        };
+        send_order(main, &Order::Page(9, Box::new(asked.clone()))).expect("an order sent");
+        let got = receive_order(worker).expect("an order");
+        assert!(matches!(got, Some(Order::Page(9, got)) if *got == asked));
+        let page = Page {
+            unknown: 3,
+            next: Some(asked.from),
+            ..Page::default()
+        };
+        let report = WorkerReport::Page(9, Box::new(page));
+        send_report(worker, &report);
+        let received = receive_report(main).expect("a report").expect("a report");
+        assert_eq!(received.report, Some(report));
+        main.close();
+        worker.close();
+    }
+
+    #[test]
     fn refuses_invalid_orders() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         for bytes in [
@@ -455,6 +518,7 @@ mod tests {
             b"Nx",
             b"Nx\ny",
             b"T1234567",
+            b"l1234567{}",
         ] {
             send(main, bytes, &[]).expect("sent");
             let refused = receive_order(worker).err().map(|error| error.kind());

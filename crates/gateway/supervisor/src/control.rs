@@ -5,6 +5,7 @@ use crate::helper_process::{Helper, HelperProcess};
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
+use dormouse_handover::connections::Page;
 use dormouse_handover::control::{AdminResult, ControlArguments, ForwardedOrder, Report, State};
 use dormouse_handover::message;
 use dormouse_helpers::helper::Privileges;
@@ -54,7 +55,8 @@ pub(crate) struct ControlProcess {
     retry_at_ms: Option<u64>,
     /// The state sent last.
     sent: Option<State>,
-    results: Vec<AdminResult>,
+    /// Results of orders, to be sent.
+    results: Vec<Report>,
 }
 
 impl ControlProcess {
@@ -169,7 +171,7 @@ impl ControlProcess {
             }
         }
         while let Some(result) = self.results.first() {
-            match message::send(process.channel, &Report::Result(result.clone())) {
+            match message::send(process.channel, result) {
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
                 _ => drop(self.results.remove(0)),
             }
@@ -184,14 +186,23 @@ impl ControlProcess {
 
     /// Queues the result of an order, to be sent at the end of the turn.
     pub(crate) fn answer(&mut self, id: u64, result: Result<String, String>) {
-        if self.results.len() == RESULTS_MAX {
-            self.results.remove(0);
-        }
-        self.results.push(AdminResult {
+        self.queue(Report::Result(AdminResult {
             id,
             done: result.is_ok(),
             words: result.unwrap_or_else(|why| why),
-        });
+        }));
+    }
+
+    /// As [`ControlProcess::answer`], for a page of connections.
+    pub(crate) fn answer_page(&mut self, id: u64, page: Page) {
+        self.queue(Report::Page(id, Box::new(page)));
+    }
+
+    fn queue(&mut self, result: Report) {
+        if self.results.len() == RESULTS_MAX {
+            self.results.remove(0);
+        }
+        self.results.push(result);
     }
 
     /// Ends the process, which first answers its clients. Returns its id, for the caller to reap. The next turn

@@ -54,6 +54,7 @@ mod main_state;
 mod material;
 mod new_binary;
 mod occasion;
+mod pages;
 mod pairs;
 mod process_setup;
 mod recount;

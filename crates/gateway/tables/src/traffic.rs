@@ -96,6 +96,8 @@ pub enum Tally {
     ClosedDrained,
     /// The worker died while working on the connection.
     ClosedByCrash,
+    /// An administrator closed the connection.
+    ClosedByAdmin,
 }
 
 impl Tally {
@@ -120,6 +122,7 @@ impl Tally {
         Tally::ClosedStopping,
         Tally::ClosedDrained,
         Tally::ClosedByCrash,
+        Tally::ClosedByAdmin,
     ];
 }
 

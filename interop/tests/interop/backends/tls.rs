@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::{Backend, Ending};
@@ -278,4 +279,30 @@ http {{
     let process = Process::start("nginx", &command, folder);
     wait::until_listening("nginx", listen);
     process
+}
+
+/// Connections that an administrator closes end properly on both sides, through both.
+#[test]
+fn connections_through_both_are_closed() {
+    requires!(Can::BeDormouse);
+    const COUNT: usize = 20;
+    let chain = Chain::new(|_| {});
+    let admin = Admin::of(&chain.scene);
+    let peers: Vec<Peer> = (0..COUNT)
+        .map(|_| Peer::echoing(chain.scene.address))
+        .collect();
+    let output = Command::new(tools::dormouse())
+        .args(["close", "--client", "127.0.0.0/8", "--admin"])
+        .arg(admin.path())
+        .output()
+        .expect("dormouse close");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, format!("closed {COUNT} connections\n"), "{output:?}");
+    for mut peer in peers {
+        assert!(peer.receive_all().expect("a proper end").is_empty());
+        peer.end_sending().expect("an end");
+    }
+    wait::until_true("all slots to be free", || {
+        admin.status()["counts"]["connections"] == 0
+    });
 }

@@ -46,6 +46,7 @@ pages! {
     configuration: "configuration",
     connect: "connect",
     connection_log: "connection-log",
+    connections: "connections",
     containers: "containers",
     drain: "drain",
     fleets: "fleets",

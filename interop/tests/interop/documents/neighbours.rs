@@ -118,7 +118,15 @@ pub(super) fn settle(machine: &Machine, page: &str, text: &str) -> Vec<Process> 
         machine.run("mkdir /run/redis");
         running.push(start("exec redis-server redis.conf --dir ."));
     }
-    let speaks_of_running_one = ["reload", "drain", "upgrade", "status", "ctl"];
+    let speaks_of_running_one = [
+        "reload",
+        "drain",
+        "upgrade",
+        "status",
+        "ctl",
+        "connections",
+        "close",
+    ];
     if speaks_of_running_one
         .iter()
         .any(|command| text.contains(&format!("dormouse {command}")))

@@ -94,7 +94,7 @@ fn is_audit(command: &str) -> bool {
 fn is_server(command: &str) -> bool {
     let last = command.rsplit("&& ").next().unwrap_or(command);
     let last = with_our_binary(last);
-    ["dormouse serve", "dormouse connect"]
+    ["dormouse serve ", "dormouse connect "]
         .iter()
         .any(|server| last.starts_with(server))
 }

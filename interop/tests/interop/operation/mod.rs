@@ -2,6 +2,7 @@
 
 mod agreement;
 mod connection_log;
+mod connections;
 mod control;
 mod fleets;
 mod foreign_text;

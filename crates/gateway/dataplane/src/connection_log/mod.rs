@@ -95,6 +95,25 @@ pub(crate) fn code_of_suite(name: &str) -> u8 {
     place.map_or(0, |place| place as u8 + 1)
 }
 
+/// The server name of an entry, as logged.
+pub(crate) fn server_name(entry: &LogEntry) -> Option<String> {
+    entry.sni().map(|(name, is_cut)| match is_cut {
+        true => format!("{name}…"),
+        false => name.to_owned(),
+    })
+}
+
+/// The application protocol of an entry, as logged.
+pub(crate) fn protocol(entry: &LogEntry) -> Option<String> {
+    entry.alpn().map(|name| name.escape_ascii().to_string())
+}
+
+/// The cipher suite of an entry.
+pub(crate) fn suite(entry: &LogEntry) -> Option<&'static str> {
+    let place = usize::from(entry.suite.checked_sub(1)?);
+    SUITES.get(place).copied()
+}
+
 impl ConnectionLog {
     /// `lines`: the socket to the log writer; [`Fd::NONE`] if there is none.
     pub(crate) fn new(entries: Option<LogEntries>, lines: Fd) -> ConnectionLog {
@@ -285,7 +304,7 @@ impl ConnectionLog {
 
     /// The entry of the connection in this slot. If the connection gets no line, the entry is not read:
     /// that would touch a page of memory.
-    fn entry_of(&mut self, index: u32, slot: &Slot) -> Option<&mut LogEntry> {
+    pub(crate) fn entry_of(&mut self, index: u32, slot: &Slot) -> Option<&mut LogEntry> {
         self.logs(slot).then(|| self.entry(index)).flatten()
     }
 
@@ -318,7 +337,6 @@ impl ConnectionLog {
             Some(address) => Some(address.to_string()),
             None => servers.cloned(),
         };
-        let suite = entry.suite.checked_sub(1).map(usize::from);
         Line {
             time: Timestamp {
                 unix_ms: ending.unix_ms,
@@ -327,13 +345,10 @@ impl ConnectionLog {
             route: self.routes.get(usize::from(slot.route)).map(String::as_str),
             client: entry.client(),
             backend: known.map(|(_, name)| name.clone()).or_else(address),
-            sni: entry.sni().map(|(name, is_cut)| match is_cut {
-                true => format!("{name}…"),
-                false => name.to_owned(),
-            }),
-            alpn: entry.alpn().map(|name| name.escape_ascii().to_string()),
+            sni: server_name(entry),
+            alpn: protocol(entry),
             version: has_tls.then(|| slot.tls.version().name()),
-            suite: suite.and_then(|at| SUITES.get(at)).copied(),
+            suite: suite(entry),
             resumed: has_tls.then(|| entry.resumed()),
             bytes_in: entry.received,
             bytes_out: entry.sent,

@@ -149,13 +149,7 @@ pub(crate) fn begin_time_out(slot: &mut Slot, work: &mut Workspace<impl Io>) {
 
 /// Reads each side that has sent more. Returns whether no side is cut off: what it has sent has ended, or there is no more.
 fn read_rest(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow<bool> {
-    let mut is_whole = true;
-    if lacks_request(slot, &cx.work.io) {
-        if may_read_tls(slot) {
-            opening::read_tls(slot, cx)?;
-        }
-        is_whole = slot.has_tls_ended();
-    }
+    let mut is_whole = read_request(slot, cx)?;
     if lacks_answer(slot, &cx.work.io) {
         // The end behind the last bytes takes a call of its own.
         for _ in 0..2 {
@@ -166,6 +160,27 @@ fn read_rest(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow<bool> {
         is_whole &= slot.has(Flag::PlainEnded);
     }
     Ok(is_whole)
+}
+
+/// Reads the TLS side, if it has sent more. Returns whether it is not cut off.
+fn read_request(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow<bool> {
+    if !lacks_request(slot, &cx.work.io) {
+        return Ok(true);
+    }
+    if may_read_tls(slot) {
+        opening::read_tls(slot, cx)?;
+    }
+    Ok(slot.has_tls_ended())
+}
+
+/// Ends the client's direction of a connection with TLS to its backend, as if the client had ended here, or resets the
+/// connection if the client is in the middle of a request.
+pub(crate) fn end_request(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
+    match read_request(slot, cx)? {
+        true => slot.set(Flag::TlsEnded),
+        false => begin_reset(slot),
+    }
+    Ok(())
 }
 
 /// Closes the connection with close_notify and a FIN. If one side has sent bytes that the other one will not get, both are
@@ -233,7 +248,7 @@ fn has_unread(slot: &Slot, io: &impl Io) -> bool {
         .is_ok_and(|unread| unread > of_mark)
 }
 
-fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {
+pub(crate) fn begin_close(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     slot.set_phase(Phase::Draining);
     farewell(slot, work, Alert::CLOSE_NOTIFY);
 }

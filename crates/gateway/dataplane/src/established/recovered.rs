@@ -52,7 +52,7 @@ impl Connections {
     /// Verifies the sockets of a slot by their cookies, once, before the slot is first used. Returns
     /// `false` if they are other sockets; the slot is then free.
     #[inline]
-    pub(super) fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
+    pub(crate) fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
         self.unverified.is_empty() || self.verify_now(index, work)
     }
 

@@ -31,6 +31,7 @@ use dormouse_config::Truncation;
 use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TimerPurpose};
 use dormouse_reactor::poller;
 use dormouse_reactor::socket::Attempt;
+use dormouse_record::Role;
 use dormouse_tables::counters::Count;
 use std::io;
 
@@ -46,6 +47,8 @@ pub(crate) enum Event {
     Timer,
     /// The worker closes the connection.
     Close(CloseReason),
+    /// The worker closes this connection, and the other half of it is not known.
+    CloseOne(CloseReason),
     /// A reload no longer admits the client, which has no backend yet.
     Refuse,
     /// The connection has just got its slot.
@@ -73,6 +76,7 @@ pub(super) fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>)
         Event::Ready(side, ready) => on_ready(slot, side, ready, cx),
         Event::Timer => on_timer(slot, cx),
         Event::Close(reason) => close(slot, cx, reason),
+        Event::CloseOne(reason) => close_one(slot, cx, reason),
         Event::Refuse => {
             connect::refuse(slot, cx);
             Ok(())
@@ -195,6 +199,12 @@ fn joint_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_
     slot.active_s = now_s;
     plain_ready(slot, ready, cx)?;
     if had_ended || !slot.has(Flag::PlainEnded) {
+        return Ok(());
+    }
+    if slot.has(Flag::TlsEnded) && slot.tls.role() == Role::Server {
+        // The client has not ended TLS, so it may still send.
+        close::begin_close(slot, cx.work);
+        cx.note_close(slot, CloseReason::Clean);
         return Ok(());
     }
     if cx.outcome.bytes.plain_in == 0 {
@@ -351,6 +361,22 @@ fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) -
     close::begin_stop(slot, cx)?;
     if slot.phase() == Phase::Draining {
         cx.note_close(slot, reason);
+    }
+    Ok(())
+}
+
+/// As [`close`], for one connection of many. If it has TLS to its backend, this is the client's half, and nothing leads
+/// from here to the other one: the client's direction ends here, and the backend then ends the connection. If it has ended
+/// already, the backend did not follow, and the connection is reset.
+fn close_one<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) -> Flow {
+    if !close::awaits_other_half(slot) || slot.has_tls_ended() {
+        return close(slot, cx, reason);
+    }
+    close::end_request(slot, cx)?;
+    match slot.phase() {
+        Phase::Draining => cx.note_close(slot, reason),
+        // It is counted when it has ended.
+        _ => cx.outcome.closing = Some(reason),
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod closing;
 #[cfg(debug_assertions)]
 mod dying;
 mod halves;
+mod pages;
 mod short_memory;
 mod times;
 

@@ -1,6 +1,7 @@
-//! The life of the worker: recovery, startup, reload, drain, stop and upgrade.
+//! The life of the worker: recovery, startup, reload, drain, pages of connections, stop and upgrade.
 
 pub(crate) mod drain;
+pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod reload;
 pub(crate) mod startup;

@@ -4,6 +4,7 @@ use super::Worker;
 use crate::handshake::route_choice::Challenge;
 use crate::io::Io;
 use crate::lifecycle::drain::Drain;
+use crate::lifecycle::page;
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use dormouse_engine::TicketKeys;
@@ -87,6 +88,12 @@ impl<I: Io> Worker<I> {
             Order::CountAgain => {
                 let found = self.cx.connections.client_places();
                 self.cx.work.clients.count_again(found);
+            }
+            Order::Page(number, order) => {
+                let cx = &mut self.cx;
+                let page = page::make(&order, &mut cx.connections, &cx.settings, &mut cx.work);
+                self.apply_effects();
+                self.report(&WorkerReport::Page(number, Box::new(page)));
             }
         }
     }

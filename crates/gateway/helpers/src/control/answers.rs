@@ -7,6 +7,9 @@ use super::{metrics, status};
 use dormouse_config as config;
 use dormouse_config::LogLevel;
 use dormouse_handover::SecretText;
+use dormouse_handover::connections::{
+    CLOSED_MAX, ConnectionFilter, Page, PageAction, PageOrder, PagePlace,
+};
 use dormouse_handover::control::{AdminOrder, AdminResult, BackendChange, DrainOrder};
 use dormouse_handover::status::OrderResult;
 use std::net::{IpAddr, SocketAddr};
@@ -24,6 +27,10 @@ GET  /status            full status, as JSON
 GET  /metrics           metrics, for Prometheus
 GET  /healthz           200 while a worker runs
 GET  /readyz            200 while new connections are accepted
+GET  /connections?route=NAME&backend=ADDRESS&client=NETWORK&name=NAME&id=ID&older=10m&idle=10m
+                        connections by these properties, a page at a time: from=NEXT for the next page
+GET  /connections/count                              the same parameters; only numbers
+POST /connections/close?most=64                      the same parameters
 POST /reload            reload the configuration
 POST /drain?over=10m&order=longest|shortest
 POST /drain/stop        cancel the drain; accept connections again
@@ -50,8 +57,10 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         return Handling::Respond(refused);
     }
     let wanted = match request.path.as_str() {
-        "/" | "/status" | "/metrics" | "/healthz" | "/readyz" => "GET",
-        "/reload"
+        "/" | "/status" | "/metrics" | "/healthz" | "/readyz" | "/connections"
+        | "/connections/count" => "GET",
+        "/connections/close"
+        | "/reload"
         | "/drain"
         | "/drain/stop"
         | "/upgrade"
@@ -79,7 +88,8 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
             ..Response::words(405, &words)
         });
     }
-    if wanted == "POST" {
+    // Control holds no connection, so main asks the workers.
+    if wanted == "POST" || request.path.starts_with("/connections") {
         return order(request, view, access);
     }
     Handling::Respond(match request.path.as_str() {
@@ -143,7 +153,8 @@ fn order(request: &Request, view: &View, access: Access) -> Handling {
     if access != Access::Orders {
         return Handling::Respond(Response::words(
             403,
-            "commands are accepted only on the admin socket (option `admin`), where the client's user is known",
+            "commands and lists of connections are accepted only on the admin socket (option `admin`), where the \
+             client's user is known",
         ));
     }
     if !view.main_alive() {
@@ -162,6 +173,9 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         Some(parameters.remove(at).1.as_str())
     };
     let order = match request.path.as_str() {
+        "/connections" | "/connections/count" | "/connections/close" => {
+            AdminOrder::Page(Box::new(page_order(&request.path, &mut take)?))
+        }
         "/reload" => AdminOrder::Reload,
         "/drain/stop" => AdminOrder::StopDrain,
         "/ticket-keys/rotate" => AdminOrder::RotateTicketKeys,
@@ -214,6 +228,59 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
     match parameters.first() {
         None => Ok(order),
         Some((name, _)) => Err(format!("{} has no parameter `{name}`", request.path)),
+    }
+}
+
+/// An order for a page of connections. `take` removes a parameter.
+fn page_order<'a>(
+    path: &str,
+    take: &mut impl FnMut(&str) -> Option<&'a str>,
+) -> Result<PageOrder, String> {
+    let mut duration_ms = |name| {
+        let duration = take(name).map(config::read_duration).transpose()?;
+        Ok::<_, String>(duration.map(|duration| duration.as_millis() as u64))
+    };
+    let (older_ms, idle_ms) = (duration_ms("older")?, duration_ms("idle")?);
+    let filter = ConnectionFilter {
+        route: take("route").map(str::to_owned),
+        backends: take("backend").map(str::to_owned).into_iter().collect(),
+        client: take("client").map(config::read_network).transpose()?,
+        name: take("name").map(str::to_owned),
+        id: take("id").map(str::to_owned),
+        older_ms,
+        idle_ms,
+    };
+    let action = match path {
+        "/connections" => PageAction::List,
+        "/connections/count" => PageAction::Count,
+        _ if filter == ConnectionFilter::default() => {
+            return Err(
+                "name a property of the connections to close; POST /drain closes all".to_owned(),
+            );
+        }
+        _ => PageAction::Close(match take("most") {
+            None => CLOSED_MAX,
+            Some(most) => most
+                .parse()
+                .map_err(|_| "`most` must be a whole number".to_owned())?,
+        }),
+    };
+    let from = take("from").map(str::parse).transpose()?;
+    Ok(PageOrder {
+        filter,
+        action,
+        from: from.unwrap_or(PagePlace::of_worker(0)),
+    })
+}
+
+/// Response with a page of connections.
+pub(super) fn page(page: &Page) -> Response {
+    // Names and numbers always serialize.
+    let text = serde_json::to_string(page).unwrap_or_default();
+    Response {
+        content_type: "application/json",
+        body: dormouse_printable::json(&format!("{text}\n")),
+        ..Response::words(200, "")
     }
 }
 

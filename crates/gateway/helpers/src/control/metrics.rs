@@ -34,6 +34,7 @@ const FAMILIES: &[Family] = &[
             (&["limit"], Count::ClosedLimit),
             (&["stopping"], Count::ClosedStopping),
             (&["drained"], Count::ClosedDrained),
+            (&["admin"], Count::ClosedByAdmin),
             (&["crash"], Count::ClosedByCrash),
         ],
     },

@@ -170,6 +170,7 @@ impl Control {
             Ok(None) => {}
             Ok(Some(Report::State(state))) => self.view.set_state(state),
             Ok(Some(Report::Result(result))) => self.answer(&result),
+            Ok(Some(Report::Page(id, page))) => self.give_to(id, &answers::page(&page)),
             Ok(Some(Report::Replacing { once_running })) => self.begin_replacement(once_running),
             Ok(Some(Report::Replaced)) => self.end_replacement(),
             Ok(Some(Report::End)) => self.end(),
@@ -224,10 +225,15 @@ impl Control {
 
     /// Answers the client that waits for this result.
     fn answer(&mut self, result: &AdminResult) {
-        let waits = |client: &Client| client.waits_for(result.id);
+        self.give_to(result.id, &answers::answered(result));
+    }
+
+    /// Sends a response to the client that waits for the result of this order.
+    fn give_to(&mut self, order: u64, response: &Response) {
+        let waits = |client: &Client| client.waits_for(order);
         let mut clients = self.clients.iter();
         if let Some(index) = clients.position(|c| c.as_ref().is_some_and(waits)) {
-            self.respond(index, &answers::answered(result));
+            self.respond(index, response);
         }
     }
 

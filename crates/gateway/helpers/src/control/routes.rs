@@ -8,7 +8,7 @@ use dormouse_tables::traffic::{Row, Tally};
 use std::collections::BTreeMap;
 
 /// Reasons for a close, as metrics and `status` name them.
-pub(super) const ENDS: [(&str, Tally); 10] = [
+pub(super) const ENDS: [(&str, Tally); 11] = [
     ("clean", Tally::ClosedClean),
     ("tls_truncated", Tally::ClosedTlsTruncated),
     ("tls_failed", Tally::ClosedTlsFailed),
@@ -18,6 +18,7 @@ pub(super) const ENDS: [(&str, Tally); 10] = [
     ("limit", Tally::ClosedLimit),
     ("stopping", Tally::ClosedStopping),
     ("drained", Tally::ClosedDrained),
+    ("admin", Tally::ClosedByAdmin),
     ("crash", Tally::ClosedByCrash),
 ];
 

@@ -255,6 +255,11 @@ impl<T: Slot> Slab<T> {
         self.occupancy.next_taken(from)
     }
 
+    /// Returns the last live slot before `below`, for iteration in descending order while slots change.
+    pub fn last_live(&self, below: u32) -> Option<u32> {
+        self.occupancy.last_taken(below)
+    }
+
     /// Returns the last live slot: the first candidate for [`Slab::relocate`].
     pub fn highest_live(&self) -> Option<u32> {
         self.occupancy.highest_taken()

@@ -105,15 +105,24 @@ impl Occupancy {
     }
 
     pub(super) fn highest_taken(&self) -> Option<u32> {
-        let mut group = self.taken.len() as u32;
-        while group > 0 {
-            group -= 1;
-            let word = self.taken[group as usize] & self.own_bits(group);
+        self.last_taken(self.capacity)
+    }
+
+    /// Returns the last used slot before `below`.
+    pub(super) fn last_taken(&self, below: u32) -> Option<u32> {
+        let mut group = below.min(self.capacity).checked_sub(1)? / GROUP;
+        let mut mask = match below.min(self.capacity) % GROUP {
+            0 => !0,
+            some => !(!0u64 << some),
+        };
+        loop {
+            let word = self.taken[group as usize] & mask;
             if word != 0 {
                 return Some(group * GROUP + 63 - word.leading_zeros());
             }
+            group = group.checked_sub(1)?;
+            mask = !0;
         }
-        None
     }
 
     /// Returns the bits of a group that stand for existing slots.
@@ -157,6 +166,7 @@ mod tests {
                 prop_assert_eq!(occupancy.highest_taken(), model.last().copied());
                 let from = number % (capacity + 70);
                 prop_assert_eq!(occupancy.next_taken(from), model.range(from..).next().copied());
+                prop_assert_eq!(occupancy.last_taken(from), model.range(..from).next_back().copied());
             }
         }
 

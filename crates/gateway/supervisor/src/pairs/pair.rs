@@ -301,6 +301,7 @@ impl Pair {
             WorkerReport::Quiet
             | WorkerReport::Uncounted(_)
             | WorkerReport::Empty(_)
+            | WorkerReport::Page(..)
             | WorkerReport::Prepared
             | WorkerReport::Refused(_) => true,
             WorkerReport::Preparing(_) => sender == self.keeper,

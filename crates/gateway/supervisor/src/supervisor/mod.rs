@@ -23,6 +23,7 @@ use crate::ctl_changes::CtlChanges;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
 use crate::expiry_notice::ExpiryNotice;
+use crate::pages::Pages;
 use crate::recount::Recount;
 use crate::redirect::RedirectProcess;
 use crate::reload_report::ReloadReport;
@@ -103,6 +104,7 @@ pub(crate) struct Supervisor {
     upgrade: Option<Upgrade>,
     /// Orders to rotate ticket keys that wait until the keys are saved.
     rotations: Vec<u64>,
+    pages: Pages,
     recount: Recount,
     notifier: Notifier,
     poller: Poller,
@@ -147,6 +149,7 @@ impl Supervisor {
             drain: Drain::default(),
             upgrade: None,
             rotations: Vec::new(),
+            pages: Pages::default(),
             recount: Recount::default(),
             notifier: Notifier::from_environment(),
             poller,

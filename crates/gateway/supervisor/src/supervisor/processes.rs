@@ -212,6 +212,12 @@ impl Supervisor {
             WorkerReport::ChallengeShown(_) => {}
             WorkerReport::Uncounted(number) => self.recount.note(worker, number, &self.serving),
             WorkerReport::Empty(number) => self.drain.note_empty(worker, number),
+            WorkerReport::Page(number, page) => {
+                let remaining = self.serving.pairs.remaining();
+                if let Some((id, page)) = self.pages.note(worker, number, *page, &remaining) {
+                    self.answer_page(id, page);
+                }
+            }
             WorkerReport::Kept => self.on_kept(worker),
             WorkerReport::Quiet if self.upgrade.is_none() => {
                 if self.serving.pairs.note_quiet(worker) {

@@ -3,9 +3,11 @@
 use super::Supervisor;
 use super::running::{change_backend, set_log_level};
 use crate::connection_log::LogFile;
+use crate::pages::{self, Passed};
 use crate::reported::Reported;
 use crate::serving::Serving;
 use dormouse_config::Config;
+use dormouse_handover::connections::{Page, PageOrder};
 use dormouse_handover::control::{
     AdminOrder, BackendChange, Bounds, Configuration, DrainOrder, ForwardedOrder, Phase, State,
 };
@@ -22,8 +24,13 @@ impl Supervisor {
         else {
             return;
         };
-        tracing::info!(command = %describe(&order), "admin command received");
+        match &order {
+            // A list has many pages.
+            AdminOrder::Page(page) if !page.is_first_to_close() => {}
+            order => tracing::info!(command = %describe(order), "admin command received"),
+        }
         match order {
+            AdminOrder::Page(order) => self.order_page(id, *order),
             AdminOrder::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // The answer is sent when all workers follow the new configuration.
             AdminOrder::Reload => self.reload(Some(id)),
@@ -73,6 +80,24 @@ impl Supervisor {
                 self.history.stops_after_drain &= result.is_err();
                 self.answer(id, result);
             }
+        }
+    }
+
+    /// Passes an order for a page of connections to its worker.
+    fn order_page(&mut self, id: u64, mut order: PageOrder) {
+        let Serving { edition, pairs, .. } = &self.serving;
+        if let Err(why) = pages::look_up(&mut order.filter, &edition.config) {
+            return self.answer(id, Err(why));
+        }
+        match self.pages.order(id, order, &pairs.remaining()) {
+            Passed::To(worker, order) => pairs.order(worker, &order),
+            Passed::Answered(page) => self.answer_page(id, page),
+        }
+    }
+
+    pub(super) fn answer_page(&mut self, request: u64, page: Page) {
+        if let Some(control) = &mut self.control {
+            control.answer_page(request, page);
         }
     }
 
@@ -215,6 +240,7 @@ fn describe(order: &AdminOrder) -> String {
         AdminOrder::WithdrawCertificate { name, route } => {
             format!("withdraw the certificate for {name}{}", of_route(route))
         }
+        AdminOrder::Page(order) => format!("close connections with {}", order.filter),
         AdminOrder::Upgrade { binary: None } => "upgrade".to_owned(),
         AdminOrder::Upgrade {
             binary: Some(binary),

@@ -191,6 +191,7 @@ counts! {
     ClosedLimit = "closed_limit", counter, "Connections closed because of a limit or timeout.";
     ClosedStopping = "closed_stopping", counter, "Connections closed because the gateway stopped.";
     ClosedDrained = "closed_drained", counter, "Connections closed by a drain.";
+    ClosedByAdmin = "closed_by_admin", counter, "Connections closed by `dormouse close`.";
     ClosedByCrash = "closed_by_crash", counter,
         "Connections reset because the worker died while working on them.";
     UnixTruncations = "unix_truncations", counter,

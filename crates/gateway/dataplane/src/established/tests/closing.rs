@@ -53,7 +53,7 @@ fn stop(world: &mut World) {
 }
 
 /// Makes the plain side of the connection a joint. Returns its far end.
-fn join(world: &mut World) -> Fd {
+pub(super) fn join(world: &mut World) -> Fd {
     let joint = world.worker().parts().work.io.joint();
     let (here, there) = joint.expect("a pair of sockets");
     replace_plain(world, here);
@@ -66,7 +66,7 @@ fn join(world: &mut World) -> Fd {
 }
 
 /// Ends the data of the far end of a joint, as its slot does.
-fn end_joint(world: &mut World, there: Fd) {
+pub(super) fn end_joint(world: &mut World, there: Fd) {
     let work = world.worker().parts().work;
     let any = work.backends.fds().marks;
     work.io.end_joint(there, any).expect("marked");

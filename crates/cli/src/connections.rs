@@ -1,0 +1,331 @@
+//! `dormouse connections`: lists or counts connections of a running `serve`.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use dormouse_config as config;
+use dormouse_handover::connections::{ConnectionRow, Page};
+use dormouse_printable::lines;
+
+use crate::admin::{AdminAddress, AdminArgs, Asked, Exit, encoded};
+use crate::exit_status::ExitStatus;
+use crate::{table, terminal};
+
+/// How often a page is asked for again, while a worker or the control process is replaced.
+const TRIES: u32 = 10;
+/// Pause before that.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Arguments of `connections`.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionsArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// Print only their number
+    #[arg(long)]
+    count: bool,
+
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Which connections: those with all of these properties.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FilterArgs {
+    /// Of the route of this name; routes without a name are numbered from 1
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+
+    /// To this backend: its address or name, as in the configuration
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<String>,
+
+    /// From clients in this network, such as 10.0.0.0/8, or with this address
+    #[arg(long, value_name = "NETWORK")]
+    client: Option<String>,
+
+    /// For this server name (SNI), or `*.example.com` for all names below it; needs the connection log
+    #[arg(long, value_name = "SNI")]
+    name: Option<String>,
+
+    /// The connection with this id, as the logs write it
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
+    /// Established at least this long ago
+    #[arg(long, value_name = "TIME")]
+    older: Option<String>,
+
+    /// Idle for at least this long: no byte was received or sent
+    #[arg(long, value_name = "TIME")]
+    idle: Option<String>,
+}
+
+impl FilterArgs {
+    /// The connections to this backend.
+    pub(crate) fn to_backend(backend: &str) -> FilterArgs {
+        FilterArgs {
+            route: None,
+            backend: Some(backend.to_owned()),
+            client: None,
+            name: None,
+            id: None,
+            older: None,
+            idle: None,
+        }
+    }
+
+    /// Whether no property is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        let texts = [&self.route, &self.backend, &self.client, &self.name];
+        texts.into_iter().all(Option::is_none)
+            && [&self.id, &self.older, &self.idle]
+                .into_iter()
+                .all(Option::is_none)
+    }
+
+    /// The parameters of a request. `since`: only connections that were there so long ago. `Err` is a mistake in a
+    /// value.
+    pub(crate) fn query(&self, since: Option<Duration>) -> Result<String, String> {
+        let duration = |given: &Option<String>| {
+            let read = given.as_deref().map(config::read_duration);
+            read.transpose()
+        };
+        let older = duration(&self.older)?;
+        let older = match since {
+            Some(since) => Some(older.unwrap_or_default() + since),
+            None => older,
+        };
+        let in_ms = |given: Option<Duration>| given.map(|time| format!("{}ms", time.as_millis()));
+        let all = [
+            ("route", self.route.clone()),
+            ("backend", self.backend.clone()),
+            ("client", self.client.clone()),
+            ("name", self.name.clone()),
+            ("id", self.id.clone()),
+            ("older", in_ms(older)),
+            ("idle", in_ms(duration(&self.idle)?)),
+        ];
+        let given = all
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let pairs: Vec<String> = given
+            .map(|(name, value)| format!("{name}={}", encoded(value)))
+            .collect();
+        Ok(pairs.join("&"))
+    }
+
+    /// Counts the connections.
+    pub(crate) fn count(
+        &self,
+        address: &AdminAddress,
+        since: Option<Duration>,
+    ) -> Result<Counted, ExitCode> {
+        let mut counted = Counted::default();
+        let mut from = None;
+        loop {
+            let page = self.page(address, "GET", "/connections/count", since, from)?;
+            counted.matched += u64::from(page.matched);
+            counted.unknown += u64::from(page.unknown);
+            from = page.next;
+            if from.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+
+    /// Asks for one page, also if a worker or the control process is being replaced. Prints the error, if any.
+    pub(crate) fn page(
+        &self,
+        address: &AdminAddress,
+        method: &str,
+        path: &str,
+        since: Option<Duration>,
+        from: Option<impl ToString>,
+    ) -> Result<Page, ExitCode> {
+        let from = from.map_or(String::new(), |place| {
+            format!("&from={}", encoded(place.to_string()))
+        });
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let query = self.query(since).map_err(misused)?;
+        let request = format!("{path}{separator}{query}{from}");
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            match address.page(method, &request) {
+                Asked::Answer(page) => return Ok(page),
+                Asked::Refused(why) => return Err(misused(why)),
+                Asked::Failed(why) if tries == 0 => {
+                    terminal::error(why);
+                    return Err(ExitStatus::Failed.into());
+                }
+                Asked::Failed(_) => thread::sleep(PAUSE),
+            }
+        }
+    }
+}
+
+/// Numbers of connections.
+#[derive(Default)]
+pub(crate) struct Counted {
+    /// With the properties.
+    pub(crate) matched: u64,
+    /// Without a fact that decides.
+    pub(crate) unknown: u64,
+}
+
+/// Prints a mistake of the user.
+pub(crate) fn misused(why: String) -> ExitCode {
+    terminal::error(why);
+    ExitStatus::Misused.into()
+}
+
+/// Returns the exit status. If facts are missing, the answer is incomplete, which this prints.
+pub(crate) fn conclude(unknown: u64) -> ExitCode {
+    if unknown == 0 {
+        return ExitCode::SUCCESS;
+    }
+    terminal::note(format_args!(
+        "{unknown} more may have these properties: only the connection log knows the server names, and the clients \
+         behind a proxy, of the connections established while it is on (option `connection_log`)"
+    ));
+    ExitStatus::Lost.into()
+}
+
+pub(crate) fn run(args: &ConnectionsArgs) -> Exit {
+    let address = AdminAddress::find(&args.admin.instance)?;
+    if args.count {
+        let Counted { matched, unknown } = args.filter.count(&address, None)?;
+        match args.admin.json {
+            true => terminal::print_json(&serde_json::json!({
+                "matched": matched,
+                "unknown": unknown,
+            })),
+            false => terminal::line(matched),
+        }
+        return Ok(conclude(unknown));
+    }
+    let (mut from, mut unknown, mut widths) = (None, 0, None);
+    loop {
+        let page = args
+            .filter
+            .page(&address, "GET", "/connections", None, from)?;
+        unknown += u64::from(page.unknown);
+        match args.admin.json {
+            true => page.rows.iter().for_each(terminal::print_json_line),
+            false => print(&page.rows, &mut widths),
+        }
+        from = page.next;
+        if from.is_none() {
+            return Ok(conclude(unknown));
+        }
+    }
+}
+
+const COLUMNS: usize = 11;
+const HEAD: [&str; COLUMNS] = [
+    "route", "client", "backend", "name", "version", "in", "out", "age", "idle", "state", "id",
+];
+const ARE_NUMBERS: [bool; COLUMNS] = [
+    false, false, false, false, false, true, true, true, true, false, false,
+];
+
+/// Prints a page of the list. The first one has the names of the columns, and its widths are the least of the others.
+fn print(rows: &[ConnectionRow], widths: &mut Option<[usize; COLUMNS]>) {
+    if rows.is_empty() && widths.is_some() {
+        return;
+    }
+    let mut cells: Vec<[String; COLUMNS]> = Vec::with_capacity(rows.len() + 1);
+    if widths.is_none() && !rows.is_empty() {
+        cells.push(HEAD.map(str::to_owned));
+    }
+    cells.extend(rows.iter().map(cells_of));
+    let least = widths.unwrap_or([0; COLUMNS]);
+    for row in &mut cells {
+        for ((cell, width), is_number) in row.iter_mut().zip(least).zip(ARE_NUMBERS) {
+            *cell = match is_number {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            };
+        }
+    }
+    if !cells.is_empty() {
+        let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
+        *widths = Some(std::array::from_fn(|column| width(column).unwrap_or(0)));
+    }
+    terminal::print(&lines(&table::columns(&cells, ARE_NUMBERS)).to_string());
+}
+
+fn cells_of(row: &ConnectionRow) -> [String; COLUMNS] {
+    let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let bytes = |value: Option<u64>| text(value.map(|bytes| bytes.to_string()));
+    [
+        row.route.clone(),
+        text(row.client.map(|client| client.to_string())),
+        text(row.backend.clone()),
+        text(row.sni.clone()),
+        text(row.version.clone()),
+        bytes(row.bytes_in),
+        bytes(row.bytes_out),
+        time(row.age_s),
+        time(row.idle_s),
+        row.state.name().to_owned(),
+        row.id.clone(),
+    ]
+}
+
+/// A time in its two largest units.
+fn time(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{minutes}m{:02}s", seconds % 60),
+        3600..86_400 => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_two_units() {
+        for (seconds, written) in [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m01s"),
+            (3_600, "1h00m"),
+            (90_000, "1d01h"),
+        ] {
+            assert_eq!(time(seconds), written);
+        }
+    }
+
+    #[test]
+    fn a_filter_becomes_parameters() {
+        let filter = FilterArgs {
+            route: Some("shop".to_owned()),
+            backend: Some("[::1]:80".to_owned()),
+            client: Some("10.0.0.0/8".to_owned()),
+            name: Some("*.a.example".to_owned()),
+            id: None,
+            older: Some("2s".to_owned()),
+            idle: None,
+        };
+        let query = filter.query(Some(Duration::from_millis(5)));
+        assert_eq!(
+            query.as_deref(),
+            Ok("route=shop&backend=%5B::1%5D:80&client=10.0.0.0/8&name=%2A.a.example&older=2005ms")
+        );
+        assert!(!filter.is_empty());
+        let wrong = FilterArgs {
+            older: Some("long".to_owned()),
+            ..filter
+        };
+        assert!(wrong.query(None).is_err());
+    }
+}
