@@ -115,3 +115,6 @@ reload() {
     nginx) kill -HUP "$PID"; sleep 0.5 ;;
     esac
 }
+
+# What the client of the row before has printed.
+rm -f said
