@@ -18,3 +18,4 @@ mod moving_in;
 mod operation;
 mod resumption;
 mod survival;
+mod world;

@@ -339,6 +339,8 @@ pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> O
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             AlertDescription::UnexpectedMessage
         }
+        // RFC 5246 §7.4.6: certificate_required came with TLS 1.3, and older clients do not know it.
+        Error::NoCertificatesPresented if !is_tls13 => AlertDescription::HandshakeFailure,
         // RFC 8446 §9.2. TLS 1.2 has defaults for these extensions, or does not have them.
         Error::PeerIncompatible(
             PeerIncompatible::KeyShareExtensionRequired
@@ -506,7 +508,16 @@ impl CertificateProblem {
             Self::WrongName {
                 expected,
                 presented,
-            } if presented.is_empty() => format!("has no names; {expected} was requested"),
+            } if presented.is_empty() => format!(
+                "has no names (subjectAltName), and a common name does not count; {expected} was requested"
+            ),
+            // An address compares with addresses only (RFC 9525 §6.5).
+            Self::WrongName {
+                expected,
+                presented,
+            } if presented.contains(expected) => {
+                format!("has {expected} as a DNS name, and not as an IP address")
+            }
             Self::WrongName {
                 expected,
                 presented,

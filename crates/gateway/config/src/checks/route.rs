@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     identity(route, at, mistakes);
     lists(route, at, mistakes);
+    empty_lists(route, at, mistakes);
     unreachable(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
     protocols(at, "alpn", &route.alpn, mistakes);
@@ -48,6 +49,44 @@ fn lists(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>)
     let revocation_lists = route.client_crl.iter().map(|path| path.display());
     no_item_twice(item("client_crl"), revocation_lists, mistakes);
     no_item_twice(item("client_allow"), &route.client_allow, mistakes);
+}
+
+/// Reports lists without an item where no list means no restriction: a program that fills in what is allowed, and finds
+/// nothing, would open the route to all.
+fn empty_lists(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let restrictions = [
+        (
+            "allow",
+            route.allow.is_empty(),
+            "clients from everywhere may connect",
+        ),
+        (
+            "client_allow",
+            route.client_allow.is_empty(),
+            "every valid client certificate is accepted",
+        ),
+        (
+            "client_crl",
+            route.client_crl.is_empty(),
+            "revoked client certificates are accepted",
+        ),
+        (
+            "server_names",
+            route.server_names.is_empty(),
+            "the route is for all names",
+        ),
+    ];
+    for (option, is_empty, meaning) in restrictions {
+        if is_empty && at.has(option) && at.sound(&[option]) {
+            let problem = Problem::new(format!("`{option}` is an empty list"));
+            mistakes.error(
+                &at.location(option, None),
+                problem
+                    .label(format!("without this option, {meaning}"))
+                    .help("remove the option if that is meant"),
+            );
+        }
+    }
 }
 
 /// Reports networks and names that no client of this route can have.

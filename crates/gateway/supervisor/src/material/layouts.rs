@@ -94,7 +94,11 @@ pub(super) fn reason(path: &Path) -> Option<String> {
     if path.is_dir() {
         return Some(format!("{shown}: no chain with its key in this directory"));
     }
-    let file = read_with(PemFile::read, path).ok()?;
+    let file = match read_with(PemFile::read, path) {
+        Ok(file) => file,
+        // A link to nothing, or a pipe: its name says that it should have been a certificate or a key.
+        Err(why) => return has_extension(path, &["pem", "crt", "cer", "key"]).then_some(why),
+    };
     let refused = match file.chain() {
         Ok(_) => {
             let why = "its name is not that of a chain, which ends with .pem, .crt or .cer";

@@ -222,7 +222,12 @@ fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Tr
     });
     // All of them are read before an error returns, so that each error is reported.
     let lists: Vec<_> = lists.collect();
-    let roots: String = roots?.into_iter().map(|(_, text)| text).collect();
+    let roots = roots?;
+    let untimely = roots
+        .iter()
+        .filter_map(|(file, _)| file.untimely_authorities(unix_time()));
+    findings.warnings(place, untimely.collect());
+    let roots: String = roots.into_iter().map(|(_, text)| text).collect();
     let lists: Option<Vec<_>> = lists.into_iter().collect();
     let lists = lists?.into_iter().flatten();
     let (files, crls): (Vec<_>, Vec<_>) = lists
@@ -302,8 +307,16 @@ fn read_all(
 }
 
 fn read_roots(ca: &Ca, place: Place, findings: &mut Findings) -> Option<String> {
-    let read = authorities(ca);
-    read.map_err(|mistake| findings.error(place, mistake)).ok()
+    let read = authorities(ca)
+        .map_err(|mistake| findings.error(place, mistake))
+        .ok()?;
+    if let Ca::File(path) = ca
+        && let Ok(file) = read_with(PemFile::read_trust, path)
+    {
+        let untimely = file.untimely_authorities(unix_time());
+        findings.warnings(place, untimely.into_iter().collect());
+    }
+    Some(read)
 }
 
 /// The trusted CAs for a server, PEM.

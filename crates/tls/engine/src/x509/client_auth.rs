@@ -4,7 +4,6 @@
 //! verifies them against the *current* roots, time and revocation lists. A session whose certificate would be
 //! refused is not resumed, and the full handshake that follows refuses it with the right alert.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,10 +13,13 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertRevocationListError, CertificateError, DigitallySignedStruct, DistinguishedName, Error,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::call_scope::in_scope;
 use crate::client_hello::requested::as_sent;
@@ -32,7 +34,7 @@ use crate::x509::judgement::{Shown, is_authority_as_peer};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
-use crate::x509::revocation_list::{self, made_at_s};
+use crate::x509::revocation_list::{self, DividedIssuers, FoundList};
 use crate::x509::trust;
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
@@ -54,14 +56,14 @@ pub struct ClientCertificates {
 }
 
 impl ClientCertificates {
-    /// Returns a warning for each revocation list that has expired at `now`, unless there is a newer one; clients of
-    /// its issuer are refused.
+    /// Returns a warning for each revocation list that has expired at `now`, unless there is a newer one, and for each
+    /// that begins later. Clients of an expired list's issuer are refused.
     pub fn warnings(&self, now: UnixTime) -> Vec<String> {
         let lists = self.crls.iter().flat_map(|(name, text)| {
             let lists = contents::revocation_lists(text, name).unwrap_or_default();
             lists.into_iter().map(|(_, list)| (name.as_str(), list))
         });
-        revocation_list::expired(lists, now)
+        revocation_list::untimely(lists, now)
     }
 
     /// Parses the authorities and the revocation lists. Several contexts can share the result.
@@ -81,10 +83,7 @@ impl ClientCertificates {
                     .map(|(line, list)| (format!("{name}:{line}"), list)),
             );
         }
-        // The library uses the first list that covers a certificate. A directory may hold the lists of earlier days,
-        // too, in which a certificate is not revoked yet, or which have expired.
-        lists.sort_by_cached_key(|(_, list)| Reverse(made_at_s(list)));
-        Ok(lists)
+        revocation_list::in_order(lists).map_err(SettingsError::ClientCrl)
     }
 
     /// Returns a digest of the policy: whether certificates are required, and the authorities. Revocation lists
@@ -105,14 +104,13 @@ impl ClientCertificates {
     }
 }
 
-/// A revocation list with its place, for errors.
-type FoundList = (String, CertificateRevocationListDer<'static>);
-
 /// Parsed authorities and revocation lists. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct ClientVerifier {
     anchors: Anchors,
-    verifier: Arc<dyn ClientCertVerifier>,
+    /// One for each order of the lists ([`revocation_list::by_key`]).
+    verifiers: Arc<[Arc<dyn ClientCertVerifier>]>,
+    divided: Arc<DividedIssuers>,
     has_lists: bool,
     names: Arc<AuthorityNames>,
 }
@@ -127,24 +125,29 @@ impl ClientVerifier {
         let anchors = Anchors::new(roots, &certificates);
         let roots = &anchors.roots;
         let lists = settings.lists()?;
-        let build = |lists: &[FoundList]| {
+        let build = |lists: &[&FoundList]| {
             // `ClientAuth` knows whether a certificate is required.
             WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
                 .with_crls(lists.iter().map(|(_, list)| list.clone()))
                 .enforce_revocation_expiration()
                 .build()
         };
-        let verifier = build(&lists).map_err(|error| {
+        let orders = revocation_list::by_key(&lists);
+        let verifiers = orders
+            .iter()
+            .map(|lists| build(lists))
+            .collect::<Result<Vec<_>, _>>();
+        let verifiers = verifiers.map_err(|error| {
             // The error does not say which list it is about.
-            let mut alone = lists.chunks(1).filter(|list| build(list).is_err());
-            let place = alone.next().and_then(|list| list.first());
-            let place = place.map_or("", |(place, _)| place);
-            SettingsError::ClientCrl(format!("{place}: {error}"))
+            let refused = lists.iter().find(|list| build(&[list]).is_err());
+            let place = refused.map_or("", |(place, _)| place);
+            SettingsError::ClientCrl(format!("{place}: {}", list_refused(&error)))
         })?;
         Ok(ClientVerifier {
             names: Arc::new(AuthorityNames::of(roots)),
             anchors,
-            verifier,
+            verifiers: verifiers.into(),
+            divided: Arc::new(DividedIssuers::of(&lists)),
             has_lists: !lists.is_empty(),
         })
     }
@@ -164,9 +167,7 @@ impl ClientVerifier {
         } = shown;
         let roots = &self.anchors.roots;
         let chain = needed(end_entity, shown.intermediates, roots, algorithms, now)?;
-        let verified = self
-            .verifier
-            .verify_client_cert(end_entity, &chain.certificates, now);
+        let verified = self.verify_chain(end_entity, &chain.certificates, now);
         match &verified {
             Err(_) if !self.has_lists && self.anchors.contain(end_entity) => {
                 let own = verify_alone(end_entity, Purpose::Client, now);
@@ -178,6 +179,52 @@ impl ClientVerifier {
             }
             _ => verified,
         }
+    }
+
+    fn verify_chain(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let mut outlines = std::iter::once(end_entity)
+            .chain(others)
+            .filter_map(|certificate| Outline::read(certificate));
+        if outlines.any(|outline| self.divided.has_no_list_for(&outline)) {
+            return Err(CertificateError::UnknownRevocationStatus.into());
+        }
+        let is_of_another_key = |outcome: &Result<_, _>| {
+            let signature = CertRevocationListError::BadSignature;
+            *outcome == Err(Error::InvalidCertRevocationList(signature))
+        };
+        let mut outcome = Err(Error::General("there is no verifier".to_owned()));
+        for verifier in &*self.verifiers {
+            outcome = verifier
+                .verify_client_cert(end_entity, others, now)
+                .map(|_| ());
+            if !is_of_another_key(&outcome) {
+                break;
+            }
+        }
+        outcome.map(|()| ClientCertVerified::assertion())
+    }
+}
+
+/// The library's reason for refusing a list, in words if the list is only not supported.
+fn list_refused(error: &VerifierBuilderError) -> String {
+    let VerifierBuilderError::InvalidCrl(of_list) = error else {
+        return error.to_string();
+    };
+    match of_list {
+        CertRevocationListError::UnsupportedDeltaCrl => {
+            "a delta list is not supported here; use the full one".to_owned()
+        }
+        CertRevocationListError::Other(other)
+            if other.to_string().contains("UnsupportedCrlIssuingDistributionPoint") =>
+        {
+            "an issuing distribution point without a URI is not supported here; use a list without it".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 

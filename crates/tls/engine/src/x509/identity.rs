@@ -1,6 +1,7 @@
 //! A certificate chain with its key, parsed once and checked against each other.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,12 +18,15 @@ use crate::x509::chain::{self, DateProblem, IssuerProblem};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::issuers::Issuers;
 use crate::x509::key_kind::KeyKind;
-use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
-use crate::x509::outline::Outline;
+use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
+use crate::x509::outline::{Outline, id};
 use crate::x509::pem::contents;
 use crate::x509::pem::file::PemFile;
 use crate::x509::sign::{ForeignKey, Sign};
 use crate::x509::unsupported::critical_extension;
+
+/// Lengths of RSA keys that can sign.
+const RSA_BITS: RangeInclusive<usize> = 2_048..=8_192;
 
 /// A certificate chain with its key.
 #[derive(Clone)]
@@ -68,6 +72,10 @@ pub enum IdentityWarning {
     },
     /// The certificate contains no names; clients will refuse it. (Clients ignore the common name, RFC 9525.)
     NoNames,
+    /// It is signed with SHA-1 or MD5, which clients refuse.
+    OldSignature,
+    /// It demands a stapled OCSP response (RFC 7633), and names no responder to fetch one from.
+    NothingToStaple,
 }
 
 impl Identity {
@@ -209,10 +217,17 @@ impl Identity {
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
-        Identity::describe(chain, certificate_name, |_| {
-            any_supported_type(key).map_err(|e| IdentityError {
-                file: key_name.to_owned(),
-                problem: IdentityProblem::UnusableKey(e.to_string()),
+        Identity::describe(chain, certificate_name, |kind| {
+            any_supported_type(key).map_err(|error| {
+                let why = match kind {
+                    KeyKind::Rsa { bits } if !RSA_BITS.contains(&bits) => format!(
+                        "RSA keys of {} to {} bits are supported, and the certificate's has {bits}",
+                        RSA_BITS.start(),
+                        RSA_BITS.end()
+                    ),
+                    _ => error.to_string(),
+                };
+                IdentityProblem::UnusableKey(why).of(key_name)
             })
         })
     }
@@ -341,6 +356,16 @@ impl Identity {
         warnings.extend(dates.map(IdentityWarning::Dates));
         if self.names.is_empty() {
             warnings.push(IdentityWarning::NoNames);
+        }
+        let own = self.certified.cert.first();
+        if let Some(own) = own.and_then(|own| Outline::read(own)) {
+            if own.has_old_signature() {
+                warnings.push(IdentityWarning::OldSignature);
+            }
+            let has_response = self.stapled.is_some() || ocsp_question(&self.chain()).is_some();
+            if own.extension(id::TLS_FEATURE).is_some() && !has_response {
+                warnings.push(IdentityWarning::NothingToStaple);
+            }
         }
         warnings.extend(of_issuers(&self.certified.cert, now_s));
         warnings
@@ -493,6 +518,15 @@ impl fmt::Display for IdentityWarning {
                     }
                 }
             }
+            Self::OldSignature => write!(
+                f,
+                "the certificate is signed with SHA-1 or MD5, so clients refuse it; have it issued again"
+            ),
+            Self::NothingToStaple => write!(
+                f,
+                "the certificate demands a stapled OCSP response (must-staple) and there is none to fetch: it names no \
+                 responder, or its issuer is not in the chain; clients may refuse it"
+            ),
             Self::NoNames => write!(
                 f,
                 "the certificate has no subject alternative name; clients will refuse it"

@@ -39,8 +39,12 @@ pub enum IdentityProblem {
     NoCertificate,
     /// The file contains a key instead of the certificate.
     KeyInsteadOfCertificate,
+    /// The file contains a request for a certificate instead of the certificate.
+    RequestInsteadOfCertificate,
     /// The file contains a certificate instead of the key.
     CertificateInsteadOfKey,
+    /// The file contains a public key instead of the private one.
+    PublicKeyInsteadOfKey,
     /// The file contains no private key.
     NoKey,
     /// The key is protected by a passphrase.
@@ -123,6 +127,13 @@ impl fmt::Display for IdentityProblem {
                     f,
                     "contains a key instead of the certificate; the two files may be swapped"
                 )
+            }
+            Self::RequestInsteadOfCertificate => write!(
+                f,
+                "contains a request for a certificate; the certificate is what the authority answers"
+            ),
+            Self::PublicKeyInsteadOfKey => {
+                write!(f, "contains a public key; the private key is required")
             }
             Self::CertificateInsteadOfKey => {
                 write!(

@@ -30,7 +30,8 @@ pub(crate) struct Outline<'a> {
     rest: Der<'a>,
 }
 
-/// An extension of a certificate (RFC 5280 §4.2).
+/// An extension of a certificate (RFC 5280 §4.2), or of a revocation list.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Extension<'a> {
     /// Its identifier, encoded.
     pub(crate) id: &'a [u8],
@@ -46,6 +47,11 @@ pub(crate) mod id {
     pub(crate) const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
     pub(crate) const REVOCATION_LISTS: &[u8] = &[0x55, 0x1d, 31];
     pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
+    pub(crate) const TLS_FEATURE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 24];
+    // Of revocation lists.
+    pub(crate) const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];
+    pub(crate) const LIST_NUMBER: &[u8] = &[0x55, 0x1d, 20];
+    pub(crate) const ISSUING_POINT: &[u8] = &[0x55, 0x1d, 28];
 }
 
 impl<'a> Outline<'a> {
@@ -82,16 +88,7 @@ impl<'a> Outline<'a> {
     /// Returns its extensions up to the first that is invalid.
     pub(crate) fn extensions(&self) -> impl Iterator<Item = Extension<'a>> + use<'a> {
         let mut rest = self.rest;
-        let list = rest.enter(Tag::CONTEXT_3_CONSTRUCTED);
-        let mut list = list.and_then(|mut list| list.enter(Tag::SEQUENCE));
-        std::iter::from_fn(move || {
-            let mut parts = list.as_mut()?.enter(Tag::SEQUENCE)?;
-            Some(Extension {
-                id: parts.expect(Tag::OID)?,
-                is_critical: parts.expect(Tag::BOOLEAN).is_some_and(|value| value != [0]),
-                value: parts.expect(Tag::OCTETS)?,
-            })
-        })
+        extensions_in(rest.enter(Tag::CONTEXT_3_CONSTRUCTED))
     }
 
     /// Returns the value of one extension.
@@ -100,10 +97,35 @@ impl<'a> Outline<'a> {
         found.map(|extension| extension.value)
     }
 
+    /// Whether it is signed with SHA-1 or MD5.
+    pub(crate) fn has_old_signature(&self) -> bool {
+        /// md5WithRSAEncryption, sha1WithRSAEncryption (RFC 8017), ecdsa-with-SHA1 (RFC 3279).
+        const OLD: [&[u8]; 3] = [
+            &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4],
+            &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5],
+            &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1],
+        ];
+        let algorithm = Der::contents(self.algorithm).expect(Tag::OID);
+        algorithm.is_some_and(|algorithm| OLD.contains(&algorithm))
+    }
+
     /// Whether it names its subject as its issuer.
     pub(crate) fn is_self_issued(&self) -> bool {
         self.issuer == self.subject
     }
+}
+
+/// Returns the extensions in this element up to the first that is invalid.
+pub(crate) fn extensions_in<'a>(element: Option<Der<'a>>) -> impl Iterator<Item = Extension<'a>> {
+    let mut list = element.and_then(|mut element| element.enter(Tag::SEQUENCE));
+    std::iter::from_fn(move || {
+        let mut parts = list.as_mut()?.enter(Tag::SEQUENCE)?;
+        Some(Extension {
+            id: parts.expect(Tag::OID)?,
+            is_critical: parts.expect(Tag::BOOLEAN).is_some_and(|value| value != [0]),
+            value: parts.expect(Tag::OCTETS)?,
+        })
+    })
 }
 
 /// Reads a name of an outline. Returns `None` if it is invalid or too long.

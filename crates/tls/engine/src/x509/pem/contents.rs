@@ -64,9 +64,13 @@ fn certificates_of(
     name: &str,
 ) -> Result<Vec<Located<CertificateDer<'static>>>, IdentityError> {
     let mut certificates = Vec::new();
-    let mut has_key = false;
+    let mut instead = IdentityProblem::NoCertificate;
     for section in sections {
-        has_key |= section.kind.is_key();
+        if section.kind.is_key() {
+            instead = IdentityProblem::KeyInsteadOfCertificate;
+        } else if section.kind == Kind::Request {
+            instead = IdentityProblem::RequestInsteadOfCertificate;
+        }
         if section.kind.is_certificate() {
             let line = section.line;
             let certificate = certificate(section).ok_or_else(|| {
@@ -76,10 +80,9 @@ fn certificates_of(
             certificates.push((line, certificate));
         }
     }
-    match (certificates.is_empty(), has_key) {
-        (false, _) => Ok(certificates),
-        (true, true) => Err(IdentityProblem::KeyInsteadOfCertificate.of(name)),
-        (true, false) => Err(IdentityProblem::NoCertificate.of(name)),
+    match certificates.is_empty() {
+        false => Ok(certificates),
+        true => Err(instead.of(name)),
     }
 }
 
@@ -138,9 +141,13 @@ pub(crate) fn key(
     name: &str,
 ) -> Result<Zeroizing<PrivateKeyDer<'static>>, IdentityError> {
     let mut keys: Vec<Section> = Vec::new();
-    let mut has_certificate = false;
+    let mut instead = IdentityProblem::NoKey;
     for section in sections(text, name)? {
-        has_certificate |= section.kind.is_certificate();
+        if section.kind.is_certificate() {
+            instead = IdentityProblem::CertificateInsteadOfKey;
+        } else if section.kind == Kind::PublicKey {
+            instead = IdentityProblem::PublicKeyInsteadOfKey;
+        }
         // Several files were joined, each with the same key: this says no less than one of them.
         let is_known = keys.iter().any(|known| known.der == section.der);
         if section.kind.is_key() && !is_known {
@@ -149,10 +156,9 @@ pub(crate) fn key(
     }
     let lines: Vec<usize> = keys.iter().map(|key| key.line).collect();
     let Some(mut key) = keys.pop().filter(|_| lines.len() == 1) else {
-        let problem = match (lines.is_empty(), has_certificate) {
-            (false, _) => IdentityProblem::SeveralKeys { lines },
-            (true, true) => IdentityProblem::CertificateInsteadOfKey,
-            (true, false) => IdentityProblem::NoKey,
+        let problem = match lines.is_empty() {
+            false => IdentityProblem::SeveralKeys { lines },
+            true => instead,
         };
         return Err(problem.of(name));
     };

@@ -3,10 +3,13 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use rustls_pki_types::PrivateKeyDer;
+use dormouse_printable::line_up_to;
+use rustls_pki_types::{PrivateKeyDer, UnixTime};
 use zeroize::Zeroizing;
 
+use crate::x509::chain::DateProblem;
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::pem::contents;
 use crate::x509::trust;
 
@@ -15,6 +18,8 @@ const FILE_MAX: usize = 1 << 20;
 /// Maximum size of a file with authorities or revocation lists. Public authorities have lists of 20 MiB; base64 adds a
 /// third.
 const TRUST_FILE_MAX: usize = 32 << 20;
+/// Maximum length of a subject in a warning.
+const SUBJECT_LEN_MAX: usize = 200;
 
 /// A file in PEM. It is wiped when dropped, because it may have a key.
 ///
@@ -77,6 +82,31 @@ impl PemFile {
     pub fn authorities(&self) -> Result<String, IdentityError> {
         let (_, all) = trust::roots(&self.text, &self.name)?;
         Ok(contents::encode_certificates(all.iter().map(AsRef::as_ref)))
+    }
+
+    /// Returns a warning if an authority is not valid at `now`. A trusted authority is a name and a key (RFC 5280
+    /// §6.1.1), so what it has signed is accepted all the same.
+    pub fn untimely_authorities(&self, now: UnixTime) -> Option<String> {
+        let all = contents::authorities(&self.text, &self.name).unwrap_or_default();
+        let mut untimely = all.iter().filter_map(|(line, der)| {
+            let outline = Outline::read(der)?;
+            let (from_s, until_s) = (outline.not_before_s, outline.not_after_s);
+            match DateProblem::of(from_s, until_s, now.as_secs())? {
+                DateProblem::ExpiresSoon { .. } => None,
+                problem => Some((line, name_as_text(outline.subject), problem)),
+            }
+        });
+        let (line, subject, problem) = untimely.next()?;
+        let subject = line_up_to(&subject, SUBJECT_LEN_MAX);
+        let more = match untimely.count() {
+            0 => String::new(),
+            more => format!(" ({more} more of this file are not valid either)"),
+        };
+        Some(format!(
+            "{}:{line}: the authority {subject} {problem}, but certificates that it has signed are accepted{more}; \
+             remove it unless that is meant",
+            self.name
+        ))
     }
 
     /// Returns the revocation lists.

@@ -2,7 +2,7 @@
 
 use crate::x509::der::{Der, Tag};
 use crate::x509::outline::Outline;
-use crate::x509::revocation_list;
+use crate::x509::revocation_list::ListOutline;
 
 /// Object identifiers of PKCS #7 (RFC 2315 §14): data, of which PKCS #12 consists, and signed data.
 const PKCS7_DATA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01";
@@ -44,7 +44,7 @@ fn of_der(bytes: &[u8]) -> Option<&'static str> {
             "a certificate in DER; convert it: openssl x509 -inform DER -in FILE -out FILE.pem",
         );
     }
-    if revocation_list::made_at_s(bytes).is_some() {
+    if ListOutline::read(bytes).is_some() {
         return Some(
             "a revocation list in DER; convert it: openssl crl -inform DER -in FILE -out FILE.pem",
         );

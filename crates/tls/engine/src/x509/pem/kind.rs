@@ -11,9 +11,11 @@ pub(crate) enum Kind {
     RsaKey,
     EcKey,
     EncryptedKey,
-    /// Parameters, requests and public keys: no file that Dormouse reads is about them, and `openssl` leaves them
-    /// beside what it writes.
-    Other,
+    /// A request for a certificate. No file that Dormouse reads is about it, as about the next two, and `openssl` leaves
+    /// them beside what it writes.
+    Request,
+    PublicKey,
+    Parameters,
 }
 
 impl Kind {
@@ -32,14 +34,11 @@ impl Kind {
             b"RSA PRIVATE KEY" => Kind::RsaKey,
             b"EC PRIVATE KEY" => Kind::EcKey,
             b"ENCRYPTED PRIVATE KEY" => Kind::EncryptedKey,
-            b"EC PARAMETERS"
-            | b"DH PARAMETERS"
-            | b"X9.42 DH PARAMETERS"
-            | b"DSA PARAMETERS"
-            | b"CERTIFICATE REQUEST"
-            | b"NEW CERTIFICATE REQUEST"
-            | b"PUBLIC KEY"
-            | b"RSA PUBLIC KEY" => Kind::Other,
+            b"EC PARAMETERS" | b"DH PARAMETERS" | b"X9.42 DH PARAMETERS" | b"DSA PARAMETERS" => {
+                Kind::Parameters
+            }
+            b"CERTIFICATE REQUEST" | b"NEW CERTIFICATE REQUEST" => Kind::Request,
+            b"PUBLIC KEY" | b"RSA PUBLIC KEY" => Kind::PublicKey,
             b"PKCS7" | b"PKCS #7 SIGNED DATA" | b"CMS" => {
                 return refuse(
                     "holds certificates in PKCS #7",

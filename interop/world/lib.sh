@@ -1,0 +1,120 @@
+# Functions for the rows of interop/world. Sourced before the shell lines of each row.
+
+# The program under test.
+dormouse() { "$DORMOUSE" "$@"; }
+
+# A self-signed authority: `authority NAME [more arguments of openssl req]`.
+authority() {
+    name=$1; shift
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=$name" \
+        -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign \
+        -keyout "$name.key" -out "$name.pem" "$@" 2>/dev/null
+}
+
+# A certificate signed by an authority: `issue NAME AUTHORITY EXTENSIONS [FROM [TO]]`. The key NAME.key is made unless it
+# is there; extensions are lines as in openssl.cnf; dates are YYYYMMDDHHMMSSZ; SUBJECT is the subject unless CN is enough.
+issue() {
+    [ -e "$1.key" ] || openssl ecparam -name prime256v1 -genkey -noout -out "$1.key"
+    openssl req -new -key "$1.key" -utf8 -subj "${SUBJECT-/CN=$1}" -out "$1.csr" 2>/dev/null
+    ledger "$2"
+    printf '%b' "$3" >"$1.ext"
+    openssl ca -batch -notext -config "$2.ca/cnf" -cert "$2.pem" -keyfile "$2.key" -in "$1.csr" -out "$1.pem" \
+        -extfile "$1.ext" -startdate "${4-20200101000000Z}" -enddate "${5-20491231235959Z}" ${MORE-} 2>"$1.issued" ||
+        { cat "$1.issued"; return 1; }
+    rm -f "$1.csr" "$1.ext" "$1.issued"
+}
+
+# The database of an authority.
+ledger() {
+    [ -d "$1.ca" ] && return
+    mkdir "$1.ca"; : >"$1.ca/index"; openssl rand -hex 15 | sed 's/^/4a/' >"$1.ca/serial"; echo 01 >"$1.ca/number"
+    cat >"$1.ca/cnf" <<END
+[ca]
+default_ca = x
+[x]
+database = $1.ca/index
+serial = $1.ca/serial
+crlnumber = $1.ca/number
+new_certs_dir = $1.ca
+policy = any
+unique_subject = no
+default_md = sha256
+default_days = 3650
+default_crl_days = 3650
+crl_extensions = list
+[list]
+authorityKeyIdentifier = keyid
+[any]
+commonName = optional
+organizationName = optional
+organizationalUnitName = optional
+countryName = optional
+localityName = optional
+emailAddress = optional
+END
+}
+
+# Marks a certificate as revoked: `revoke NAME AUTHORITY`.
+revoke() { openssl ca -batch -config "$2.ca/cnf" -cert "$2.pem" -keyfile "$2.key" -revoke "$1.pem" 2>/dev/null; }
+
+# The revocation list of an authority, NAME.crl: `list AUTHORITY [more arguments of openssl ca]`.
+list() {
+    name=$1; shift
+    ledger "$name"
+    openssl ca -batch -config "$name.ca/cnf" -cert "$name.pem" -keyfile "$name.key" -gencrl -out "$name.crl" "$@" 2>/dev/null
+}
+
+# `cat` of two files, of which the first has no line break at its end.
+glue() { printf %s "$(cat "$1")"; cat "$2"; }
+
+# Extensions of a server's certificate, and of a client's.
+server() { printf 'basicConstraints=critical,CA:FALSE\\nextendedKeyUsage=serverAuth\\nsubjectAltName=%s\\n' "$1"; }
+client_only='basicConstraints=critical,CA:FALSE\nextendedKeyUsage=clientAuth\n'
+authority_only='basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n'
+
+# Files that every row finds in its folder: a root, an authority below it, a certificate for site.test with its chain, the
+# same with RSA, one for other.test, and a client's certificate.
+common() {
+    authority root; authority stranger
+    issue inter root "$authority_only"
+    issue site inter "$(server DNS:site.test,DNS:localhost)"
+    issue other root "$(server DNS:other.test)"
+    openssl genrsa -out rsa.key 2048 2>/dev/null
+    issue rsa inter "$(server DNS:site.test,DNS:localhost)"
+    issue alice root "$client_only"
+    cat site.pem inter.pem >chain.pem
+    cat rsa.pem inter.pem >rsachain.pem
+    cat alice.pem alice.key >alice.both
+}
+
+# A connection of OpenSSL's client that sends nothing: `ask [arguments]`.
+ask() { openssl s_client -connect "$AT" -CAfile root.pem "$@" </dev/null 2>&1; }
+
+# The names of all certificates that are shown for site.test, on one line.
+shown() { ask -servername site.test -showcerts "$@" | sed -n 's/^ *[0-9]* s:.*CN *= *//p' | tr '\n' ' '; }
+
+# Waits until the file `said` has this text, for 10 s at most.
+wait_for() {
+    tries=0
+    until grep -qa "$1" said 2>/dev/null || [ $tries -gt 100 ]; do tries=$((tries + 1)); sleep 0.1; done
+}
+
+# A session of OpenSSL's client, in the file `s`: `session [arguments]`.
+session() {
+    rm -f s; { wait_for 'Verify return'; echo hello; wait_for '^hello'; } |
+        openssl s_client -connect "$AT" -sess_out s "$@" >said 2>&1
+}
+
+# One connection of client.py, which says hello: `talk [arguments]`.
+talk() { python3 "$WORLD/client.py" "$@"; }
+
+# Makes the running program read its files again.
+reload() {
+    case $PROGRAM in
+    dormouse) dormouse reload -c dormouse.toml 2>&1 ;;
+    nginx) kill -HUP "$PID"; sleep 0.5 ;;
+    esac
+}
+
+# What the client of the row before has printed.
+rm -f said
