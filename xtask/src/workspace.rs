@@ -1,4 +1,4 @@
-//! The workspace as Cargo sees it, with that of the bindings.
+//! The workspace as Cargo sees it, with those of the bindings.
 
 use serde_json::Value;
 use std::path::Path;
@@ -21,15 +21,16 @@ pub(crate) struct Target {
     pub(crate) path: String,
 }
 
-/// A workspace of its own, so that the server is built without other languages' tools.
-const BINDINGS: &str = "bindings";
+/// Workspaces of their own, so that the server is built without other languages' tools and libraries.
+const BINDINGS: [&str; 2] = ["bindings", "bindings/rust"];
 
-/// Returns the packages of the repository's workspace and of that of the bindings.
+/// Returns the packages of the repository's workspace and of those of the bindings.
 pub(crate) fn read(root: &Path) -> Result<Vec<Package>, String> {
     let mut packages = read_in(root, root)?;
-    let bindings = root.join(BINDINGS);
-    if bindings.is_dir() {
-        packages.append(&mut read_in(&bindings, root)?);
+    for bindings in BINDINGS.map(|folder| root.join(folder)) {
+        if bindings.is_dir() {
+            packages.append(&mut read_in(&bindings, root)?);
+        }
     }
     Ok(packages)
 }

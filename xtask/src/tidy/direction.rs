@@ -16,6 +16,8 @@ const MAY_USE: &[(&str, &str)] = &[
     ("engine", "printable record"),
     ("embed", "record engine"),
     ("capi", "embed"),
+    ("tokio", "embed"),
+    ("rust", "tokio"),
     ("java", "embed"),
     ("node", "embed"),
     ("python", "embed"),
