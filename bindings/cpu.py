@@ -2,7 +2,7 @@
 
     cpu.py [RUNTIME…] [--rounds 9] [--dry]
 
-RUNTIME: java, node, python. All servers of one kind run at once and are asked in turn, in short rounds, so that
+RUNTIME: java, node, python, rust. All servers of one kind run at once and are asked in turn, in short rounds, so that
 whatever else the machine does meanwhile meets all of them. `compare` calls this after it has measured memory.
 """
 
@@ -78,7 +78,19 @@ def python():
     }
 
 
-RUNTIMES = {"java": ("Java", java), "node": ("Node.js", node), "python": ("Python", python)}
+def rust():
+    server = BUILT / "rust" / "release" / "echo-server"
+    if not server.exists():
+        return {}
+    return {"tokio": {tls: [str(server), tls] for tls in TLS}}
+
+
+RUNTIMES = {
+    "java": ("Java", java),
+    "node": ("Node.js", node),
+    "python": ("Python", python),
+    "rust": ("Rust", rust),
+}
 
 
 def request(sock):

@@ -1,6 +1,7 @@
 //! An echo server for `compare`: echo-server TLS CERTIFICATE KEY. It prints its port.
 //!
 //! TLS: plain, own (tokio-rustls), dormouse. A connection has no buffer of its own: its thread reads for all of them.
+#![forbid(unsafe_code)]
 
 use std::cell::RefCell;
 use std::error::Error;

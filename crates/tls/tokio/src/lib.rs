@@ -72,5 +72,6 @@ pub use dormouse_embed as embed;
 pub use endpoints::{TlsAcceptor, TlsConnector};
 pub use handshake::{Accept, Connect, FallibleHandshake, Handshake};
 pub use lazy::{LazyConfigAcceptor, StartHandshake};
+pub use link::FLIGHT_MAX;
 pub use negotiated::Negotiated;
-pub use stream::{FLIGHT_MAX, TlsStream};
+pub use stream::TlsStream;

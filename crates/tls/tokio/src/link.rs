@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::scratch;
-use crate::stream::FLIGHT_MAX;
 use crate::tls::{Found, Tls, session_error};
 
 /// Bytes of a read: those of the longest record at least, and more if the reader has room for more.
@@ -16,6 +15,9 @@ const READ_MAX: usize = 64 * 1_024;
 
 /// Plaintext of the longest record.
 const RECORD_MAX: usize = 16_384;
+
+/// Bytes that a stream seals before its transport has taken them: four records.
+pub const FLIGHT_MAX: usize = 4 * RECORD_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Link<IO> {
@@ -30,14 +32,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         scratch::input(READ_MIN, |room| {
             let mut read = ReadBuf::new(room);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
-            let found = match read.filled_mut() {
-                [] => self.tls.eof().map(|end| Found {
-                    end: Some(end),
-                    ..Found::default()
-                }),
-                received => self.tls.feed(received, None),
-            };
-            Poll::Ready(found.map_err(session_error))
+            Poll::Ready(match read.filled_mut() {
+                [] => match self.tls.eof() {
+                    Ok(end) => Err(io::Error::new(ErrorKind::UnexpectedEof, end)),
+                    Err(error) => Err(session_error(error)),
+                },
+                received => self.tls.feed(received, None).map_err(session_error),
+            })
         })
     }
 

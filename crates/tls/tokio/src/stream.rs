@@ -7,12 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::link::Link;
+use crate::link::{FLIGHT_MAX, Link};
 use crate::negotiated::Negotiated;
 use crate::scratch;
-
-/// Bytes that a stream seals before its transport has taken them: four records.
-pub const FLIGHT_MAX: usize = 4 * 16_384;
 
 /// A TLS connection over a transport, from the end of its handshake on.
 ///

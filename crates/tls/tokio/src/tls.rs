@@ -3,8 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use dormouse_embed::{
-    ClientHello, End, FailureKind, HandshakeInfo, Role, Session, SessionError, State, UnixTime,
-    Version,
+    ClientHello, End, HandshakeInfo, Role, Session, SessionError, State, UnixTime, Version,
 };
 use tokio::io::ReadBuf;
 
@@ -232,9 +231,6 @@ fn deliver(plaintext: &[u8], buf: Option<&mut ReadBuf<'_>>, flight: &mut Option<
 pub(crate) fn end_error(end: End) -> io::Error {
     let kind = match &end {
         End::Closed | End::Truncated => ErrorKind::UnexpectedEof,
-        End::Handshake(failure) if failure.kind == FailureKind::PeerClosed => {
-            ErrorKind::UnexpectedEof
-        }
         End::Alert(_) | End::Refused(_) | End::Handshake(_) => ErrorKind::InvalidData,
     };
     io::Error::new(kind, end)
