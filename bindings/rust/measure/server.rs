@@ -76,7 +76,7 @@ async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()>
 /// As programs do it: one task for the handshake and the connection. A client that leaves is no error of the server.
 fn serve(kind: &Kind, tcp: TcpStream) {
     match kind.clone() {
-        Kind::Plain => drop(tokio::spawn(echo(tcp))),
+        Kind::Plain => drop(tokio::spawn(async move { echo(tcp).await })),
         Kind::Own(acceptor) => drop(tokio::spawn(async move {
             let stream = acceptor.accept(tcp).await?;
             echo(stream).await

@@ -5,6 +5,7 @@
 mod axum_server;
 mod grpc;
 mod http;
+mod key_updates;
 mod pair;
 mod rough;
 mod split_anywhere;

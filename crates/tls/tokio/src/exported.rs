@@ -92,7 +92,7 @@ impl<IO> TlsStream<IO> {
         let session = Session::import(read.session).map_err(invalid)?;
         let mut agreed = read.agreed;
         agreed.is_tls13 = session.state().version() == Version::Tls13;
-        let mut tls = Tls::new(session);
+        let mut tls = Box::new(Tls::new(session));
         let flight = tls.flight_mut();
         flight.unsent.push(read.unsent);
         flight.plaintext.push(read.plaintext);

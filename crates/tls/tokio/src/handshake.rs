@@ -41,7 +41,7 @@ impl<IO> Handshake<IO> {
     pub(crate) fn new(io: IO, session: Session) -> Handshake<IO> {
         Handshake::of(Link {
             io,
-            tls: Tls::new(session),
+            tls: Box::new(Tls::new(session)),
         })
     }
 

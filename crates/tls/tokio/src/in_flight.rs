@@ -1,5 +1,6 @@
 //! What a connection has beside its state while something is under way.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use dormouse_embed::End;
@@ -25,6 +26,8 @@ pub(crate) struct InFlight {
     pub(crate) is_broken: bool,
     /// A task waits to write, flush or shut down: its waker is the one that the transport has.
     pub(crate) writer_waits: bool,
+    /// The task that reads again when the unsent bytes are gone.
+    pub(crate) reader: Option<Waker>,
     /// Client: when it stops waiting for tickets.
     pub(crate) tickets_until: Option<Instant>,
 }
@@ -37,6 +40,7 @@ impl InFlight {
             && self.end.is_none()
             && !self.is_broken
             && !self.writer_waits
+            && self.reader.is_none()
             && self.tickets_until.is_none()
     }
 

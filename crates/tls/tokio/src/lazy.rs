@@ -25,7 +25,7 @@ pub struct LazyConfigAcceptor<IO> {
 impl<IO: AsyncRead + AsyncWrite + Unpin> LazyConfigAcceptor<IO> {
     /// Waits for the ClientHello of a client that has just connected.
     pub fn new(io: IO) -> LazyConfigAcceptor<IO> {
-        let tls = Tls::new(Session::listen(HandshakeLimits::default()));
+        let tls = Box::new(Tls::new(Session::listen(HandshakeLimits::default())));
         LazyConfigAcceptor {
             link: Some(Link { io, tls }),
             refused: None,

@@ -19,10 +19,15 @@ const RECORD_MAX: usize = 16_384;
 /// Bytes that a stream seals before its transport has taken them: four records.
 pub const FLIGHT_MAX: usize = 4 * RECORD_MAX;
 
+/// Unsent bytes with which nothing more is read. A write leaves fewer: these are replies to a peer that asks for new keys
+/// and does not read.
+const UNSENT_MAX: usize = 2 * FLIGHT_MAX;
+
 #[derive(Debug)]
 pub(crate) struct Link<IO> {
     pub(crate) io: IO,
-    pub(crate) tls: Tls,
+    /// Boxed, because futures keep a stream several times: as an argument and as a variable, in each of their layers.
+    pub(crate) tls: Box<Tls>,
 }
 
 /// Receiving.
@@ -63,6 +68,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
                 return Poll::Ready(end);
             }
             self.send_unawaited(cx);
+            if self.tls.unsent().len() > UNSENT_MAX {
+                self.tls.flight_mut().reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
             ready!(self.poll_open(cx, buf.as_deref_mut()))?;
         }
     }
@@ -144,6 +153,7 @@ impl<IO: AsyncWrite + Unpin> Link<IO> {
                 }
             }
         }
+        self.tls.wake_reader();
         Poll::Ready(Ok(()))
     }
 

@@ -39,6 +39,11 @@ impl Tls {
         self.session.state()
     }
 
+    /// Whether nothing is in the heap.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.flight.is_none() && self.session.is_at_rest()
+    }
+
     pub(crate) fn session_mut(&mut self) -> &mut Session {
         &mut self.session
     }
@@ -218,6 +223,18 @@ impl Tls {
         let flight = self.flight_mut();
         flight.is_broken = true;
         flight.unsent = Default::default();
+        self.wake_reader();
+    }
+
+    /// Wakes the task that waits until nothing is unsent.
+    pub(crate) fn wake_reader(&mut self) {
+        let reader = self
+            .flight
+            .as_deref_mut()
+            .and_then(|flight| flight.reader.take());
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 }
 
