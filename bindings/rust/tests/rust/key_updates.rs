@@ -70,6 +70,7 @@ async fn a_peer_that_asks_and_does_not_read_stops_the_reader() {
         assert!(count < FLIGHT_MAX, "it reads on");
     }
     // The transport's end wakes it.
-    let (read, ()) = tokio::join!(client.read_to_end(&mut Vec::new()), async { drop(server) });
+    let mut rest = Vec::new();
+    let (read, ()) = tokio::join!(client.read_to_end(&mut rest), async { drop(server) });
     assert_eq!(read.unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
