@@ -17,7 +17,7 @@ use crate::scratch;
 /// [`Negotiated`] is shared by connections that agreed on the same. A client waits for the server's ticket first: until it
 /// has arrived, or until the stream is read or written a second after the handshake.
 ///
-/// Dropping it sends nothing: call `shutdown` first. The [crate](crate) says what reads, writes and ends do.
+/// Dropping it sends nothing: call `shutdown` first. The documentation of the [crate] says what reads, writes and ends do.
 pub struct TlsStream<IO> {
     pub(crate) link: Link<IO>,
     pub(crate) negotiated: Arc<Negotiated>,
