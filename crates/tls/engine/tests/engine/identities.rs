@@ -31,6 +31,7 @@ fn every_mistake_has_its_own_error() {
     let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let bad_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     let public = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
+    let request = "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n";
     let mismatch = || IdentityProblem::KeyMismatch {
         certificate: "site.pem".to_owned(),
     };
@@ -52,7 +53,19 @@ fn every_mistake_has_its_own_error() {
             IdentityProblem::CertificateInsteadOfKey,
         ),
         (public, key, "site.pem", IdentityProblem::NoCertificate),
-        (good, public, "site.key", IdentityProblem::NoKey),
+        (
+            request,
+            key,
+            "site.pem",
+            IdentityProblem::RequestInsteadOfCertificate,
+        ),
+        (
+            good,
+            public,
+            "site.key",
+            IdentityProblem::PublicKeyInsteadOfKey,
+        ),
+        (good, request, "site.key", IdentityProblem::NoKey),
         (
             good,
             &format!("{key}{other_key}"),
