@@ -1,6 +1,6 @@
 //! Streams with the libraries that programs use, and with tokio-rustls as their peer.
 //!
-//! What cannot be tested: rumqttd and rumqttc open their own sockets, and take no stream of the program.
+//! Not tried: rumqttd and rumqttc, which open their own sockets.
 
 mod axum_server;
 mod grpc;

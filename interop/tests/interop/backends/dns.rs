@@ -204,7 +204,10 @@ fn new_connections_follow_a_name() {
         servers[1].accepted() > 0
     });
     old.echo().expect("the old connection stays");
-    assert_eq!(scene.addresses(), [format!("{}:{PLAIN_PORT}", hosts[1])]);
+    // The worker has the new address a moment before main shows it.
+    wait::until_true("the status to have the address", || {
+        scene.addresses() == [format!("{}:{PLAIN_PORT}", hosts[1])]
+    });
 
     // A new worker begins with an old handover, and then receives the current addresses.
     for pid in scene.admin.status()["workers"].as_array().expect("workers") {

@@ -94,6 +94,11 @@ fn files_of(machine: &Machine, block: &str) {
             machine.run(&format!("(umask 077; openssl rand -hex 32 > {name})"));
         } else if file.ends_with(".key") || file.ends_with(".pem") {
             authority().give_out_for(stem, Kind::EcdsaP256, &[stem], &machine.home());
+            if let Some((folder, _)) = name.rsplit_once('/').filter(|_| name.starts_with('/')) {
+                machine.run(&format!(
+                    "mkdir -p {folder} && cp {stem}.pem {stem}.key {folder}/"
+                ));
+            }
         }
     }
 }

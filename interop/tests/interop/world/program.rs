@@ -20,6 +20,18 @@ pub(super) enum Program {
     Dormouse,
 }
 
+impl Program {
+    /// All of them.
+    pub(super) const ALL: [Program; 6] = [
+        Program::Openssl,
+        Program::Nginx,
+        Program::Haproxy,
+        Program::Hitch,
+        Program::Stunnel,
+        Program::Dormouse,
+    ];
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {

@@ -80,8 +80,8 @@ impl<'a> Stage<'a> {
         stages
     }
 
-    /// Tries all rows, and returns what differs.
-    pub(super) fn run(&self, world: &World) -> Vec<String> {
+    /// Tries all rows with these programs, and returns what differs.
+    pub(super) fn run(&self, world: &World, wanted: &[Program]) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
         let made = folder.path().join("made");
         copy(world.files.path(), &made);
@@ -97,6 +97,7 @@ impl<'a> Stage<'a> {
         }
         programs.sort_unstable();
         programs.dedup();
+        programs.retain(|program| wanted.contains(program));
         thread::scope(|scope| {
             let tries: Vec<_> = programs
                 .into_iter()

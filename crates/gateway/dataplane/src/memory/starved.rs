@@ -42,7 +42,12 @@ impl Starved {
     /// Adds a connection, or replaces its wait.
     pub(crate) fn push(&mut self, id: Id, now_ms: u64, wait_ms: u64) {
         let next = (wait_ms * 2).min(LATE_MS);
-        let wait_ms = wait_ms.max(self.waits.len() as u64 / CHECKS_PER_MS);
+        // The first check is never late: of a connection whose peer reads, it finds that its own bytes have left.
+        let least_ms = match wait_ms {
+            ..=SOON_MS => wait_ms,
+            _ => self.waits.len() as u64 / CHECKS_PER_MS,
+        };
+        let wait_ms = wait_ms.max(least_ms);
         self.waits.push(id, now_ms + wait_ms, next);
     }
 

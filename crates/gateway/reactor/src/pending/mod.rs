@@ -195,7 +195,7 @@ impl Pending {
 
     /// Whether a chunk for `len` bytes can be allocated now.
     pub fn can_hold(&self, len: usize) -> bool {
-        class_for(len).is_some_and(|class| self.spans.place(class).is_some())
+        class_for(len).is_some_and(|class| self.spans.has_place(class))
     }
 
     /// Returns the bytes of all chunks in use, as counted against the limit.

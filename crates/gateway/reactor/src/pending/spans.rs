@@ -189,6 +189,13 @@ impl Spans {
         (self.used_pages + new_pages <= self.pages_max).then_some(place)
     }
 
+    /// Whether [`Spans::place`] has a chunk. Asked at every receive, and nearly always there is an unused span.
+    pub(super) fn has_place(&self, class: usize) -> bool {
+        let has_span = !self.free.is_empty() || self.spans.len() < self.spans_max;
+        let is_roomy = has_span && self.used_pages + PAGES <= self.pages_max;
+        is_roomy || self.place(class).is_some()
+    }
+
     fn open_place(&self, class: usize) -> Option<ChunkPlace> {
         let span = self.open[class] as usize;
         let chunk = self.spans.get(span)?.first_free()?;
