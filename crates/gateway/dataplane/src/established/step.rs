@@ -365,7 +365,7 @@ fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) -
     Ok(())
 }
 
-/// As [`close`], for one connection of many. If it has TLS to its backend, this is the client's half, and nothing leads
+/// As [`close()`], for one connection of many. If it has TLS to its backend, this is the client's half, and nothing leads
 /// from here to the other one: the client's direction ends here, and the backend then ends the connection. If it has ended
 /// already, the backend did not follow, and the connection is reset.
 fn close_one<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) -> Flow {
