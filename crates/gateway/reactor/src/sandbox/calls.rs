@@ -329,6 +329,10 @@ pub(super) fn refuse_effects() -> io::Result<()> {
     apply_filter(&trial_program()?).map_err(io::Error::other)
 }
 
+/// Requests by which a program types into its terminal. They are `c_int` with musl, of which the static binary is made.
+#[allow(clippy::unnecessary_cast)]
+const TYPING: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+
 fn trial_program() -> io::Result<BpfProgram> {
     let lists = [NEVER, NEVER_BY_OTHER_NAMES, EFFECTS, EFFECTS_BY_OTHER_NAMES];
     let mut rules = always(&lists);
@@ -336,10 +340,8 @@ fn trial_program() -> io::Result<BpfProgram> {
     rules.insert(libc::SYS_tgkill, vec![rule(vec![other_pid])?]);
     let other_mode = argument(1, Len::Dword, Is::Ne, PRIVATE)?;
     rules.insert(libc::SYS_fchmod, vec![rule(vec![other_mode])?]);
-    // Typing into main's terminal.
     let types = |request: u64| rule(vec![argument(1, Len::Dword, Is::Eq, request)?]);
-    let requests = [libc::TIOCSTI, libc::TIOCLINUX];
-    let requests = requests.into_iter().map(types).collect::<io::Result<_>>()?;
+    let requests = TYPING.into_iter().map(types).collect::<io::Result<_>>()?;
     rules.insert(libc::SYS_ioctl, requests);
     let rest = program(rules, SeccompAction::Allow, REFUSED)?;
     Ok([other_abi(), rest].concat())
