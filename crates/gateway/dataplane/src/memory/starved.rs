@@ -19,7 +19,8 @@ pub(crate) const LATER_MS: u64 = 64;
 /// Longest time between two checks of a connection, unless there are too many connections.
 const LATE_MS: u64 = 1_000;
 
-/// Maximum checks per millisecond of all starved connections, about 2 % of the worker's time.
+/// Maximum checks per millisecond of all starved connections, about 2 % of the worker's time. As many first checks
+/// are not delayed by the others.
 const CHECKS_PER_MS: u64 = 16;
 
 /// Maximum checks per turn.
@@ -36,19 +37,29 @@ pub(crate) struct StarvedWait {
 #[derive(Default)]
 pub(crate) struct Starved {
     waits: Waits<u64>,
+    /// The time of the last connections, and how many of them asked for a check soon.
+    soon: (u64, u64),
 }
 
 impl Starved {
     /// Adds a connection, or replaces its wait.
     pub(crate) fn push(&mut self, id: Id, now_ms: u64, wait_ms: u64) {
         let next = (wait_ms * 2).min(LATE_MS);
-        // The first check is never late: of a connection whose peer reads, it finds that its own bytes have left.
-        let least_ms = match wait_ms {
-            ..=SOON_MS => wait_ms,
-            _ => self.waits.len() as u64 / CHECKS_PER_MS,
+        let wait_ms = match wait_ms {
+            ..=SOON_MS if self.is_prompt(now_ms) => wait_ms,
+            _ => wait_ms.max(self.waits.len() as u64 / CHECKS_PER_MS),
         };
-        let wait_ms = wait_ms.max(least_ms);
         self.waits.push(id, now_ms + wait_ms, next);
+    }
+
+    /// Whether a first check need not wait for those of the other connections: if its peer reads, it finds that the
+    /// connection's own bytes have left.
+    fn is_prompt(&mut self, now_ms: u64) -> bool {
+        if self.soon.0 != now_ms {
+            self.soon = (now_ms, 0);
+        }
+        self.soon.1 += 1;
+        self.soon.1 <= CHECKS_PER_MS
     }
 
     /// Removes a connection that is closed or read again.
@@ -113,5 +124,33 @@ mod tests {
             let most = seconds * 1000 * CHECKS_PER_MS + 2 * u64::from(many);
             assert!(checks <= most, "{checks} checks of {many}");
         }
+    }
+
+    /// Nor if each check finds memory and the step after it finds none.
+    #[test]
+    fn checks_of_connections_that_starve_again_are_bounded() {
+        for many in [10, 5_000, 50_000] {
+            let mut starved = Starved::default();
+            (0..many).for_each(|index| starved.push((index, 1), 0, SOON_MS));
+            let mut checks = 0;
+            let seconds = 10;
+            for now_ms in 0..seconds * 1000 {
+                for due in starved.due(now_ms) {
+                    checks += 1;
+                    starved.push(due.id, now_ms, SOON_MS);
+                }
+            }
+            let most = seconds * 1000 * 2 * CHECKS_PER_MS + u64::from(many);
+            assert!(checks <= most, "{checks} checks of {many}");
+        }
+    }
+
+    /// A connection whose peer reads does not wait for thousands whose peers do not.
+    #[test]
+    fn the_first_check_of_one_among_many_is_prompt() {
+        let mut starved = Starved::default();
+        (0..5_000).for_each(|index| starved.push((index, 1), 0, LATER_MS));
+        starved.push((9_999, 1), 5, SOON_MS);
+        assert_eq!(starved.next_deadline_ms(), Some(5 + SOON_MS));
     }
 }
