@@ -307,29 +307,37 @@ fn read_all(
 }
 
 fn read_roots(ca: &Ca, place: Place, findings: &mut Findings) -> Option<String> {
-    let read = authorities(ca)
+    let (trusted, file) = trusted(ca)
         .map_err(|mistake| findings.error(place, mistake))
         .ok()?;
-    if let Ca::File(path) = ca
-        && let Ok(file) = read_with(PemFile::read_trust, path)
-    {
-        let untimely = file.untimely_authorities(unix_time());
-        findings.warnings(place, untimely.into_iter().collect());
-    }
-    Some(read)
+    let untimely = file.and_then(|file| file.untimely_authorities(unix_time()));
+    findings.warnings(place, untimely.into_iter().collect());
+    Some(trusted)
 }
 
 /// The trusted CAs for a server, PEM.
 pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
+    trusted(ca).map(|(trusted, _)| trusted)
+}
+
+/// The same with the file that they are from, if they are not the system's.
+fn trusted(ca: &Ca) -> Result<(String, Option<PemFile>), String> {
     match ca {
         Ca::System => Roots::system_pem()
+            .map(|system| (system, None))
             .map_err(|error| format!("{error}; install ca-certificates, or set a CA file")),
         Ca::File(path) if is_missing(path) => Err(format!(
             "{}: no such file\nname a PEM file with the authorities, or \"system\" for those of the operating system",
             path.display()
         )),
-        Ca::File(path) => authorities_of(path),
+        Ca::File(path) => trusted_in(path).map(|(trusted, file)| (trusted, Some(file))),
     }
+}
+
+fn trusted_in(path: &Path) -> Result<(String, PemFile), String> {
+    let file = read_with(PemFile::read_trust, path)?;
+    let trusted = file.authorities().map_err(|error| error.to_string())?;
+    Ok((trusted, file))
 }
 
 fn is_missing(path: &Path) -> bool {
@@ -338,8 +346,7 @@ fn is_missing(path: &Path) -> bool {
 
 /// The CAs in a PEM file.
 pub(crate) fn authorities_of(path: &Path) -> Result<String, String> {
-    let file = read_with(PemFile::read_trust, path)?;
-    file.authorities().map_err(|error| error.to_string())
+    trusted_in(path).map(|(trusted, _)| trusted)
 }
 
 fn read_identity(
