@@ -405,11 +405,11 @@ impl AcmeNames {
                 let again_s = failure
                     .again_s
                     .map_or(0, |again_s| again_s.min(DAY_MS / 1000));
-                let pause_ms = backoff_ms(failures).max(again_s * 1000);
-                match is_disturbed {
-                    true => self.note_failure_until(name, &failure.why, now_ms, DISTURBED_MS),
-                    false => self.note_failure_until(name, &failure.why, now_ms, pause_ms),
-                }
+                let pause_ms = match is_disturbed {
+                    true => DISTURBED_MS,
+                    false => backoff_ms(failures).max(again_s * 1000),
+                };
+                self.note_failure_until(name, &failure.why, now_ms, pause_ms);
                 return None;
             }
         };
