@@ -339,8 +339,6 @@ pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> O
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             AlertDescription::UnexpectedMessage
         }
-        // RFC 5246 §7.4.6: certificate_required came with TLS 1.3, and older clients do not know it.
-        Error::NoCertificatesPresented if !is_tls13 => AlertDescription::HandshakeFailure,
         // RFC 8446 §9.2. TLS 1.2 has defaults for these extensions, or does not have them.
         Error::PeerIncompatible(
             PeerIncompatible::KeyShareExtensionRequired

@@ -174,7 +174,7 @@ pub(crate) fn by_key(lists: &[FoundList]) -> Vec<Vec<&FoundList>> {
             of_issuer_turned.position(|key| *key == outline.authority_key)
         };
         let mut ordered: Vec<&FoundList> = lists.iter().collect();
-        ordered.sort_by_key(place);
+        ordered.sort_by_cached_key(place);
         ordered
     };
     (0..orders.min(KEYS_MAX)).map(order).collect()
