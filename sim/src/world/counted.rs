@@ -44,11 +44,7 @@ impl CountedWorker {
             },
             ..Scenario::calm(1)
         };
-        let mut kernel = Kernel::new(1, scenario.faults, scenario.buffers);
-        kernel.calm = true;
-        let listener = kernel.listen(setup::LISTEN.parse().map_err(io::Error::other)?)?;
-        let orders = kernel.open_orders()?;
-        let setup = Setup::new(&scenario, listener, orders)?;
+        let (kernel, setup) = setup::calm(&scenario)?;
         let kernel = Rc::new(RefCell::new(kernel));
         let io = SimIo::new(Rc::clone(&kernel), Fuse::endless());
         Ok(CountedWorker {

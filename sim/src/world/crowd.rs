@@ -100,16 +100,7 @@ impl Crowd {
             },
             ..Scenario::calm(1)
         };
-        let mut kernel = Kernel::new(1, scenario.faults, scenario.buffers);
-        kernel.calm = true;
-        let listener = kernel.listen(setup::LISTEN.parse().map_err(io::Error::other)?)?;
-        let orders = kernel.open_orders()?;
-        let addresses = setup::backends(route_kind);
-        let backends = addresses.len();
-        for address in addresses {
-            kernel.add_backend(address);
-        }
-        let setup = Setup::new(&scenario, listener, orders)?;
+        let (kernel, setup) = setup::calm(&scenario)?;
         let kernel = Rc::new(RefCell::new(kernel));
         let fuse = Fuse::endless();
         let io = SimIo::new(Rc::clone(&kernel), fuse.clone());
@@ -118,7 +109,7 @@ impl Crowd {
             kernel,
             fuse,
             contexts: Contexts::new(pairs::protocols(false), false),
-            backends,
+            backends: setup::backends(route_kind).len(),
             honest: None,
             hogs: Vec::new(),
             echoes: Vec::new(),

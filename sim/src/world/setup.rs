@@ -2,6 +2,7 @@
 
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
 use super::scenario::{ProxyHeaders, RouteKind, Scenario};
+use crate::kernel::Kernel;
 use dormouse_config::{
     self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Section,
     Truncation,
@@ -110,6 +111,19 @@ pub(crate) struct Setup {
     pub(crate) clients: Clients,
     pub(crate) traffic: Traffic,
     owned: Vec<Fd>,
+}
+
+/// A kernel without faults, and a worker's environment in it.
+pub(crate) fn calm(scenario: &Scenario) -> io::Result<(Kernel, Setup)> {
+    let mut kernel = Kernel::new(1, scenario.faults, scenario.buffers);
+    kernel.calm = true;
+    let listener = kernel.listen(LISTEN.parse().map_err(io::Error::other)?)?;
+    let orders = kernel.open_orders()?;
+    for address in backends(scenario.route_kind) {
+        kernel.add_backend(address);
+    }
+    let setup = Setup::new(scenario, listener, orders)?;
+    Ok((kernel, setup))
 }
 
 impl Setup {
