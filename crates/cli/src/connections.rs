@@ -33,7 +33,7 @@ pub(crate) struct ConnectionsArgs {
 }
 
 /// Which connections: those with all of these properties.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct FilterArgs {
     /// Of the route of this name; routes without a name are numbered from 1
     #[arg(long, value_name = "NAME")]
@@ -68,23 +68,14 @@ impl FilterArgs {
     /// The connections to this backend.
     pub(crate) fn to_backend(backend: &str) -> FilterArgs {
         FilterArgs {
-            route: None,
             backend: Some(backend.to_owned()),
-            client: None,
-            name: None,
-            id: None,
-            older: None,
-            idle: None,
+            ..FilterArgs::default()
         }
     }
 
     /// Whether no property is given.
     pub(crate) fn is_empty(&self) -> bool {
-        let texts = [&self.route, &self.backend, &self.client, &self.name];
-        texts.into_iter().all(Option::is_none)
-            && [&self.id, &self.older, &self.idle]
-                .into_iter()
-                .all(Option::is_none)
+        *self == FilterArgs::default()
     }
 
     /// The parameters of a request. `since`: only connections that were there so long ago. `Err` is a mistake in a
