@@ -134,6 +134,8 @@ bindings-install: ## install libdormouse for C: PREFIX=/usr/local, DESTDIR
 
 PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking
+	@[ "$(PROFILE)" != release ] || [ -e target/release/dormouse ] || \
+	    echo "The first build takes five minutes on two cores; after it, the demo takes one."
 	$(CARGO) run $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --package dormouse -- demo
 
 figures: release-lto ## memory and CPU beside nginx and HAProxy in one run, against the goals
