@@ -119,7 +119,7 @@ impl Machine {
             .expect("the machine's first process");
         let search = self.folder.path().join("bin");
         let script = format!(
-            "unset CARGO MAKEFLAGS MAKELEVEL; export PATH='{}':$PATH; cd '{}' || exit 99\n{line}\n",
+            "unset CARGO MAKEFLAGS MAKELEVEL RUSTC_BOOTSTRAP; export PATH='{}':$PATH; cd '{}' || exit 99\n{line}\n",
             search.display(),
             folder.display()
         );

@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
+use memchr::memmem::Finder;
+
 /// Offset of the number of the busy slot in the header (0: none).
 const BUSY_AT: u64 = 64;
 
@@ -73,11 +75,16 @@ pub fn program_address(pid: u32) -> Option<String> {
     Some(line.split('-').next()?.to_owned())
 }
 
-/// Whether the readable memory of a process contains these bytes.
+/// Returns the names of those secrets that the memory of a process contains.
 ///
 /// # Panics
 /// When the memory cannot be read.
-pub fn memory_has(pid: u32, bytes: &[u8]) -> bool {
+pub fn in_memory<'a>(pid: u32, secrets: &[(&'a str, &[u8])]) -> Vec<&'a str> {
+    let mut sought: Vec<_> = secrets
+        .iter()
+        .map(|(name, secret)| (*name, Finder::new(secret)))
+        .collect();
+    let mut found = Vec::new();
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the maps of a process");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("root may read memory");
     let mut looked_at = 0;
@@ -86,7 +93,10 @@ pub fn memory_has(pid: u32, bytes: &[u8]) -> bool {
         let (Some(range), Some(rights)) = (words.next(), words.next()) else {
             continue;
         };
-        if !rights.starts_with('r') || line.contains("[vvar") || line.contains("[vsyscall") {
+        // Nobody writes to the code of a program.
+        let is_code = !rights.contains('w') && line.contains(" /");
+        let is_kernels = line.contains("[vvar") || line.contains("[vsyscall");
+        if is_code || is_kernels || !rights.starts_with('r') {
             continue;
         }
         let Some((start, end)) = range.split_once('-') else {
@@ -105,10 +115,9 @@ pub fn memory_has(pid: u32, bytes: &[u8]) -> bool {
             continue;
         }
         looked_at += window.len();
-        if window.windows(bytes.len()).any(|part| part == bytes) {
-            return true;
-        }
+        let here = sought.extract_if(.., |(_, finder)| finder.find(&window).is_some());
+        found.extend(here.map(|(name, _)| name));
     }
     assert!(looked_at > 1 << 20, "the memory of {pid} cannot be read");
-    false
+    found
 }

@@ -113,6 +113,8 @@ fn build_dormouse() -> PathBuf {
 /// The command `cargo build` for the program, with the profile of the running test.
 fn cargo_build() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
+    // It is set to have the duration of each test printed; build scripts of dependencies read it.
+    cargo.env_remove("RUSTC_BOOTSTRAP");
     // The feature selection of the whole workspace, so that nothing is compiled twice.
     cargo.args([
         "build",

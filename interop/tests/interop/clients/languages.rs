@@ -12,7 +12,7 @@ use dormouse_interop::wait;
 const LEAD_MAX: u64 = 2 << 20;
 
 /// Transfer size in every run; the long runs use another one.
-const BIG: u64 = 20_000_000;
+const BIG: u64 = 12_000_000;
 const HUGE: u64 = 100_000_000;
 
 /// Echo, in messages from one byte to more than a record, then a clean close on both sides.

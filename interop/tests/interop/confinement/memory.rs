@@ -7,7 +7,7 @@ use dormouse_interop::content::random;
 use dormouse_interop::peer::{self, Peer, connect_tcp};
 use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::Scene;
-use dormouse_interop::slots::memory_has;
+use dormouse_interop::slots::in_memory;
 use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::wait;
 use rustls::{ClientConfig, KeyLog};
@@ -40,11 +40,12 @@ impl Secrets {
         found.map(|(_, secret)| secret.clone())
     }
 
-    /// Returns the names of those that are in the memory of a process.
-    fn found_in(&self, pid: u32) -> Vec<String> {
+    /// Whether one of them, or of these, is in the memory of a process.
+    fn are_in(&self, pid: u32, more: &[(&str, &[u8])]) -> bool {
         let all = self.0.lock().expect("no panic");
-        let found = all.iter().filter(|(_, secret)| memory_has(pid, secret));
-        found.map(|(label, _)| label.clone()).collect()
+        let all = all.iter().map(|(label, secret)| (&**label, &**secret));
+        let sought: Vec<_> = all.chain(more.iter().copied()).collect();
+        !in_memory(pid, &sought).is_empty()
     }
 }
 
@@ -67,15 +68,15 @@ fn nothing_of_a_closed_connection_stays() {
         peer.stream().read_exact(&mut back).expect("an echo");
         // Proof that the search works: the slot has this secret.
         if let Some(secret) = secrets.of("CLIENT_TRAFFIC_SECRET_0") {
-            assert!(memory_has(worker, &secret));
+            let sought = ("the traffic secret", &*secret);
+            assert_eq!(in_memory(worker, &[sought]), [sought.0]);
         }
         drop(peer);
-        wait::until_true("nothing to be left", || {
-            let has_plaintext = plaintext
-                .chunks_exact(1_000)
-                .any(|part| memory_has(worker, &part[..NEEDLE_LEN]));
-            secrets.found_in(worker).is_empty() && !has_plaintext
-        });
+        let parts: Vec<_> = plaintext
+            .chunks_exact(1_000)
+            .map(|part| ("plaintext", &part[..NEEDLE_LEN]))
+            .collect();
+        wait::until_true("nothing to be left", || !secrets.are_in(worker, &parts));
     }
 }
 
@@ -104,6 +105,6 @@ fn nothing_of_an_abandoned_handshake_stays() {
             tls.process_new_packets().expect("a handshake");
         }
         drop((tls, tcp));
-        wait::until_true("nothing to be left", || secrets.found_in(worker).is_empty());
+        wait::until_true("nothing to be left", || !secrets.are_in(worker, &[]));
     }
 }

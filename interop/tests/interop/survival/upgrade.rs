@@ -69,7 +69,12 @@ impl Installed {
     /// Starts the terminator from this path instead of the build folder.
     pub(super) fn start_from_here(&self, settings: &mut Settings) {
         let here = self.path().to_string_lossy().into_owned();
-        let command = ["/bin/sh", "-c", "shift; exec \"$0\" \"$@\"", &here];
+        let command = [
+            "/bin/sh",
+            "-c",
+            "cd \"${0%/*}\" && shift && exec \"$0\" \"$@\"",
+            &here,
+        ];
         settings.wrapper = command.map(String::from).to_vec();
     }
 }
@@ -506,6 +511,7 @@ fn an_upgrade_after_a_workers_death_does_not_report_it_again() {
 
 /// Ten upgrades in a row, between builds with different connection layouts, under load.
 #[test]
+#[ignore = "takes a minute or more: it compiles the program with another layout"]
 fn ten_upgrades_between_two_layouts_under_load() {
     requires!(Can::BeDormouse);
     let installed = Installed::new();
