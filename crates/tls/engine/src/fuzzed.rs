@@ -17,9 +17,10 @@ use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{self, ClientAuth, ClientCertificates};
 use crate::x509::client_rules;
 use crate::x509::path::needed;
+use crate::x509::pem::contents;
 use crate::x509::pem::kind::Kind;
 use crate::x509::pem::sections;
-use crate::x509::trust::{self, Roots};
+use crate::x509::trust::Roots;
 
 /// Splits the pieces of a peer's stream into records, in the situation that `how` chooses: the protection of the
 /// records, our role, and whether early data is skipped. Returns the records, the number of bytes taken including a
@@ -109,9 +110,9 @@ impl Verifiers {
     pub fn new(bundle: &str) -> Result<Verifiers, SettingsError> {
         let provider = provider(&Group::ALL)?;
         let bundle = bundle.as_bytes().to_vec();
-        let roots = trust::roots(&bundle, "");
+        let roots = contents::roots(&bundle, "");
         let (roots, _) =
-            roots.map_err(|refused| SettingsError::Roots(trust::in_bundle(&refused)))?;
+            roots.map_err(|refused| SettingsError::Roots(contents::in_bundle(&refused)))?;
         let settings = ClientCertificates {
             required: true,
             roots: bundle.clone(),

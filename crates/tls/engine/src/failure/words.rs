@@ -1,13 +1,14 @@
 //! Plain descriptions of the TLS library's certificate errors.
 
-use rustls::CertificateError;
+use std::fmt;
+use std::sync::Arc;
 
-use crate::x509::path::TooManySteps;
+use rustls::{CertificateError, Error, OtherError};
 
 /// Describes why a certificate cannot be used, without the library's type names.
-pub(crate) fn in_words(error: &rustls::Error) -> String {
+pub(crate) fn in_words(error: &Error) -> String {
     match error {
-        rustls::Error::InvalidCertificate(error) => of_certificate(error),
+        Error::InvalidCertificate(error) => of_certificate(error),
         other => other.to_string(),
     }
 }
@@ -82,6 +83,25 @@ fn of_webpki(name: &str) -> String {
     words.to_owned()
 }
 
+/// The search for a path to a root would take too much time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManySteps;
+
+impl From<TooManySteps> for Error {
+    fn from(error: TooManySteps) -> Error {
+        let error = OtherError(Arc::new(error));
+        Error::InvalidCertificate(CertificateError::Other(error))
+    }
+}
+
+impl fmt::Display for TooManySteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its chain takes too many steps to verify")
+    }
+}
+
+impl std::error::Error for TooManySteps {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +120,7 @@ mod tests {
             CertificateError::UnknownRevocationStatus,
             CertificateError::Other(webpki),
         ] {
-            let words = in_words(&rustls::Error::InvalidCertificate(error));
+            let words = in_words(&Error::InvalidCertificate(error));
             assert!(!words.contains(['{', '[']), "{words}");
             assert!(
                 words.starts_with("it") || words.starts_with("no "),

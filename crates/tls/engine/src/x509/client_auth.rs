@@ -35,7 +35,6 @@ use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
 use crate::x509::revocation_list::{self, DividedIssuers, FoundList};
-use crate::x509::trust;
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
 pub(crate) const POLICY_LEN: usize = 8;
@@ -120,8 +119,8 @@ impl ClientVerifier {
         settings: &ClientCertificates,
         provider: &Arc<CryptoProvider>,
     ) -> Result<ClientVerifier, SettingsError> {
-        let (roots, certificates) = trust::roots(&settings.roots, "")
-            .map_err(|refused| SettingsError::ClientRoots(trust::in_bundle(&refused)))?;
+        let (roots, certificates) = contents::roots(&settings.roots, "")
+            .map_err(|refused| SettingsError::ClientRoots(contents::in_bundle(&refused)))?;
         let anchors = Anchors::new(roots, &certificates);
         let roots = &anchors.roots;
         let lists = settings.lists()?;

@@ -16,13 +16,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
-use std::sync::Arc;
 
+use rustls::RootCertStore;
 use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::{CertificateError, Error, OtherError, RootCertStore};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
+use crate::failure::words::TooManySteps;
 use crate::x509::der::{Der, Tag};
 use crate::x509::outline::Outline;
 
@@ -51,10 +50,6 @@ pub(crate) struct Needed<'a> {
     /// The number of signatures that were verified; those of large keys count twice.
     pub(crate) signatures: usize,
 }
-
-/// The search for a path to a root would take too much time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooManySteps;
 
 /// Returns those of `others` that webpki needs in order to verify `end_entity`, in the order of the message.
 pub(crate) fn needed<'a>(
@@ -303,21 +298,6 @@ impl Signed {
 fn between(distances: &BTreeMap<usize, usize>) -> Vec<usize> {
     distances.keys().copied().filter(|&at| at != OWN).collect()
 }
-
-impl From<TooManySteps> for Error {
-    fn from(error: TooManySteps) -> Error {
-        let error = OtherError(Arc::new(error));
-        Error::InvalidCertificate(CertificateError::Other(error))
-    }
-}
-
-impl fmt::Display for TooManySteps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its chain takes too many steps to verify")
-    }
-}
-
-impl std::error::Error for TooManySteps {}
 
 #[cfg(test)]
 mod tests;

@@ -12,11 +12,9 @@ use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::call_scope::{self, in_scope};
-use crate::failure::words::in_words;
 use crate::settings_error::SettingsError;
 use crate::x509::anchors::{Anchors, Purpose, verify_alone};
 use crate::x509::facts::CertificateFacts;
-use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
 use crate::x509::path::needed;
@@ -43,8 +41,8 @@ pub struct TrustStore(Anchors);
 impl TrustStore {
     /// Reads a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
-        let (roots, certificates) =
-            roots(bundle, "").map_err(|refused| SettingsError::Roots(in_bundle(&refused)))?;
+        let (roots, certificates) = contents::roots(bundle, "")
+            .map_err(|refused| SettingsError::Roots(contents::in_bundle(&refused)))?;
         Ok(TrustStore(Anchors::new(roots, &certificates)))
     }
 
@@ -119,35 +117,6 @@ fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, Settings
         return Err(SettingsError::Roots(why));
     }
     Ok(usable)
-}
-
-/// Reads a bundle, and returns its certificates too. The operator chose it, so each of them must be usable. `name` is
-/// for errors.
-pub(crate) fn roots(
-    bundle: &[u8],
-    name: &str,
-) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), IdentityError> {
-    let mut store = RootCertStore::empty();
-    let mut certificates = Vec::new();
-    for (line, certificate) in contents::authorities(bundle, name)? {
-        store.add(certificate.clone()).map_err(|error| {
-            let why = format!(
-                "the certificate cannot be an authority: {}",
-                in_words(&error)
-            );
-            IdentityProblem::bad_pem(line, why).of(name)
-        })?;
-        certificates.push(certificate);
-    }
-    Ok((store, certificates))
-}
-
-/// The error for a bundle without a name.
-pub(crate) fn in_bundle(refused: &IdentityError) -> String {
-    match &refused.problem {
-        problem @ IdentityProblem::BadPem { .. } => problem.to_string(),
-        problem => format!("the bundle {problem}"),
-    }
 }
 
 /// Verifies servers: their handshake signature always, their chain if there are roots or a judge.

@@ -4,12 +4,14 @@
 //! chain beside its key), unless they would be missed: a revocation list among authorities is refused.
 
 use base64::prelude::*;
+use rustls::RootCertStore;
 use rustls_pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
     PrivatePkcs8KeyDer, PrivateSec1KeyDer,
 };
 use zeroize::Zeroizing;
 
+use crate::failure::words::in_words;
 use crate::x509::der::{Der, Tag};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::outline::Outline;
@@ -57,6 +59,35 @@ pub(crate) fn authorities(
         return Err(IdentityProblem::bad_pem(section.line, why).of(name));
     }
     certificates_of(sections, name)
+}
+
+/// Reads a bundle, and returns its certificates too. The operator chose it, so each of them must be usable. `name` is
+/// for errors.
+pub(crate) fn roots(
+    bundle: &[u8],
+    name: &str,
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), IdentityError> {
+    let mut store = RootCertStore::empty();
+    let mut certificates = Vec::new();
+    for (line, certificate) in authorities(bundle, name)? {
+        store.add(certificate.clone()).map_err(|error| {
+            let why = format!(
+                "the certificate cannot be an authority: {}",
+                in_words(&error)
+            );
+            IdentityProblem::bad_pem(line, why).of(name)
+        })?;
+        certificates.push(certificate);
+    }
+    Ok((store, certificates))
+}
+
+/// The error for a bundle without a name.
+pub(crate) fn in_bundle(refused: &IdentityError) -> String {
+    match &refused.problem {
+        problem @ IdentityProblem::BadPem { .. } => problem.to_string(),
+        problem => format!("the bundle {problem}"),
+    }
 }
 
 fn certificates_of(

@@ -11,7 +11,6 @@ use crate::x509::chain::DateProblem;
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::pem::contents;
-use crate::x509::trust;
 
 /// Maximum size of a file with certificates or a key.
 const FILE_MAX: usize = 1 << 20;
@@ -80,7 +79,7 @@ impl PemFile {
 
     /// Returns the certificates of authorities, each of which can be one.
     pub fn authorities(&self) -> Result<String, IdentityError> {
-        let (_, all) = trust::roots(&self.text, &self.name)?;
+        let (_, all) = contents::roots(&self.text, &self.name)?;
         Ok(contents::encode_certificates(all.iter().map(AsRef::as_ref)))
     }
 
