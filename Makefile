@@ -42,8 +42,21 @@ test-build:
 TEST_THREADS ?= $(shell expr 4 '*' $$(nproc))
 test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 
+# Tests wait more than they compute, so the process tests run beside all others, whose output is shown at the end.
+# First the tests that need the machine for themselves.
+TESTS := $(CARGO) test $(LOCKED) --workspace --no-fail-fast
+TEST_FOLDERS := $(filter-out bindings/%,$(wildcard tests */tests */*/tests */*/*/tests))
+TEST_NAMES := $(basename $(notdir $(wildcard $(addsuffix /*.rs,$(TEST_FOLDERS))))) \
+    $(notdir $(patsubst %/main.rs,%,$(wildcard $(addsuffix /*/main.rs,$(TEST_FOLDERS)))))
+OTHERS := --lib --bins $(addprefix --test=,$(filter-out alone interop,$(sort $(TEST_NAMES))))
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
-	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+	@ended=0; others=$$(mktemp); \
+	$(TESTS) --test alone || ended=1; \
+	$(TESTS) $(OTHERS) >$$others 2>&1 & \
+	$(TESTS) --test interop || ended=1; \
+	wait $$! || ended=1; cat $$others; rm $$others; \
+	$(TESTS) --doc || ended=1; \
+	exit $$ended
 
 # With the release build, as the README has it: the tests replace it by their own, because it takes minutes.
 test-full: tools test-build release ## the same with the tests that take longer; writes lab/results/test-full.txt
