@@ -9,13 +9,41 @@ use crate::options::{
 };
 use crate::values::choices::{TlsProfile, TlsVersion};
 use crate::values::endpoints::{Backend, Listen, PlainListen};
+use crate::values::units::milliseconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Size of the cache for TLS 1.2 sessions of clients without tickets, beside tickets: some 4,000
 /// sessions.
 const BESIDE_TICKETS_BYTES: usize = 1 << 20;
+
+/// How long connections of a route may last, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Idle time after which a connection is closed. `None`: no limit.
+    pub idle_ms: Option<u64>,
+    /// Maximum age of a connection. `None`: no limit.
+    pub total_ms: Option<u64>,
+}
+
+impl Lifetime {
+    fn of(idle: Option<Duration>, total: Option<Duration>) -> Lifetime {
+        Lifetime {
+            idle_ms: idle.map(milliseconds),
+            total_ms: total.map(milliseconds),
+        }
+    }
+
+    /// Whether one of the timeouts is new, or shorter than before.
+    pub fn is_shorter_than(self, former: Lifetime) -> bool {
+        let is_shorter = |next: Option<u64>, former: Option<u64>| {
+            next.is_some_and(|next| former.is_none_or(|former| next < former))
+        };
+        is_shorter(self.idle_ms, former.idle_ms) || is_shorter(self.total_ms, former.total_ms)
+    }
+}
 
 /// Everything that `serve` does, decided before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,6 +189,29 @@ impl Config {
             name.unwrap_or_else(|| format!("originate-{}", n + 1))
         });
         routes.chain(originations).collect()
+    }
+
+    /// Returns how long connections may last: of the routes, then of the originations.
+    pub fn lifetimes(&self) -> Vec<Lifetime> {
+        let routes = self
+            .routes
+            .iter()
+            .map(|r| (r.route_idle_timeout, r.route_total_timeout));
+        let originations = self.originate.iter();
+        let originations = originations.map(|o| (o.route_idle_timeout, o.route_total_timeout));
+        let program = &self.timeouts;
+        let all = routes.chain(originations).map(|(idle, total)| {
+            Lifetime::of(
+                idle.or(program.idle_timeout),
+                total.or(program.total_timeout),
+            )
+        });
+        all.collect()
+    }
+
+    /// Returns how long connections may last whose route a reload has removed.
+    pub fn lifetime_without_route(&self) -> Lifetime {
+        Lifetime::of(self.timeouts.idle_timeout, self.timeouts.total_timeout)
     }
 
     /// Returns the bytes of the session cache: as configured, or a small cache beside tickets. It is there without tickets

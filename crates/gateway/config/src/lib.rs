@@ -31,7 +31,7 @@ mod tests;
 pub use checks::listeners::{
     item_of as listen_item, metrics_overlap, overlap as listeners_overlap,
 };
-pub use config::Config;
+pub use config::{Config, Lifetime};
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;
 pub use load::{
@@ -74,6 +74,7 @@ pub use values::pem_files::{Ca, CertificateFiles};
 pub use values::probe::{Probe, StatusCodes};
 pub use values::quantities::{ByteSize, Count};
 pub use values::route_name::RouteName;
+pub use values::route_timeout::RouteTimeout;
 pub use values::server_name::ServerName;
 pub use values::source_address::SourceAddress;
 pub use values::step::Step;

@@ -1,6 +1,7 @@
 //! The configuration of one worker: routes and limits. A reload replaces them; a step only reads
 //! them.
 
+use dormouse_config::Lifetime;
 use dormouse_handover::share::Limits;
 use dormouse_routes::route::Route;
 
@@ -11,9 +12,23 @@ pub(crate) struct Settings {
     pub(crate) routes: Vec<Route>,
 }
 
+/// What decides how long a connection may last.
+#[derive(Clone, Copy)]
+pub(crate) struct Times<'a> {
+    pub(crate) limits: &'a Limits,
+    /// That of the connection's route.
+    pub(crate) lifetime: Lifetime,
+}
+
 impl Settings {
     /// Returns the route with this number.
     pub(crate) fn route(&self, number: u16) -> Option<&Route> {
         self.routes.get(usize::from(number))
+    }
+
+    /// Returns the route with this number. A number beyond the list is that of a removed route, as is the last place.
+    pub(crate) fn route_or_removed(&self, number: u16) -> &Route {
+        let route = self.route(number).or(self.routes.last());
+        route.expect("the last place is that of removed routes")
     }
 }

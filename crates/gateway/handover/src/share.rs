@@ -25,13 +25,9 @@ pub struct Limits {
     pub sources: u32,
     /// Time for a handshake, from its first step on.
     pub handshake_timeout_ms: u64,
-    /// Idle time after which a connection is closed. `None`: no limit.
-    pub idle_timeout_ms: Option<u64>,
-    /// Maximum age of a connection. `None`: no limit.
-    pub total_timeout_ms: Option<u64>,
-    /// Percentage by which both differ between connections.
+    /// Percentage by which the routes' timeouts differ between connections.
     pub timeout_jitter: u32,
-    /// When a reload has last brought or lowered one of them, on CLOCK_BOOTTIME; 0: never.
+    /// When a reload has last brought or lowered a route's timeout, on CLOCK_BOOTTIME; 0: never.
     pub timeouts_since_ms: u64,
     /// Time for the rest of a record that has begun to arrive.
     pub partial_record_timeout_ms: u64,
@@ -147,8 +143,6 @@ impl Share {
                 }),
             },
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
-            idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
-            total_timeout_ms: timeouts.total_timeout.map(milliseconds),
             timeout_jitter: timeouts.timeout_jitter,
             timeouts_since_ms: self.timeouts_since_ms,
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),

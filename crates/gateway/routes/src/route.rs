@@ -6,7 +6,7 @@ use crate::origin::Origin;
 use crate::route_filter::RouteFilter;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
-    self as config, BackendDown, Config, ConnectTime, Network, Originate, ProxyProtocol, Sockets,
+    self as config, BackendDown, Config, ConnectTime, Lifetime, Network, Originate, ProxyProtocol,
     SourceAddress, Truncation, Upstream, milliseconds,
 };
 use dormouse_engine::{ServerContext, SettingsError, TicketKeys};
@@ -39,6 +39,8 @@ pub struct Route {
     pub backend_tls: Option<BackendTls>,
     /// Socket options of both sides.
     pub sockets: SocketOptions,
+    /// How long its connections may last.
+    pub lifetime: Lifetime,
     /// The clients of the listener that this route serves.
     pub filter: RouteFilter,
 }
@@ -111,6 +113,7 @@ impl Route {
             backend_down: route.backend_down,
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
+            lifetime: config.lifetime_without_route(),
             filter: RouteFilter::of(route),
         }
     }
@@ -148,7 +151,7 @@ impl Route {
     }
 
     /// Placeholder for a route that a reload has removed.
-    fn removed(sockets: &Sockets) -> Route {
+    fn removed(config: &Config) -> Route {
         Route {
             name: "removed".to_owned(),
             direction: Direction::Removed,
@@ -160,7 +163,8 @@ impl Route {
             backend_down: BackendDown::Alert,
             backend_tls: None,
             sources: Vec::new(),
-            sockets: SocketOptions::new(sockets),
+            sockets: SocketOptions::new(&config.sockets),
+            lifetime: config.lifetime_without_route(),
             filter: RouteFilter::default(),
         }
     }
@@ -218,12 +222,17 @@ impl Default for Access {
 /// configuration.
 pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
     let used = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
-    let removed = |_| Route::removed(&config.sockets);
+    let removed = |_| Route::removed(config);
     let mut placed: Vec<Route> = (0..=used).map(removed).collect();
-    let named = routes.into_iter().zip(config.route_names());
-    for ((route, name), &number) in named.zip(numbers) {
+    let (names, lifetimes) = (config.route_names(), config.lifetimes());
+    let all = routes.into_iter().zip(names).zip(lifetimes);
+    for (((route, name), lifetime), &number) in all.zip(numbers) {
         if let Some(place) = placed.get_mut(usize::from(number)) {
-            *place = Route { name, ..route };
+            *place = Route {
+                name,
+                lifetime,
+                ..route
+            };
         }
     }
     placed
@@ -237,7 +246,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             direction: Direction::Originate(origin),
             backend_name: names.join(", "),
             truncation: originate.truncation,
-            ..Route::removed(&config.sockets)
+            ..Route::removed(config)
         }
     };
     origins
@@ -347,11 +356,11 @@ mod tests {
         let flags = flags.map(|(name, value)| config::Flag::new(name, value));
         let (section, machine) = (config::Section::Route, config::Machine::read());
         let loaded = config::load(None, section, &flags, &machine);
-        let sockets = loaded.expect("valid").config.sockets;
+        let config = loaded.expect("valid").config;
         for direction in [terminates, Direction::PassThrough(targets())] {
             let mut route = Route {
                 direction,
-                ..Route::removed(&sockets)
+                ..Route::removed(&config)
             };
             assert!(!route.set_addresses("other.example:443", &[new], &known));
             assert!(route.set_addresses("db.example:443", &[new], &known));

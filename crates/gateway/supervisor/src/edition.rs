@@ -3,8 +3,8 @@
 use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Upstream};
 use dormouse_reactor::process;
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// A running configuration. A reload creates the next one, and so does each new certificate.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub(crate) struct Edition {
     /// The sizes and limits that follow from the configuration on this machine.
     pub(crate) plan: Plan,
     pub(crate) material: Material,
-    /// When a reload has last brought or lowered `idle_timeout` or `total_timeout`: workers spread the connections that
+    /// When a reload has last brought or lowered the `idle_timeout` or `total_timeout` of a route: workers spread the connections that
     /// were overdue then. 0: never.
     pub(crate) timeouts_since_ms: u64,
 }
@@ -43,11 +43,8 @@ impl Edition {
     /// The edition that follows this one, loaded now.
     pub(crate) fn followed_by(&self, config: Config, plan: Plan, material: Material) -> Edition {
         let now_ms = process::boottime_ms();
-        let (former, next) = (&self.config.timeouts, &config.timeouts);
-        let is_shorter = is_shorter(next.idle_timeout, former.idle_timeout)
-            || is_shorter(next.total_timeout, former.total_timeout);
         Edition {
-            timeouts_since_ms: match is_shorter {
+            timeouts_since_ms: match are_shorter(&config, &self.config) {
                 true => now_ms,
                 false => self.timeouts_since_ms,
             },
@@ -87,9 +84,19 @@ impl Edition {
     }
 }
 
-/// Whether a timeout is new, or shorter than before.
-fn is_shorter(next: Option<Duration>, former: Option<Duration>) -> bool {
-    next.is_some_and(|next| former.is_none_or(|former| next < former))
+/// Whether a timeout is new, or shorter than before, for connections of one of the former routes.
+fn are_shorter(next: &Config, former: &Config) -> bool {
+    let of_next: HashMap<_, _> = next
+        .route_names()
+        .into_iter()
+        .zip(next.lifetimes())
+        .collect();
+    let without_route = next.lifetime_without_route();
+    let mut of_former = former.route_names().into_iter().zip(former.lifetimes());
+    of_former.any(|(name, lifetime)| {
+        let next = of_next.get(&name).unwrap_or(&without_route);
+        next.is_shorter_than(lifetime)
+    }) || without_route.is_shorter_than(former.lifetime_without_route())
 }
 
 /// The backends of all routes of a configuration.
@@ -103,5 +110,54 @@ pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
         Backend::Tcp { .. } => backend.addresses().map(|a| a.to_string()).collect(),
         Backend::Unix(_) => vec![backend.to_string()],
         Backend::Echo => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{Flag, Machine, Section};
+
+    fn config(timeouts: &str, route: &str) -> Config {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("dormouse.toml");
+        let text = format!(
+            "{timeouts}\n[[route]]\nname = 'a'\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n{route}\n"
+        );
+        std::fs::write(&path, text).expect("a file");
+        let flags: [Flag; 0] = [];
+        let loaded = dormouse_config::load(Some(&path), Section::Route, &flags, &Machine::read());
+        loaded.expect("valid").config
+    }
+
+    #[test]
+    fn a_shorter_timeout_of_any_route_is_noticed() {
+        let usual = config("idle_timeout = '1h'", "");
+        let own = |route| config("idle_timeout = '1h'", route);
+        for (next, former, expected) in [
+            (config("idle_timeout = '1h'", ""), &usual, false),
+            (config("idle_timeout = '2h'", ""), &usual, false),
+            (config("idle_timeout = '30m'", ""), &usual, true),
+            (own("route_idle_timeout = '30m'"), &usual, true),
+            (own("route_idle_timeout = 'off'"), &usual, false),
+            (own("route_total_timeout = '1d'"), &usual, true),
+            (own(""), &own("route_idle_timeout = 'off'"), true),
+            // The route is removed: its connections have the timeouts of the program.
+            (own(""), &renamed(own("route_idle_timeout = '2h'")), true),
+        ] {
+            assert_eq!(
+                are_shorter(&next, former),
+                expected,
+                "{:?}",
+                next.lifetimes()
+            );
+        }
+    }
+
+    fn renamed(mut config: Config) -> Config {
+        for route in &mut config.routes {
+            route.name = None;
+        }
+        config
     }
 }

@@ -5,6 +5,7 @@ use crate::values::choices::{TlsVersion, Truncation};
 use crate::values::endpoints::{PlainListen, Server};
 use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::route_name::RouteName;
+use crate::values::route_timeout::RouteTimeout;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,6 +55,14 @@ option_groups! {
         /// What the local client sees when the server's connection ends without close_notify:
         /// `abort` resets, `close` ends cleanly.
         truncation: Truncation = default "abort", like "\"close\"";
+
+        /// In place of `idle_timeout`, for connections of this origination. `inherit`: the value of that option.
+        /// `off`: they may be idle for any time.
+        route_idle_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"30m\"";
+
+        /// In place of `total_timeout`, for connections of this origination. `inherit`: the value of that
+        /// option. `off`: they may last for any time.
+        route_total_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"12h\"";
 
         /// Number of resumed handshakes after a full one; the next handshake is full again. 0:
         /// every handshake is full.

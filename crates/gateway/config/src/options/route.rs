@@ -12,6 +12,7 @@ use crate::values::network::Network;
 use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::probe::{Probe, StatusCodes};
 use crate::values::route_name::RouteName;
+use crate::values::route_timeout::RouteTimeout;
 use crate::values::server_name::ServerName;
 use crate::values::source_address::SourceAddress;
 use crate::values::upstream::Upstream;
@@ -169,6 +170,14 @@ option_groups! {
         /// bytes that the backend has not sent by then are lost. That is for protocols in which a
         /// client waits for the answer before it closes.
         half_close: bool = default "true", like "false";
+
+        /// In place of `idle_timeout`, for connections of this route. `inherit`: the value of that option.
+        /// `off`: they may be idle for any time.
+        route_idle_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"30m\"";
+
+        /// In place of `total_timeout`, for connections of this route. `inherit`: the value of that
+        /// option. `off`: they may last for any time.
+        route_total_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"12h\"";
 
         /// Send the client's address to the backend in a PROXY protocol header before the first
         /// byte. `v1`: a line with the addresses. `v2`: also what TLS negotiated (version, suite,

@@ -49,7 +49,7 @@ fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-fn load_text(text: &str) -> Result<Loaded, Mistakes> {
+pub(crate) fn load_text(text: &str) -> Result<Loaded, Mistakes> {
     load_with(text, &[], &machine())
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod pem_files;
 pub(crate) mod probe;
 pub(crate) mod quantities;
 pub(crate) mod route_name;
+pub(crate) mod route_timeout;
 pub(crate) mod server_name;
 pub(crate) mod source_address;
 pub(crate) mod step;

@@ -5,6 +5,7 @@ use crate::io::Io;
 use crate::memory::allowance::StarvedFlow;
 use crate::memory::starved::LATER_MS;
 use crate::outcome::Outcome;
+use crate::settings::Times;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::Truncation;
@@ -33,6 +34,14 @@ impl<'a, I> Context<'a, I> {
             route,
             limits,
             outcome: Outcome::default(),
+        }
+    }
+
+    /// What decides how long the connection may last.
+    pub(crate) fn times(&self) -> Times<'_> {
+        Times {
+            limits: self.limits,
+            lifetime: self.route.lifetime,
         }
     }
 

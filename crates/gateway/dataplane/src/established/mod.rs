@@ -34,7 +34,7 @@ use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
 use crate::outcome::{Effect, LocalClient, Outcome, StepBytes};
 use crate::pause::Pause;
-use crate::settings::Settings;
+use crate::settings::{Settings, Times};
 use crate::token::{self, Id, Side};
 use crate::traffic;
 use crate::workspace::Workspace;
@@ -341,9 +341,7 @@ impl Connections {
         work: &mut Workspace<I>,
     ) -> Step {
         let slot = self.slots.at_mut(index);
-        // A number beyond the list is that of a removed route, as is the last place.
-        let route = settings.route(slot.route).or(settings.routes.last());
-        let route = route.expect("the last place is that of removed routes");
+        let route = settings.route_or_removed(slot.route);
         let limits = &settings.limits;
         let former = Tally::of(slot);
         let outcome = step(slot, event, Context::new(work, route, limits));
@@ -476,7 +474,12 @@ impl Connections {
 
     /// Arms or cancels the slot's timer, if its state requires another one than the running one.
     fn set_timer(&mut self, index: u32, settings: &Settings, now_ms: u64) {
-        let change = timers::change(self.slots.at(index), &settings.limits, now_ms);
+        let slot = self.slots.at(index);
+        let times = Times {
+            limits: &settings.limits,
+            lifetime: settings.route_or_removed(slot.route).lifetime,
+        };
+        let change = timers::change(slot, times, now_ms);
         let Some((purpose, after_ms)) = change else {
             return;
         };

@@ -334,7 +334,7 @@ fn overdue<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> Option<CloseReason> {
 }
 
 fn is_too_old<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
-    let due_ms = timers::total_due_ms(slot, cx.limits, cx.limits.total_timeout_ms);
+    let due_ms = timers::total_due_ms(slot, cx.times());
     due_ms.is_some_and(|due_ms| due_ms <= cx.work.now_ms)
 }
 
@@ -343,7 +343,7 @@ fn is_idle<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> bool {
         true => LATER_IDLE_MS,
         false => 0,
     };
-    let due_ms = timers::idle_due_ms(slot, cx.limits);
+    let due_ms = timers::idle_due_ms(slot, cx.times());
     !slot.has(Flag::Paced)
         && due_ms.is_some_and(|due_ms| due_ms + later_ms <= cx.work.now_ms)
         && !close::is_ahead(slot, &cx.work.io)

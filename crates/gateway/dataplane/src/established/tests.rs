@@ -18,6 +18,7 @@ use crate::memory::allowance::Allowance;
 use crate::memory::backlog;
 use crate::worker::{Inheritance, Worker};
 use crate::workspace::Parts;
+use dormouse_config::Lifetime;
 use dormouse_config::{
     self as config, BackendDown, ConnectTime, Flag as Given, Machine, Truncation,
 };
@@ -75,8 +76,6 @@ fn limits() -> Limits {
         kernel_bytes_max: 1 << 30,
         sources: 1,
         handshake_timeout_ms: 10_000,
-        idle_timeout_ms: Some(3_600_000),
-        total_timeout_ms: None,
         timeout_jitter: 0,
         timeouts_since_ms: 0,
         partial_record_timeout_ms: 60_000,
@@ -109,6 +108,10 @@ fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
             targets: None,
         },
         sockets: SocketOptions::new(sockets),
+        lifetime: Lifetime {
+            idle_ms: Some(3_600_000),
+            total_ms: None,
+        },
         backend_tls: None,
         truncation: Truncation::Abort,
         half_close: true,

@@ -2,6 +2,7 @@
 
 use crate::established::close;
 use crate::established::interest::may_read_tls;
+use crate::settings::Times;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
@@ -23,36 +24,38 @@ const RETRY_CONNECT_MS: u64 = 200;
 /// Returns the purpose and duration of the timer that the slot needs. `None`: that timer is running.
 pub(crate) fn change(
     slot: &Slot,
-    limits: &Limits,
+    times: Times<'_>,
     now_ms: u64,
 ) -> Option<(TimerPurpose, Option<u64>)> {
-    let (purpose, after_ms) = required(slot, limits, now_ms);
+    let (purpose, after_ms) = required(slot, times, now_ms);
     // A partial record keeps its deadline. If a record was completed since, this is a new one.
     let restart = purpose == TimerPurpose::PartialRecord && slot.has(Flag::RecordCompleted);
     (purpose != slot.timer_purpose() || restart).then_some((purpose, after_ms))
 }
 
-fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
+fn required(slot: &Slot, times: Times<'_>, now_ms: u64) -> (TimerPurpose, Option<u64>) {
     match slot.phase() {
-        Phase::Connecting if slot.awaits_client() => quiet(slot, limits, now_ms),
+        Phase::Connecting if slot.awaits_client() => quiet(slot, times, now_ms),
         Phase::Connecting if slot.plain_fd() == Fd::NONE => {
             (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
         }
         Phase::Connecting => (
             TimerPurpose::Connect,
-            Some(limits.backend_connect_timeout_ms),
+            Some(times.limits.backend_connect_timeout_ms),
         ),
         Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_CHECK_MS)),
         Phase::Established | Phase::Warm if has_partial(slot) && is_up_to_peer(slot) => (
             TimerPurpose::PartialRecord,
-            Some(limits.partial_record_timeout_ms),
+            Some(times.limits.partial_record_timeout_ms),
         ),
-        Phase::Established => quiet(slot, limits, now_ms),
+        Phase::Established => quiet(slot, times, now_ms),
         // A local client gets at least the other half.
-        Phase::Warm => match total_due_ms(slot, limits, limits.total_timeout_ms.map(|ms| ms / 2)) {
-            Some(due_ms) => (TimerPurpose::Idle, Some(due_ms.saturating_sub(now_ms))),
-            None => (TimerPurpose::None, None),
-        },
+        Phase::Warm => {
+            match due_within_ms(slot, times.limits, times.lifetime.total_ms.map(|ms| ms / 2)) {
+                Some(due_ms) => (TimerPurpose::Idle, Some(due_ms.saturating_sub(now_ms))),
+                None => (TimerPurpose::None, None),
+            }
+        }
         Phase::Free => (TimerPurpose::None, None),
     }
 }
@@ -70,9 +73,9 @@ fn is_up_to_peer(slot: &Slot) -> bool {
 
 /// The timer of a quiet connection. Events do not move it. When it fires, it checks the slot and is armed
 /// again for the rest of the time.
-fn quiet(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
-    let idle_ms = idle_due_ms(slot, limits);
-    let total_ms = total_due_ms(slot, limits, limits.total_timeout_ms);
+fn quiet(slot: &Slot, times: Times<'_>, now_ms: u64) -> (TimerPurpose, Option<u64>) {
+    let idle_ms = idle_due_ms(slot, times);
+    let total_ms = total_due_ms(slot, times);
     match idle_ms.into_iter().chain(total_ms).min() {
         Some(due_ms) => (
             TimerPurpose::Idle,
@@ -83,8 +86,8 @@ fn quiet(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64
 }
 
 /// When the connection is idle for too long. `None`: never.
-pub(super) fn idle_due_ms(slot: &Slot, limits: &Limits) -> Option<u64> {
-    let idle_ms = limits.idle_timeout_ms?;
+pub(super) fn idle_due_ms(slot: &Slot, times: Times<'_>) -> Option<u64> {
+    let (limits, idle_ms) = (times.limits, times.lifetime.idle_ms?);
     // Longer, because clients that ping within the timeout must not lose.
     let more_ms = part(jitter_ms(idle_ms, limits), place(slot));
     let due_ms = slot.active_until_ms() + idle_ms + more_ms;
@@ -96,8 +99,13 @@ pub(super) fn idle_due_ms(slot: &Slot, limits: &Limits) -> Option<u64> {
     )))
 }
 
+/// When the connection is too old. `None`: never.
+pub(super) fn total_due_ms(slot: &Slot, times: Times<'_>) -> Option<u64> {
+    due_within_ms(slot, times.limits, times.lifetime.total_ms)
+}
+
 /// When the connection is older than `total_ms`. `None`: never.
-pub(super) fn total_due_ms(slot: &Slot, limits: &Limits, total_ms: Option<u64>) -> Option<u64> {
+fn due_within_ms(slot: &Slot, limits: &Limits, total_ms: Option<u64>) -> Option<u64> {
     let total_ms = total_ms?;
     // Shorter, because it is a maximum.
     let less_ms = part(jitter_ms(total_ms, limits), PLACES - place(slot));

@@ -7,9 +7,9 @@ use crate::lifecycle::drain::Drain;
 use crate::lifecycle::page;
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
+use crate::settings::Settings;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
-use dormouse_handover::share::Limits;
 use dormouse_reactor::Fd;
 
 #[cfg(test)]
@@ -101,15 +101,18 @@ impl<I: Io> Worker<I> {
     fn reload(&mut self, next: Fd, number: u64) {
         let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
-        let timeouts = |limits: &Limits| {
-            let (idle_ms, total_ms) = (limits.idle_timeout_ms, limits.total_timeout_ms);
-            (idle_ms, total_ms, limits.timeout_jitter)
+        let timeouts = |settings: &Settings| {
+            let lifetimes = settings.routes.iter().map(|route| route.lifetime);
+            (
+                lifetimes.collect::<Vec<_>>(),
+                settings.limits.timeout_jitter,
+            )
         };
-        let former = timeouts(&cx.settings.limits);
+        let former = timeouts(&cx.settings);
         let report = match reloader.reload(next, &mut self.door, &mut self.handshakes, cx) {
             Ok(changed) => {
                 cx.connections.end_all_waits();
-                if timeouts(&cx.settings.limits) != former {
+                if timeouts(&cx.settings) != former {
                     cx.connections.follow_new_timeouts();
                 }
                 self.outbound.reload(&changed, cx);

@@ -29,13 +29,18 @@ impl Halves {
     fn new(is_total: bool) -> Halves {
         let world = with_two_halves();
         let timeout = |is_set: bool| is_set.then_some(TIMEOUT_MS);
-        let limits = Limits {
-            idle_timeout_ms: timeout(!is_total),
-            total_timeout_ms: timeout(is_total),
-            ..limits()
+        let lifetime = Lifetime {
+            idle_ms: timeout(!is_total),
+            total_ms: timeout(is_total),
         };
-        let routes = vec![route(&world.tls, &sockets())];
-        let settings = Settings { limits, routes };
+        let route = Route {
+            lifetime,
+            ..route(&world.tls, &sockets())
+        };
+        let settings = Settings {
+            limits: limits(),
+            routes: vec![route],
+        };
         let mut halves = Halves {
             world,
             settings,

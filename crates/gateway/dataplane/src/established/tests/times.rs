@@ -157,7 +157,7 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
         slot.set_phase(Phase::Established);
     }
     for idle_ms in [Some(600_000), None, Some(60_000)] {
-        settings.limits.idle_timeout_ms = idle_ms;
+        settings.routes[0].lifetime.idle_ms = idle_ms;
         for index in 0..COUNT {
             let slot = connections.slots.get_mut(index).expect("a slot");
             slot.active_s = work.now_s();
@@ -171,6 +171,50 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
             assert_eq!(slot.timer.due_ms().is_some(), idle_ms.is_some());
             assert!(slot.timer.due_ms() <= latest_ms);
         }
+    }
+}
+
+/// Each route has its timeouts, and connections whose route a reload has removed have those of the program.
+#[test]
+fn routes_have_timeouts_of_their_own() {
+    let mut world = World::new();
+    let route_with = |idle_ms, tls: &Pair| {
+        let lifetime = Lifetime {
+            idle_ms,
+            total_ms: None,
+        };
+        Route {
+            lifetime,
+            ..route(tls, &sockets())
+        }
+    };
+    let idle_ms = [Some(60_000), None, Some(600_000)];
+    let settings = Settings {
+        limits: limits(),
+        routes: idle_ms
+            .map(|idle_ms| route_with(idle_ms, &world.tls))
+            .into(),
+    };
+    let parts = world.worker().parts();
+    let (connections, work) = (parts.connections, parts.work);
+    let now_s = work.now_s();
+    let dues = [0, 1, 2, 9].map(|number| {
+        let index = connections.slots.insert().expect("a free place");
+        let slot = connections.slots.get_mut(index).expect("a slot");
+        slot.begin(Fd(1_000_000), 0, number, 1, now_s);
+        slot.set_phase(Phase::Established);
+        connections.set_timer(index, &settings, work.now_ms);
+        connections.slots.at(index).timer.due_ms()
+    });
+    let expected = |idle_ms: u64| work.now_ms / 1000 * 1000 + idle_ms;
+    let [short, none, long, removed] = dues;
+    assert_eq!(none, None);
+    for (due_ms, idle_ms) in [(short, 60_000), (long, 600_000), (removed, 600_000)] {
+        let due_ms = due_ms.expect("a timer");
+        assert!(
+            due_ms.abs_diff(expected(idle_ms)) < 2_000,
+            "{due_ms}, {idle_ms}"
+        );
     }
 }
 
@@ -211,9 +255,11 @@ fn no_timeout_ends_many_connections_at_once() {
         (false, 1_000, 0),
     ] {
         let brings = timeout_ms < AGE_MS;
+        settings.routes[0].lifetime = Lifetime {
+            idle_ms: idle.then_some(timeout_ms),
+            total_ms: (!idle).then_some(timeout_ms),
+        };
         settings.limits = Limits {
-            idle_timeout_ms: idle.then_some(timeout_ms),
-            total_timeout_ms: (!idle).then_some(timeout_ms),
             timeout_jitter: jitter,
             timeouts_since_ms: if brings { reloaded_ms } else { 0 },
             ..limits()
