@@ -36,14 +36,6 @@ const OTHER_PROTOCOLS: Difference = Difference {
     words: "offers only other",
 };
 
-/// A client that sends no name.
-const NAMELESS: Difference = Difference {
-    applies: |probe, _, ours| {
-        probe.tls.as_ref().is_some_and(|tls| tls.name.is_none()) && ours.is_refused()
-    },
-    words: "clients that send no name are refused, too",
-};
-
 /// A client that begins with a PROXY header without being a proxy, or the reverse.
 const HEADERS: Difference = Difference {
     applies: |probe, theirs, ours| probe.with_header && !theirs.is_refused() && ours.is_refused(),
@@ -234,7 +226,7 @@ http {
         program: "hitch",
         is_plain: false,
         ports: &[443, 444, 445],
-        differences: &[OTHER_PROTOCOLS, NAMELESS],
+        differences: &[OTHER_PROTOCOLS],
         text: "
 backend = \"[127.0.0.1]:8001\"
 workers = 1

@@ -6,7 +6,8 @@ use super::address::{BindAddress, of_bind};
 use super::config::Config;
 use super::syntax::{HaproxySection, Keyword, Keywords, Line, enter};
 use crate::advice::{
-    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, NO_DOOR, PROXY_NETWORKS, QUIC,
+    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, NO_DOOR, NO_QUIC,
+    PROXY_NETWORKS, QUIC,
 };
 use crate::certificates::{Directory, LISTED_ONE_BY_ONE, directory};
 use crate::draft::Draft;
@@ -23,6 +24,7 @@ const OWN: &str = "sockets and threads of HAProxy";
 /// Words of a bind without effect here, with the number of their values, and why.
 pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
     ("name", 1, "a name for statistics"),
+    ("label", 1, "a name for statistics"),
     ("id", 1, "a name for statistics"),
     ("guid-prefix", 1, "a name for statistics"),
     ("nice", 1, OWN),
@@ -51,7 +53,9 @@ pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
     ("no-tlsv10", 0, OLD_VERSION),
     ("no-tlsv11", 0, OLD_VERSION),
     ("tls-tickets", 0, DEFAULT),
-    ("no-alpn", 0, DEFAULT),
+    ("quic-cc-algo", 1, NO_QUIC),
+    ("quic-force-retry", 0, NO_QUIC),
+    ("quic-socket", 1, NO_QUIC),
     ("ssl", 0, "it belongs to an address that is not converted"),
 ];
 
@@ -261,9 +265,13 @@ fn word<'a>(
         }
         "no-tls-tickets" => settings.no_tickets.add(from),
         "strict-sni" => section.set_text("unknown_name", "refuse", from),
-        "no-strict-sni" => {
+        "no-strict-sni" | "no-alpn" => {
+            let cancelled = match name {
+                "no-alpn" => "alpn",
+                _ => "unknown_name",
+            };
             let mut from = from;
-            from.add(section.remove("unknown_name"));
+            from.add(section.remove(cancelled));
             section.without_effect(from, DEFAULT);
         }
         "accept-proxy" => section.step(from, PROXY_NETWORKS),
@@ -457,6 +465,7 @@ fn certificate(
                     &load.from,
                     "it is in `certificates` of the routes that name it",
                 );
+                section.remarks.extend(load.remarks.iter().cloned());
                 vec![load.certificate.clone()]
             }
             None => {
@@ -550,6 +559,7 @@ fn of_frontend(
     }
     match (is_strict, options.len()) {
         (true, _) => section.step(options, CERTIFICATE_VERIFIES),
+        (false, 1) if section.has("acme") => section.also("acme", options),
         (false, 1) => settings.of_certificates.add(options),
         (false, _) => section.left_out(options, CERTIFICATE_OPTIONS),
     }

@@ -540,9 +540,17 @@ fn other_protocols(section: &mut Section) {
 fn times(part: &HaproxySection, draft: &mut Draft) {
     // Every connection of Dormouse is a tunnel, for which `tunnel` replaces the other two.
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
-    for line in part.all("timeout") {
-        let (from, ms) = (line.origin, time(line.word(2), 1));
-        match line.word(1) {
+    for line in &part.lines {
+        // The last three are of HAProxy 1.
+        let (name, value) = match line.word(0) {
+            "timeout" => (line.word(1), line.word(2)),
+            "clitimeout" => ("client", line.word(1)),
+            "srvtimeout" => ("server", line.word(1)),
+            "contimeout" => ("connect", line.word(1)),
+            _ => continue,
+        };
+        let (from, ms) = (line.origin, time(value, 1));
+        match name {
             "connect" => draft.longest("backend_connect_timeout", ms, from),
             "tunnel" => draft.longest("idle_timeout", ms, from),
             "client" | "server" if !has_tunnel => draft.longest("idle_timeout", ms, from),

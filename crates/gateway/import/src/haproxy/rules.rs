@@ -7,7 +7,9 @@ use super::condition::{
 use super::config::Config;
 use super::plain::is_redirect;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, PROXY_NETWORKS, REFUSALS, RULES};
+use crate::advice::{
+    ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, NO_QUIC, PROXY_NETWORKS, REFUSALS, REQUESTS, RULES,
+};
 use crate::origin::Origins;
 use crate::section::{Fate, Section};
 use crate::toml::quoted_list;
@@ -190,7 +192,6 @@ const HARMLESS: [&str; 12] = [
 
 const OWN: &str = "names, logs and memory of HAProxy";
 const DONE_ANYWAY: &str = "Dormouse does this anyway";
-const REQUESTS: &str = "it is about requests, which Dormouse does not read";
 
 /// Says what becomes of lines without an equivalent, or with a different one. `taken` have been read already.
 pub(super) fn rest(part: &HaproxySection, taken: &Origins, section: &mut Section) {
@@ -241,10 +242,11 @@ const OWN_LINES: [&str; 14] = [
     "server-state-file-name",
 ];
 
-const ABOUT_REQUESTS: [&str; 12] = [
+const ABOUT_REQUESTS: [&str; 13] = [
     "capture",
     "compression",
     "cookie",
+    "declare",
     "http-reuse",
     "http-send-name-header",
     "max-keep-alive-queue",
@@ -265,6 +267,7 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         "bind" | "server" | "server-template" | "default-server" | "balance" | "timeout"
         | "tcp-check" | "http-check" | "use_backend" | "default_backend" | "tcp-request"
         | "ssl-f-use" | "dispatch" => None,
+        "clitimeout" | "contimeout" | "srvtimeout" => None,
         "disabled" => without("a later line replaces it"),
         "enabled" => without("this is the default here, too"),
         "acl" => without("no rule that is converted names it"),
@@ -303,6 +306,10 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         }
         "option" => option(line.word(1)),
         word if OWN_LINES.contains(&word) => without(OWN),
+        "quic-initial" => without(NO_QUIC),
+        word if is_keepalive(word) => {
+            left_out("use `keepalive_idle`, `keepalive_interval` and `keepalive_count`")
+        }
         "retries" | "retry-on" => without("if a backend refuses, the next one is tried, each once"),
         "no" => left_out("the options of HAProxy are not those of Dormouse"),
         "http-request" | "http-response" | "http-after-response"
@@ -327,6 +334,11 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         word if word.starts_with("req") || word.starts_with("rsp") => without(REQUESTS),
         _ => None,
     }
+}
+
+fn is_keepalive(word: &str) -> bool {
+    let ends = ["tcpka-cnt", "tcpka-idle", "tcpka-intvl"];
+    ends.iter().any(|end| word.ends_with(end))
 }
 
 fn option(name: &str) -> Option<(Fate, &'static str)> {
@@ -368,10 +380,7 @@ fn option(name: &str) -> Option<(Fate, &'static str)> {
         name,
         "allbackups" | "clitcpka" | "redispatch" | "srvtcpka" | "tcpka" | "independent-streams"
     ) || name.starts_with("splice-")
-        || name.starts_with("tcp-smart-")
-        || name.ends_with("tcpka-cnt")
-        || name.ends_with("tcpka-idle")
-        || name.ends_with("tcpka-intvl");
+        || name.starts_with("tcp-smart-");
     match name {
         "transparent" => Some((
             Fate::ToDo,

@@ -196,8 +196,17 @@ impl<'a> Server<'a> {
             one.name() != "listen" || listens.iter().any(|listen| std::ptr::eq(*listen, *one))
         };
         let own = self.own.block.iter().filter(is_own);
-        let is_inherited =
-            |one: &&Directive| is_inherited(one.name()) && self.own.find(one.name()).is_none();
+        // `allow` and `deny` are one list, which replaces the one around it.
+        let names_of = |name: &'a str| match name {
+            "allow" | "deny" => ["allow", "deny"],
+            name => [name, name],
+        };
+        let has_own = |name: &'a str| {
+            names_of(name)
+                .iter()
+                .any(|one| self.own.find(one).is_some())
+        };
+        let is_inherited = |one: &&'a Directive| is_inherited(one.name()) && !has_own(one.name());
         let around = self.context.block.block.iter().filter(is_inherited);
         own.chain(around).flat_map(Directive::origins).collect()
     }

@@ -5,7 +5,7 @@ use super::context::{Context, Server, from as origins_of};
 use super::forward;
 use super::syntax::{Directive, Whole};
 use crate::advice::{
-    CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN,
+    CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN, OCSP,
 };
 use crate::draft::Draft;
 use crate::origin::Origins;
@@ -311,14 +311,8 @@ fn without_option(server: &Server<'_>, section: &mut Section) {
         }
     }
     for (name, why) in [
-        (
-            "ssl_stapling",
-            "OCSP responses are fetched and verified by default (`ocsp_fetch`)",
-        ),
-        (
-            "ssl_stapling_verify",
-            "OCSP responses are fetched and verified by default (`ocsp_fetch`)",
-        ),
+        ("ssl_stapling", OCSP),
+        ("ssl_stapling_verify", OCSP),
         (
             "ssl_stapling_responder",
             "the responder that the certificate names is asked",
