@@ -1,6 +1,4 @@
-//! Values that several programs write the same way: times, switches and networks.
-
-use dormouse_config::Network;
+//! Values that several programs write the same way: times and switches.
 
 /// Parses a time into milliseconds: `30`, `30s`, `1h30m`, `1h 30m`. A number without a unit counts
 /// in units of `unit_ms`.
@@ -53,22 +51,6 @@ pub(super) fn is_on(text: &str) -> bool {
 pub(super) fn is_off(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     matches!(text.as_str(), "off" | "no" | "n" | "false" | "f" | "0")
-}
-
-/// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.
-pub(super) fn overlap(one: &str, other: &str) -> bool {
-    match (network(one), network(other)) {
-        (Some(one), Some(other)) => one.contains(other.address) || other.contains(one.address),
-        _ => true,
-    }
-}
-
-fn network(text: &str) -> Option<Network> {
-    let (address, prefix) = text.split_once('/').unwrap_or((text, "128"));
-    Some(Network {
-        address: address.parse().ok()?,
-        prefix: prefix.parse().ok()?,
-    })
 }
 
 #[cfg(test)]

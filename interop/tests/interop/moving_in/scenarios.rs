@@ -23,7 +23,7 @@ pub(super) struct Difference {
 }
 
 /// A client that offers only protocols that are not in `alpn`.
-const OTHER_PROTOCOLS: Difference = Difference {
+pub(super) const OTHER_PROTOCOLS: Difference = Difference {
     applies: |probe, theirs, ours| {
         let offers = probe
             .tls

@@ -10,10 +10,10 @@ use super::syntax::{HaproxySection, Line};
 use crate::advice::{
     ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, NO_QUIC, PROXY_NETWORKS, REFUSALS, REQUESTS, RULES,
 };
+use crate::networks::Networks;
 use crate::origin::Origins;
 use crate::section::{Fate, Section};
 use crate::toml::quoted_list;
-use crate::value::overlap;
 
 /// Networks of rules, with their lines.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Rules {
 /// decides.
 pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
     let (mut allow, mut deny, mut proxies) = (Rules::default(), Rules::default(), Rules::default());
-    let mut accepted = Rules::default();
+    let (mut accepted, mut accepted_before) = (Rules::default(), Networks::default());
     let mut accepts_tls = false;
     let acls = Acls::of(part, &config.files);
     for line in part.all("tcp-request") {
@@ -62,16 +62,16 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             }
             ("expect-proxy", Some(Test::Source(networks))) => proxies.add(networks, &from),
             ("expect-proxy", _) => section.step(from, PROXY_NETWORKS),
-            ("accept", Some(Test::Source(networks))) => accepted.add(networks, &from),
+            ("accept", Some(Test::Source(networks))) => {
+                networks.iter().for_each(|one| accepted_before.add(one));
+                accepted.add(networks, &from);
+            }
             (_, None) if rejects && tests.ways.is_none() && !accepted.networks.is_empty() => {
                 allow.append(&mut accepted);
                 allow.from.add(from);
             }
             (_, Some(Test::Source(networks))) if rejects => {
-                let is_accepted =
-                    |one: &String| accepted.networks.iter().any(|other| overlap(one, other));
-                let is_much = networks.len() * accepted.networks.len() > PAIRS_MAX;
-                if is_much || networks.iter().any(is_accepted) {
+                if networks.iter().any(|one| accepted_before.overlap(one)) {
                     section.step(&from, ACCEPTED_BEFORE);
                 }
                 deny.add(networks, &from);
@@ -121,9 +121,8 @@ fn about_tls(line: &Line, tests: &Tests, accepts_tls: &mut bool, section: &mut S
     true
 }
 
-/// Maximum number of networks in a list of the configuration, and of pairs of them to compare.
+/// Maximum number of networks in a list of the configuration.
 const NETWORKS_MAX: usize = 1000;
-const PAIRS_MAX: usize = 100_000;
 
 /// A rule of a later phase (`content`, `session`).
 fn inspection(line: &Line, tests: &Tests, section: &mut Section) {

@@ -3,10 +3,10 @@
 use super::context::{Server, from as origins_of};
 use super::syntax::Directive;
 use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS};
+use crate::networks::Networks;
 use crate::origin::{Origin, Origins};
 use crate::section::Section;
 use crate::toml::quoted_list;
-use crate::value::overlap;
 
 /// Converts `allow` and `deny`. In nginx the first matching rule decides; in Dormouse `deny` takes
 /// precedence.
@@ -21,6 +21,7 @@ pub(super) fn convert(server: &Server<'_>, section: &mut Section) {
         return section.step(origins_of(rules), CLIENT_NETWORKS);
     }
     let (mut allow, mut deny) = (Rules::default(), Rules::default());
+    let mut allowed = Networks::default();
     let mut end: Option<&Directive> = None;
     for one in rules {
         let from = one.origin;
@@ -30,13 +31,12 @@ pub(super) fn convert(server: &Server<'_>, section: &mut Section) {
             }
             (_, "unix:") => section.without_effect(from, "Dormouse listens on TCP addresses only"),
             (_, "all") => end = Some(one),
-            ("allow", network) => allow.add(network, from),
+            ("allow", network) => {
+                allowed.add(network);
+                allow.add(network, from);
+            }
             (_, network) => {
-                if allow
-                    .networks
-                    .iter()
-                    .any(|allowed| overlap(allowed, network))
-                {
+                if allowed.overlap(network) {
                     section.step(from, ACCEPTED_BEFORE);
                 }
                 deny.add(network, from);

@@ -553,7 +553,7 @@ backend b
     assert!(!page.text.contains("does not know"), "{}", page.text);
     assert!(!page.text.contains("alpn = "), "{}", page.text);
     let wanted = [
-        "acme = [\"b.test\"]  # lines 7, 9, 17",
+        "acme = [\"b.test\"]\n",
         "sctl a.sctl -- timestamps",
         "port 21 -- checks connect to the backend's own address",
     ];
