@@ -13,7 +13,7 @@ pub(super) const ALL: &[Scenario] = &[
         name: "certificates of stores, of frontends and by default",
         program: HAPROXY_3,
         is_plain: false,
-        ports: &[443, 444, 445, 446],
+        ports: &[443, 444, 445, 446, 447, 448],
         differences: &[OTHER_PROTOCOLS],
         text: "
 global
@@ -46,6 +46,13 @@ frontend cancelled
 frontend verified
     bind :446 ssl crt @sites/b ca-file AUTHORITY verify required
     default_backend s
+frontend first
+    bind :447 ssl default-crt @/default crt @sites/a default-crt @sites/b
+    default_backend b
+frontend both
+    bind :448 ssl crt @sites/b
+    ssl-f-use crt @/default
+    default_backend b
 backend a
     server s 127.0.0.1:8001 send-proxy
 backend b

@@ -63,6 +63,8 @@ pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
 #[derive(Default)]
 struct BindSettings {
     certificates: Vec<Certificate>,
+    /// How many of them, at the beginning, are for clients that send no name, or an unknown one.
+    defaults: usize,
     of_certificates: Origins,
     verify: Option<(String, Origins)>,
     ca: Option<(String, Origins)>,
@@ -76,6 +78,22 @@ struct BindSettings {
     of_no_tls: Origins,
     /// Lines that choose a certificate by other names than its own.
     by_name: Origins,
+}
+
+impl BindSettings {
+    /// Adds certificates. The first of all is a default as well, also if a `default-crt` follows it.
+    fn load(&mut self, found: Vec<Certificate>, are_defaults: bool) {
+        let count = match are_defaults {
+            true => found.len(),
+            false => usize::from(self.certificates.is_empty()),
+        };
+        let at = match are_defaults {
+            true => self.defaults,
+            false => self.certificates.len(),
+        };
+        self.certificates.splice(at..at, found).for_each(drop);
+        self.defaults += count;
+    }
 }
 
 /// Converts a bind, for these of its addresses.
@@ -104,7 +122,8 @@ pub(super) fn read(
         section.set("pass_through", "true", Origins::default());
         return;
     }
-    for line in part.all("ssl-f-use") {
+    // HAProxy puts each line before those above it: the last certificate is for clients without a name.
+    for line in part.all("ssl-f-use").rev() {
         of_frontend(line, config, &mut settings, section, draft);
     }
     let by_name = std::mem::take(&mut settings.by_name);
@@ -361,11 +380,7 @@ fn with_value(
     match name {
         "crt" | "default-crt" => {
             let found = certificate(value, &from, config, section, draft);
-            match name {
-                // It is for clients that send no name, or an unknown one.
-                "default-crt" => settings.certificates.splice(0..0, found).for_each(drop),
-                _ => settings.certificates.extend(found),
-            }
+            settings.load(found, name == "default-crt");
             settings.of_certificates.add(from);
         }
         "crt-list" => crt_list(
@@ -539,13 +554,8 @@ fn of_frontend(
         match keyword.word {
             "crt" => {
                 let value = words.value(&mut keyword);
-                settings.certificates.extend(certificate(
-                    value,
-                    &keyword.from,
-                    config,
-                    section,
-                    draft,
-                ));
+                let found = certificate(value, &keyword.from, config, section, draft);
+                settings.load(found, false);
                 settings.of_certificates.add(keyword.from);
                 continue;
             }
@@ -610,7 +620,7 @@ fn crt_list(
             section,
             draft,
         );
-        settings.certificates.extend(found);
+        settings.load(found, false);
         settings.of_certificates.add(entered.origin);
         let (options, names) = match line
             .split_once('[')

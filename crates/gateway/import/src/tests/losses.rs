@@ -571,3 +571,28 @@ fn fips_of_stunnel_is_a_step() {
     let page = of(Program::Stunnel, &text.replace("yes", "no"));
     assert_eq!(page.to_do, 0, "{}", page.text);
 }
+
+/// The first certificate of a bind is for clients without a name, too, also if `default-crt` follows it.
+#[test]
+fn default_certificates_of_haproxy() {
+    for (words, order) in [
+        (
+            "crt a default-crt b crt c default-crt d",
+            ["a", "b", "d", "c"],
+        ),
+        (
+            "default-crt b crt a default-crt d crt c",
+            ["b", "d", "a", "c"],
+        ),
+    ] {
+        let text = format!("listen l\n mode tcp\n bind :443 ssl {words}\n server s 10.0.0.1:80\n");
+        let page = of(Program::Haproxy, &text);
+        let wanted = format!("certificates = {order:?}");
+        assert!(page.text.contains(&wanted), "{wanted}: {}", page.text);
+    }
+    let text = "listen l\n mode tcp\n bind :443 ssl\n bind :444 ssl crt d\n ssl-f-use crt a\n ssl-f-use crt b\n ssl-f-use crt c\n server s 10.0.0.1:80\n";
+    let page = of(Program::Haproxy, text);
+    for order in ["[\"c\", \"b\", \"a\"]", "[\"d\", \"c\", \"b\", \"a\"]"] {
+        assert!(page.text.contains(order), "{order}: {}", page.text);
+    }
+}
