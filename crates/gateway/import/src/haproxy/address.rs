@@ -109,7 +109,8 @@ pub(super) fn of_server(text: &str) -> ServerAddress {
         "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6" => {}
         _ => return ServerAddress::Other,
     }
-    if text.is_empty() || text.contains('$') {
+    // `_web._tcp.example` is the name of SRV records, which Dormouse does not look up.
+    if text.is_empty() || text.contains('$') || text.starts_with('_') {
         return ServerAddress::Other;
     }
     let with_brackets = |host: &str| match host.contains(':') && !host.starts_with('[') {

@@ -31,7 +31,7 @@ use crate::error::{ImportError, Position};
 use crate::origin::{Origin, Origins};
 use crate::section::{Fate, Kind, Section};
 use crate::stages;
-use crate::toml::quoted_list;
+use crate::toml::{quoted, quoted_list};
 use crate::value::time;
 use address::{BindAddress, of_bind};
 use backends::{BackendCase, BackendCases, cases};
@@ -249,6 +249,8 @@ fn without_other_binds<'a>(
 
 const WHOLE_LIST: &str =
     "converted, but HAProxy compared all protocols that the client offers, in their order";
+const NOT_OFFERED: &str = "the bind does not offer all of these protocols (`alpn`), so HAProxy led no client with the \
+    others here: remove them from `alpn`, or this route";
 const NOT_TLS: &str =
     "connections that do not begin with TLS went to a backend, too: here they are closed";
 
@@ -298,6 +300,11 @@ fn route(bind: &Bind<'_>, case: &BackendCase<'_>, section: &mut Section, draft: 
     }
     if !case.protocols.is_empty() {
         let mut from = case.from.clone();
+        let offered = section.value("alpn").unwrap_or_default();
+        let is_offered = |one: &String| offered.contains(&quoted(one));
+        if line.has_word("ssl") && !case.protocols.iter().all(is_offered) {
+            section.step(&from, NOT_OFFERED);
+        }
         from.add(section.remove("alpn"));
         section.set("alpn", quoted_list(&case.protocols), from);
     }

@@ -271,6 +271,9 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         "enabled" => without("this is the default here, too"),
         "acl" => without("no rule that is converted names it"),
         "mode" if is_http && line.word(1) == "http" => left_out(FORWARDS),
+        "mode" if !matches!(line.word(1), "tcp" | "http") => {
+            to_do("HAProxy did more than pass on bytes in this mode: keep HAProxy for it")
+        }
         "mode" => without("bytes are passed on unchanged in any mode"),
         "stick-table" => left_out("use `connections_per_client` and `handshakes_per_client`"),
         "use-server" | "force-persist" | "ignore-persist" => {

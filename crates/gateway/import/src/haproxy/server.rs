@@ -50,6 +50,7 @@ pub(super) fn read(
         if let Some((why, word)) = &server.unused {
             let mut from = server.from.clone();
             from.add(word);
+            from.add(server.settings.of_checks());
             if n > 0 || !used.is_empty() {
                 from.add(server.settings.origins());
                 from.add(&server.settings.crl);

@@ -211,6 +211,12 @@ impl ServerSettings {
         differ.map(|(keyword, _)| keyword).collect()
     }
 
+    /// Returns the words that switch checks on.
+    pub(super) fn of_checks(&self) -> Origins {
+        let all = [&self.check, &self.check_by_tls].into_iter().flatten();
+        all.flat_map(|(_, from)| from.iter()).collect()
+    }
+
     /// Returns the words of everything that all backends of a route have in common.
     pub(super) fn origins(&self) -> Origins {
         fn of<T>(one: &Given<T>) -> Origins {
@@ -219,6 +225,7 @@ impl ServerSettings {
                 .unwrap_or_default()
         }
         let mut all = self.off.clone();
+        all.add(self.of_checks());
         for more in [
             of(&self.tls),
             self.of_verify.clone(),
@@ -227,8 +234,6 @@ impl ServerSettings {
             of(&self.certificate),
             of(&self.protocols),
             of(&self.proxy_protocol),
-            of(&self.check),
-            of(&self.check_by_tls),
         ] {
             all.add(more);
         }

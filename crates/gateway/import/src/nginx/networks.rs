@@ -2,10 +2,10 @@
 
 use super::context::{Server, from as origins_of};
 use super::syntax::Directive;
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS};
+use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, STAYS_WITH_NGINX};
 use crate::networks::Networks;
 use crate::origin::{Origin, Origins};
-use crate::section::Section;
+use crate::section::{Fate, Section};
 use crate::toml::quoted_list;
 
 /// Converts `allow` and `deny`. In nginx the first matching rule decides; in Dormouse `deny` takes
@@ -15,6 +15,10 @@ pub(super) fn convert(server: &Server<'_>, section: &mut Section) {
     let mut rules: Vec<&Directive> = server.own.block.iter().filter(is_rule).collect();
     if rules.is_empty() {
         rules = server.context.block.block.iter().filter(is_rule).collect();
+    }
+    // A password suffices, too. nginx stays, and continues to decide.
+    if server.find("satisfy").is_some_and(|one| one.is("any")) {
+        return section.say(Fate::Stays, origins_of(rules), STAYS_WITH_NGINX);
     }
     address_in_header(server, &rules, section);
     if rules.len() > RULES_MAX {

@@ -622,3 +622,60 @@ fn a_private_folder_of_authorities_of_stunnel_is_to_do() {
         assert_eq!(page.to_do, to_do, "{}", page.text);
     }
 }
+
+/// A name that begins with `_` has SRV records only.
+#[test]
+fn a_server_by_srv_records_is_a_step() {
+    let text = "listen l\n mode tcp\n bind :443 ssl crt a.pem\n server-template s 3 _web._tcp.test resolvers r\n";
+    let page = converted(Program::Haproxy, text);
+    assert!(!page.contains("\nto = "), "{page}");
+    assert!(steps(&page).contains("does not connect there"), "{page}");
+}
+
+#[test]
+fn protocols_that_a_bind_does_not_offer_are_a_step() {
+    for (alpn, is_step) in [
+        ("", true),
+        ("alpn http/1.1", true),
+        ("alpn h2,http/1.1", false),
+    ] {
+        let text = format!(
+            "frontend f\n mode tcp\n bind :443 ssl crt a.pem {alpn}\n use_backend h if {{ ssl_fc_alpn h2 }}\n default_backend b\nbackend h\n server s 10.0.0.1:1\nbackend b\n server s 10.0.0.2:1\n"
+        );
+        let page = import(Program::Haproxy, &text).expect("a valid configuration");
+        assert_eq!(page.to_do > 0, is_step, "{}", page.text);
+    }
+}
+
+#[test]
+fn a_mode_of_haproxy_that_is_no_forward_is_a_step() {
+    for (mode, is_step) in [("tcp", false), ("log", true), ("spop", true)] {
+        let text =
+            format!("listen l\n mode {mode}\n bind :443 ssl crt a.pem\n server s 10.0.0.1:1\n");
+        let page = import(Program::Haproxy, &text).expect("a valid configuration");
+        assert_eq!(page.to_do > 0, is_step, "{}", page.text);
+    }
+}
+
+/// Clients of other networks were accepted with a password.
+#[test]
+fn networks_of_nginx_of_which_a_password_is_an_alternative_stay_with_it() {
+    let of_satisfy = |how: &str| {
+        let text = format!(
+            "http {{ server {{ listen 443 ssl; ssl_certificate a; ssl_certificate_key b; satisfy {how}; allow 10.0.0.0/8; deny all; auth_basic x; location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+        );
+        converted(Program::Nginx, &text)
+    };
+    assert!(of_satisfy("all").contains("allow = "));
+    let page = of_satisfy("any");
+    assert!(!page.contains("allow = "), "{page}");
+    assert!(!page.contains("does not know"), "{page}");
+}
+
+/// What is said of a server without connections is said of its check, too.
+#[test]
+fn a_check_of_a_disabled_server_is_no_riddle() {
+    let text = "listen l\n mode tcp\n bind :443 ssl crt a.pem\n server s 10.0.0.1:1 check inter 3s disabled\n";
+    let page = converted(Program::Haproxy, text);
+    assert!(!page.contains("does not know"), "{page}");
+}
