@@ -20,6 +20,7 @@ mod server_line;
 mod store;
 mod syntax;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::advice::{
@@ -48,13 +49,19 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         .filter(|part| part.kind == "global")
         .flat_map(|part| part.lines.clone());
     let is_backend = |part: &HaproxySection| matches!(part.kind.as_str(), "backend" | "listen");
-    let backends = parts
+    let (mut backends, mut of_same_name) = (HashMap::new(), Origins::default());
+    for (at, part) in parts
         .iter()
         .enumerate()
-        .filter(|(_, part)| is_backend(part));
+        .filter(|(_, part)| is_backend(part))
+    {
+        if backends.insert(part.name.clone(), at).is_some() {
+            of_same_name.add(part.origin);
+        }
+    }
     let config = Config {
         global: global.collect(),
-        backends: backends.map(|(at, part)| (part.name.clone(), at)).collect(),
+        backends,
         files: Files::new(std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())),
         store: Store::read(&parts),
         ipv4: address::of_all(&parts),
@@ -80,10 +87,16 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
             plain::read(part, &config, &mut draft);
         }
     }
+    if !of_same_name.is_empty() {
+        draft.program.step(of_same_name, SAME_NAME);
+    }
     global::read(&config, &mut draft);
     stages::join(&mut draft);
     Ok(draft)
 }
+
+const SAME_NAME: &str = "this name is taken, so HAProxy refuses this file: rename one of the backends, and import again";
+const ONLY_QUIC: &str = "only QUIC listeners led here";
 
 /// The address of a route, and the port of its clients' connections, if it is one.
 struct Door {
@@ -131,14 +144,22 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
         .iter()
         .filter_map(|case| case.target)
         .any(server::needs_port);
+    let is_quic =
+        |line: &Line| of_bind(line, config).all(|(_, one)| matches!(one, BindAddress::Quic));
+    if part.all("bind").next().is_some() && part.all("bind").all(is_quic) {
+        let others = part.lines.iter().filter(|line| line.word(0) != "bind");
+        let from = others.flat_map(Line::origins).chain([part.origin]);
+        draft
+            .program
+            .without_effect(from.collect::<Origins>(), ONLY_QUIC);
+    }
     for line in part.all("bind") {
         if draft.is_full() {
             draft.too_many(line.origins().collect::<Origins>());
             continue;
         }
         let has_tls = line.has_word("ssl");
-        let is_quic = of_bind(line, config).all(|(_, one)| matches!(one, BindAddress::Quic));
-        if is_quic {
+        if is_quic(line) {
             let from: Vec<Origin> = line.origins().collect();
             draft.program.step(from, crate::advice::QUIC);
         } else if has_tls || passes_through {

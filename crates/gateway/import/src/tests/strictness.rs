@@ -679,3 +679,23 @@ fn a_check_of_a_disabled_server_is_no_riddle() {
     let page = converted(Program::Haproxy, text);
     assert!(!page.contains("does not know"), "{page}");
 }
+
+#[test]
+fn two_backends_of_haproxy_with_one_name_are_a_step() {
+    let text = |name: &str| {
+        format!(
+            "frontend f\n mode tcp\n bind :443 ssl crt a.pem\n default_backend b\nbackend b\n server s 10.0.0.1:1\nbackend {name}\n server s 10.0.0.2:1\n"
+        )
+    };
+    for (name, count) in [("b", 1), ("c", 0)] {
+        let page = import(Program::Haproxy, &text(name)).expect("a valid configuration");
+        assert_eq!(page.to_do, count, "{}", page.text);
+    }
+}
+
+#[test]
+fn a_frontend_of_quic_alone_is_one_step() {
+    let text = "frontend f\n mode http\n bind quic4@:443 ssl crt a.pem alpn h3\n timeout client 1m\n default_backend b\nlisten b\n mode tcp\n bind :444 ssl crt a.pem\n server s 10.0.0.1:1\n";
+    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    assert_eq!(page.to_do, 1, "{}", page.text);
+}
