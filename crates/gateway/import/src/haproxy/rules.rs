@@ -41,6 +41,8 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
     let (mut accepted, mut accepted_before) = (Rules::default(), Networks::default());
     let mut accepts_tls = false;
     let acls = Acls::of(part, &config.files);
+    // Whether the rules so far decide for all clients.
+    let mut is_over = false;
     for line in part.all("tcp-request") {
         let tests = condition(line, &acls);
         let from = tests.from.clone();
@@ -50,7 +52,12 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             }
             continue;
         }
+        if is_over {
+            section.without_effect(from, "an earlier rule is for all clients");
+            continue;
+        }
         let what = line.word(2);
+        is_over = what == "accept" && tests.ways.is_none();
         let rejects = rejects(line);
         let only = match tests.ways.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),

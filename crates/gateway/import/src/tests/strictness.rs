@@ -699,3 +699,65 @@ fn a_frontend_of_quic_alone_is_one_step() {
     let page = import(Program::Haproxy, text).expect("a valid configuration");
     assert_eq!(page.to_do, 1, "{}", page.text);
 }
+
+/// What OpenSSL refuses at a higher level, and groups of which none is supported.
+#[test]
+fn limits_of_cryptography_that_cannot_be_converted_are_steps() {
+    let haproxy = |words: &str| {
+        let text = format!(
+            "listen l\n mode tcp\n bind :443 ssl crt a.pem {words}\n server s 10.0.0.1:1\n"
+        );
+        import(Program::Haproxy, &text)
+            .expect("a valid configuration")
+            .to_do
+    };
+    let nginx = |line: &str| {
+        let text = format!(
+            "stream {{ server {{ listen 443 ssl; ssl_certificate a; ssl_certificate_key b; proxy_pass 10.0.0.1:1; {line} }} }}"
+        );
+        import(Program::Nginx, &text)
+            .expect("a valid configuration")
+            .to_do
+    };
+    let stunnel = |line: &str| {
+        let text = format!("[a]\naccept = 443\nconnect = 80\ncert = a.pem\n{line}\n");
+        import(Program::Stunnel, &text)
+            .expect("a valid configuration")
+            .to_do
+    };
+    let hitch = |line: &str| {
+        let text = format!("frontend = \"[*]:443\"\npem-file = \"a.pem\"\n{line}\n");
+        import(Program::Hitch, &text)
+            .expect("a valid configuration")
+            .to_do
+    };
+    for level in 0..6 {
+        let expected = usize::from(level > 2);
+        let list = format!("HIGH:@SECLEVEL={level}");
+        assert_eq!(haproxy(&format!("ciphers {list}")), expected, "{level}");
+        assert_eq!(nginx(&format!("ssl_ciphers {list};")), expected, "{level}");
+        assert_eq!(stunnel(&format!("ciphers = {list}")), expected, "{level}");
+        assert_eq!(hitch(&format!("ciphers = \"{list}\"")), expected, "{level}");
+    }
+    for (groups, expected) in [("secp521r1", 1), ("secp521r1:X25519", 0), ("P-384", 0)] {
+        assert_eq!(haproxy(&format!("curves {groups}")), expected, "{groups}");
+        assert_eq!(
+            nginx(&format!("ssl_ecdh_curve {groups};")),
+            expected,
+            "{groups}"
+        );
+        assert_eq!(stunnel(&format!("curves = {groups}")), expected, "{groups}");
+        assert_eq!(
+            hitch(&format!("ecdh-curve = \"{groups}\"")),
+            expected,
+            "{groups}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_of_haproxy_that_accepts_all_clients_ends_the_rules() {
+    let text = "listen l\n mode tcp\n bind :443 ssl crt a.pem\n tcp-request connection accept\n tcp-request connection reject if { src 10.0.0.0/8 }\n server s 10.0.0.1:1\n";
+    let page = converted(Program::Haproxy, text);
+    assert!(!page.contains("\ndeny = "), "{page}");
+}
