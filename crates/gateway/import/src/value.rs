@@ -1,4 +1,4 @@
-//! Values that several programs write the same way: times and switches.
+//! Values that several programs write the same way: times, switches and ranges of ports.
 
 /// Parses a time into milliseconds: `30`, `30s`, `1h30m`, `1h 30m`. A number without a unit counts
 /// in units of `unit_ms`.
@@ -51,6 +51,21 @@ pub(super) fn is_on(text: &str) -> bool {
 pub(super) fn is_off(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     matches!(text.as_str(), "off" | "no" | "n" | "false" | "f" | "0")
+}
+
+/// Maximum number of ports in a range.
+const PORTS_MAX: u16 = 200;
+
+/// Returns the addresses of a host with a port, or with each of a range: `443`, `10000-10009`. `None`: there are too
+/// many.
+pub(super) fn with_ports(host: &str, ports: &str) -> Option<Vec<String>> {
+    let Some((first, last)) = ports.split_once('-') else {
+        return Some(vec![format!("{host}:{ports}")]);
+    };
+    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+    let count = last.checked_sub(first)?;
+    let all = (first..=last).map(|port| format!("{host}:{port}"));
+    (count < PORTS_MAX).then(|| all.collect())
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
-
-/// Maximum number of ports in a range.
-const PORTS_MAX: u16 = 200;
+use crate::value::with_ports;
 
 /// An address of a `bind`.
 pub(super) enum BindAddress {
@@ -76,16 +74,7 @@ fn of_one_family(text: &str) -> Option<Vec<String>> {
         (host, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
         (host, _) => host.to_owned(),
     };
-    if first == last {
-        return Some(vec![format!("{host}:{first}")]);
-    }
-    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-    let count = last.checked_sub(first)?;
-    (count < PORTS_MAX).then(|| {
-        (first..=last)
-            .map(|port| format!("{host}:{port}"))
-            .collect()
-    })
+    with_ports(&host, ports)
 }
 
 /// An address of a `server`.

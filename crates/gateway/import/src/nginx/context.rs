@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::syntax::Directive;
 use crate::origin::{Origin, Origins};
-
-/// Maximum number of ports in a range.
-const PORTS_MAX: u16 = 200;
+use crate::value::with_ports;
 
 /// `stream` or `http`, and what its servers share.
 pub(super) struct Context<'a> {
@@ -265,16 +263,7 @@ pub(super) fn addresses(text: &str) -> Option<Vec<String>> {
         _ => (text, "80"),
     };
     let host = if host == "*" { "0.0.0.0" } else { host };
-    let Some((first, last)) = port.split_once('-') else {
-        return Some(vec![format!("{host}:{port}")]);
-    };
-    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-    let count = last.checked_sub(first)?;
-    (count < PORTS_MAX).then(|| {
-        (first..=last)
-            .map(|port| format!("{host}:{port}"))
-            .collect()
-    })
+    with_ports(host, port)
 }
 
 /// Returns the origins of directives, without what is in their blocks.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_engine::{
     Blame, CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind,
     Handshake, HandshakeFailure, HandshakeLimits, Identity, Protocols, Roots, ServerContext,
-    ServerSettings,
+    ServerSettings, UnknownName,
 };
 use dormouse_testkit::{Authority, Cut, NOW_S, Outcome, Side, drive, drive_tampered, now};
 use rustls::SignatureScheme;
