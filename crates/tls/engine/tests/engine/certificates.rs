@@ -401,7 +401,7 @@ fn a_certificate_that_has_expired_is_the_last_choice() {
 #[test]
 fn clients_without_a_name_get_the_default_while_unknown_names_are_refused() {
     let authority = Authority::shared();
-    let default = authority.ecdsa(&["default.test"]).identity();
+    let default = authority.ecdsa(&["default.test", "192.0.2.1"]).identity();
     let mut settings = ServerSettings::new(vec![default.clone()]);
     settings.unknown_name = UnknownName::RefuseNamed;
     let context = ServerContext::new(settings).unwrap();
