@@ -42,6 +42,32 @@ pub fn present(programs: &[&str]) -> bool {
     })
 }
 
+/// Whether HAProxy 3 is installed beside the HAProxy of the system.
+///
+/// # Panics
+/// As [`present`].
+pub fn has_haproxy_3() -> bool {
+    haproxy_3()
+        .iter()
+        .all(|file| !file.starts_with('/') || Path::new(file).exists())
+        || unavailable(&missing("haproxy-3"))
+}
+
+/// The command that starts HAProxy 3 with the libraries of its own system.
+pub fn haproxy_3() -> Vec<String> {
+    let root = home().join(".cache/haproxy-3");
+    let file = |name: &str| root.join(name).display().to_string();
+    let libraries = "usr/lib/x86_64-linux-gnu";
+    let linker = file(&format!("{libraries}/ld-linux-x86-64.so.2"));
+    let words = [
+        linker,
+        "--library-path".to_owned(),
+        file(libraries),
+        file("usr/sbin/haproxy"),
+    ];
+    words.into()
+}
+
 fn missing(program: &str) -> String {
     format!("`{program}` is not installed: run interop/install")
 }

@@ -185,3 +185,9 @@ pub(super) const NO_TARGET: &str = "Dormouse does not connect there: give this s
 
 pub(super) const WITHOUT_ALPN: &str = "protocols choose among the routes of this address, so this \
     one, for all other clients, answers no ALPN";
+
+pub(super) const OCSP: &str = "OCSP responses are fetched and verified by default (`ocsp_fetch`)";
+
+pub(super) const REQUESTS: &str = "it is about requests, which Dormouse does not read";
+
+pub(super) const NO_QUIC: &str = "there is no QUIC here";

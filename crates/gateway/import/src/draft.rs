@@ -18,7 +18,7 @@ const ROUNDS_MAX: usize = 50;
 /// Maximum number of sections: a configuration holds 1000 routes.
 pub(super) const SECTIONS_MAX: usize = 1000;
 /// Maximum number of settings that sections have to account for, counted for each section.
-const OWED_MAX: usize = 1_000_000;
+const OWED_MAX: usize = 200_000;
 /// Maximum number of bytes in one value, and in all: a list of the configuration holds 1000 items.
 const VALUE_MAX: usize = 300_000;
 const VALUES_MAX: usize = 8 << 20;

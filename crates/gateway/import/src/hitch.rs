@@ -4,7 +4,7 @@ mod syntax;
 
 use std::collections::HashSet;
 
-use crate::advice::{LOG, NO_WRITE_IP, OTHER_PROTOCOLS, PROXY_NETWORKS};
+use crate::advice::{LOG, NO_WRITE_IP, OCSP, OTHER_PROTOCOLS, PROXY_NETWORKS};
 use crate::certificates::{Directory, LISTED_ONE_BY_ONE, directory};
 use crate::draft::{Draft, SECTIONS_MAX};
 use crate::error::{ImportError, Position};
@@ -59,7 +59,6 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
 ];
 
 const PROCESS: &str = "how the process runs";
-const OCSP: &str = "OCSP responses are fetched and verified by default";
 
 pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError> {
     let mut draft = Draft::default();
@@ -234,8 +233,7 @@ fn tls(levels: &[&Settings<'_>], route: &mut Section) {
             route.without_effect(one.origin, why);
         }
         Some(one) if is_on(one.text()) => {
-            route.set_text("unknown_name", "refuse", one.origin);
-            route.left_out(one.origin, NAMELESS);
+            route.set_text("unknown_name", "refuse-named", one.origin);
         }
         Some(one) if is_off(one.text()) => route.without_effect(one.origin, DEFAULT),
         // Neither on nor off: nobody takes it, so it is a step to do.
@@ -273,8 +271,6 @@ fn tls(levels: &[&Settings<'_>], route: &mut Section) {
 }
 
 const DEFAULT: &str = "this is the default here, too";
-const NAMELESS: &str = "converted, but clients that send no name are refused, too; hitch served \
-    them with its last certificate";
 
 /// Sets the certificates. A frontend's own replace those of all frontends, unless it says otherwise.
 fn show(

@@ -20,6 +20,7 @@ mod error;
 pub mod fuzzed;
 mod haproxy;
 mod hitch;
+mod networks;
 mod nginx;
 mod openssl;
 mod origin;

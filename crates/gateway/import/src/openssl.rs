@@ -71,6 +71,12 @@ pub(super) enum Suites {
     None,
 }
 
+/// Returns whether a list of suites demands a security level above 2: `HIGH:@SECLEVEL=3`.
+pub(super) fn is_high_level(list: &str) -> bool {
+    let mut levels = list.split("@SECLEVEL=").skip(1);
+    levels.any(|rest| !rest.starts_with(['0', '1', '2']))
+}
+
 /// Returns the supported suites in a list for TLS 1.2 and one for TLS 1.3. `None`: all of that
 /// version.
 pub(super) fn suites(tls12: Option<&str>, tls13: Option<&str>) -> Suites {

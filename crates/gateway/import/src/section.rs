@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dormouse_config as config;
 
+use crate::advice::SECURITY_LEVEL;
 use crate::openssl::{self, Suites};
 use crate::origin::{Origin, Origins};
 use crate::toml::{quoted, quoted_list};
@@ -242,6 +243,13 @@ impl Section {
         if from.is_empty() {
             return;
         }
+        if [&old, &new]
+            .into_iter()
+            .flatten()
+            .any(|list| openssl::is_high_level(list))
+        {
+            self.step(&from, SECURITY_LEVEL);
+        }
         let both = openssl::suites(old.as_deref(), new.as_deref());
         if matches!(both, Suites::Words | Suites::None) {
             // The list for the other version may still be one of names.
@@ -272,7 +280,13 @@ impl Section {
         let others: Vec<&str> = others.into_iter().filter(|name| *name != "auto").collect();
         if !others.is_empty() {
             let why = format!("{} is not supported", others.join(", "));
-            self.left_out(&from, why);
+            match ours.is_empty() {
+                true => self.step(
+                    &from,
+                    format!("{why}, and other groups were refused: set `groups`"),
+                ),
+                false => self.left_out(&from, why),
+            }
         } else if ours.is_empty() {
             self.without_effect(&from, "all groups of Dormouse are the default");
         }

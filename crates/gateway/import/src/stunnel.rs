@@ -24,6 +24,8 @@ const IDLE_DEFAULT_MS: u64 = 12 * 3_600_000;
 const PROCESS: &str = "how the process runs";
 const OPENSSL: &str = "a setting of OpenSSL that Dormouse, which does not use it, has no need of";
 const DEFAULT: &str = "this is the default here, too";
+const FIPS: &str = "OpenSSL allowed only what FIPS 140 approves, which is less than the suites and groups here: make a \
+    FIPS build of AWS-LC, Dormouse's cryptographic module, and limit `suites` and `groups`";
 
 /// Settings of the program, all others are those of a service.
 const OF_PROGRAM: [&str; 20] = [
@@ -165,7 +167,7 @@ fn program(one: &StunnelSetting, draft: &mut Draft) {
         "setgid" => return section.set_text("group", &one.value, one.origin),
         "fips" if one.is("no") => return section.without_effect(one.origin, DEFAULT),
         "output" | "log" => LOG,
-        "fips" => "the cryptographic module is AWS-LC; a FIPS build of it has to be made",
+        "fips" => return section.step(one.origin, FIPS),
         "engine" | "enginectrl" | "enginedefault" => {
             return section.step(
                 one.origin,

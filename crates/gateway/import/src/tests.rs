@@ -12,6 +12,7 @@ mod files;
 mod host_header;
 mod letters;
 mod losses;
+mod outside;
 mod served;
 mod strictness;
 mod tables;

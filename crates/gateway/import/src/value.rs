@@ -1,6 +1,4 @@
-//! Values that several programs write the same way: times, switches and networks.
-
-use dormouse_config::Network;
+//! Values that several programs write the same way: times, switches and ranges of ports.
 
 /// Parses a time into milliseconds: `30`, `30s`, `1h30m`, `1h 30m`. A number without a unit counts
 /// in units of `unit_ms`.
@@ -55,20 +53,19 @@ pub(super) fn is_off(text: &str) -> bool {
     matches!(text.as_str(), "off" | "no" | "n" | "false" | "f" | "0")
 }
 
-/// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.
-pub(super) fn overlap(one: &str, other: &str) -> bool {
-    match (network(one), network(other)) {
-        (Some(one), Some(other)) => one.contains(other.address) || other.contains(one.address),
-        _ => true,
-    }
-}
+/// Maximum number of ports in a range.
+const PORTS_MAX: u16 = 200;
 
-fn network(text: &str) -> Option<Network> {
-    let (address, prefix) = text.split_once('/').unwrap_or((text, "128"));
-    Some(Network {
-        address: address.parse().ok()?,
-        prefix: prefix.parse().ok()?,
-    })
+/// Returns the addresses of a host with a port, or with each of a range: `443`, `10000-10009`. `None`: there are too
+/// many.
+pub(super) fn with_ports(host: &str, ports: &str) -> Option<Vec<String>> {
+    let Some((first, last)) = ports.split_once('-') else {
+        return Some(vec![format!("{host}:{ports}")]);
+    };
+    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+    let count = last.checked_sub(first)?;
+    let all = (first..=last).map(|port| format!("{host}:{port}"));
+    (count < PORTS_MAX).then(|| all.collect())
 }
 
 #[cfg(test)]

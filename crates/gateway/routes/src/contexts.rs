@@ -201,6 +201,7 @@ fn context(
     settings.unknown_name = match route.unknown_name {
         NameUnknown::Default => UnknownName::Default,
         NameUnknown::Refuse => UnknownName::Refuse,
+        NameUnknown::RefuseNamed => UnknownName::RefuseNamed,
     };
     settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
     if let Some(clients) = clients {

@@ -194,3 +194,18 @@ fn unknown_names_are_refused_with_an_alert() {
         .lines_with("the client requested the unknown server name other.example");
     assert!(lines[0].contains("unrecognized_name"), "{lines:?}");
 }
+
+#[test]
+fn a_client_without_a_name_gets_the_first_certificate_while_unknown_names_are_refused() {
+    requires!(can_run());
+    let site = directory("unknown_name = 'refuse-named'\n");
+    assert_eq!(site.shown("first.example", &[]), "a-first");
+    for version in ["-tls1_3", "-tls1_2"] {
+        for name in ["other.example", "[::1]"] {
+            let said = site.s_client(&["-servername", name, version]);
+            assert!(said.contains("SSL alert number 112"), "{said}");
+        }
+        let said = site.s_client(&["-noservername", version]);
+        assert!(said.contains("a-first"), "{said}");
+    }
+}

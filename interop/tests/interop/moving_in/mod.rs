@@ -1,6 +1,7 @@
 //! Imports of other programs' configurations, and the recipes of the guide.
 
 mod ghostunnel;
+mod haproxy_3;
 mod import;
 mod probe;
 mod recipes;

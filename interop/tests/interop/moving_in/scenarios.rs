@@ -23,7 +23,7 @@ pub(super) struct Difference {
 }
 
 /// A client that offers only protocols that are not in `alpn`.
-const OTHER_PROTOCOLS: Difference = Difference {
+pub(super) const OTHER_PROTOCOLS: Difference = Difference {
     applies: |probe, theirs, ours| {
         let offers = probe
             .tls
@@ -34,14 +34,6 @@ const OTHER_PROTOCOLS: Difference = Difference {
             && ours.handshake.contains("NoApplicationProtocol")
     },
     words: "offers only other",
-};
-
-/// A client that sends no name.
-const NAMELESS: Difference = Difference {
-    applies: |probe, _, ours| {
-        probe.tls.as_ref().is_some_and(|tls| tls.name.is_none()) && ours.is_refused()
-    },
-    words: "clients that send no name are refused, too",
 };
 
 /// A client that begins with a PROXY header without being a proxy, or the reverse.
@@ -234,7 +226,7 @@ http {
         program: "hitch",
         is_plain: false,
         ports: &[443, 444, 445],
-        differences: &[OTHER_PROTOCOLS, NAMELESS],
+        differences: &[OTHER_PROTOCOLS],
         text: "
 backend = \"[127.0.0.1]:8001\"
 workers = 1

@@ -12,6 +12,7 @@ use dormouse_interop::process::Process;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
+use super::haproxy_3::{self, HAPROXY_3};
 use super::import::{dormouse, ours, ready};
 use super::probe::{self, CERTIFIED, Probe, Seen, Shown, Tls, Wallet};
 use super::scenarios::{self, Scenario};
@@ -236,7 +237,11 @@ fn start(room: &Room, scenario: &Scenario, command: &[String], scene: &Scene) ->
 
 /// Returns the result of the import.
 fn imported(scenario: &Scenario, file: &Path) -> String {
-    let ran = dormouse(&["import", scenario.program, &file.display().to_string()]);
+    let program = match scenario.program {
+        HAPROXY_3 => "haproxy",
+        program => program,
+    };
+    let ran = dormouse(&["import", program, &file.display().to_string()]);
     let page = String::from_utf8_lossy(&ran.stdout).into_owned();
     let status = if page.contains("\ntodo = ") { 1 } else { 0 };
     assert_eq!(
@@ -264,16 +269,17 @@ fn dormouse_with(page: &str, scene: &Scene, room: &Room) -> Vec<String> {
 
 fn former(scenario: &Scenario, file: &str) -> Vec<String> {
     let words: &[&str] = match scenario.program {
-        "haproxy" => &["-db", "-f", file],
+        "haproxy" | HAPROXY_3 => &["-db", "-f", file],
         "nginx" => &["-e", "stderr", "-c", file],
         "hitch" => &["--config", file],
         _ => &[file],
     };
     let words = words.iter().map(ToString::to_string);
-    [tools::path(scenario.program)]
-        .into_iter()
-        .chain(words)
-        .collect()
+    let program = match scenario.program {
+        HAPROXY_3 => tools::haproxy_3(),
+        program => vec![tools::path(program)],
+    };
+    program.into_iter().chain(words).collect()
 }
 
 /// Returns what differs and is explained by nothing in the result.
@@ -302,10 +308,15 @@ fn explained(
 }
 
 fn compare_all(program: &str, is_whole: bool) {
-    if !ready(program) {
+    let is_ready = match program {
+        HAPROXY_3 => ready("haproxy") && tools::has_haproxy_3(),
+        program => ready(program),
+    };
+    if !is_ready {
         return;
     }
-    for scenario in scenarios::ALL.iter().filter(|one| one.program == program) {
+    let all = scenarios::ALL.iter().chain(haproxy_3::ALL);
+    for scenario in all.filter(|one| one.program == program) {
         compare(scenario, is_whole);
     }
 }
@@ -313,6 +324,11 @@ fn compare_all(program: &str, is_whole: bool) {
 #[test]
 fn haproxy() {
     compare_all("haproxy", false);
+}
+
+#[test]
+fn haproxy_of_version_3() {
+    compare_all(HAPROXY_3, false);
 }
 
 #[test]
@@ -333,7 +349,7 @@ fn stunnel() {
 #[test]
 #[ignore = "takes a minute or more: seven times as many clients"]
 fn every_kind_of_client() {
-    for program in ["haproxy", "nginx", "hitch", "stunnel"] {
+    for program in ["haproxy", HAPROXY_3, "nginx", "hitch", "stunnel"] {
         compare_all(program, true);
     }
 }

@@ -156,7 +156,8 @@ option_groups! {
             costs "the same as a certificate from a file; while the ACME server checks a name, each ClientHello is read before the handshake begins";
 
         /// What a client gets if it sends no server name, or one without a certificate: the first
-        /// certificate (`default`), or the alert unrecognized_name (`refuse`).
+        /// certificate (`default`), or the alert unrecognized_name (`refuse`). `refuse-named`: the
+        /// alert for a client that sends such a name, the first certificate for one that sends none.
         unknown_name: NameUnknown = default "default", like "\"refuse\"";
 
         /// What the backend sees when a client's connection ends without close_notify, which may

@@ -158,11 +158,13 @@ choice! {
 
 choice! {
     /// What clients get if no certificate matches the requested name.
-    NameUnknown, "value of unknown_name", "\"default\" or \"refuse\"", "\"refuse\"" {
+    NameUnknown, "value of unknown_name", "\"default\", \"refuse\" or \"refuse-named\"", "\"refuse\"" {
         /// The first certificate.
         Default = "default",
         /// An alert.
         Refuse = "refuse",
+        /// An alert, but the first certificate for clients that send no name.
+        RefuseNamed = "refuse-named",
     }
 }
 

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
-
-/// Maximum number of ports in a range.
-const PORTS_MAX: u16 = 200;
+use crate::value::with_ports;
 
 /// An address of a `bind`.
 pub(super) enum BindAddress {
@@ -76,16 +74,7 @@ fn of_one_family(text: &str) -> Option<Vec<String>> {
         (host, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
         (host, _) => host.to_owned(),
     };
-    if first == last {
-        return Some(vec![format!("{host}:{first}")]);
-    }
-    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-    let count = last.checked_sub(first)?;
-    (count < PORTS_MAX).then(|| {
-        (first..=last)
-            .map(|port| format!("{host}:{port}"))
-            .collect()
-    })
+    with_ports(&host, ports)
 }
 
 /// An address of a `server`.
@@ -109,7 +98,8 @@ pub(super) fn of_server(text: &str) -> ServerAddress {
         "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6" => {}
         _ => return ServerAddress::Other,
     }
-    if text.is_empty() || text.contains('$') {
+    // `_web._tcp.example` is the name of SRV records, which Dormouse does not look up.
+    if text.is_empty() || text.contains('$') || text.starts_with('_') {
         return ServerAddress::Other;
     }
     let with_brackets = |host: &str| match host.contains(':') && !host.starts_with('[') {

@@ -6,7 +6,8 @@ use super::address::{BindAddress, of_bind};
 use super::config::Config;
 use super::syntax::{HaproxySection, Keyword, Keywords, Line, enter};
 use crate::advice::{
-    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, NO_DOOR, PROXY_NETWORKS, QUIC,
+    CERTIFICATE_OPTIONS, CERTIFICATE_VERIFIES, CERTIFICATES_BY_NAME, NO_DOOR, NO_QUIC,
+    PROXY_NETWORKS, QUIC,
 };
 use crate::certificates::{Directory, LISTED_ONE_BY_ONE, directory};
 use crate::draft::Draft;
@@ -23,6 +24,7 @@ const OWN: &str = "sockets and threads of HAProxy";
 /// Words of a bind without effect here, with the number of their values, and why.
 pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
     ("name", 1, "a name for statistics"),
+    ("label", 1, "a name for statistics"),
     ("id", 1, "a name for statistics"),
     ("guid-prefix", 1, "a name for statistics"),
     ("nice", 1, OWN),
@@ -51,7 +53,9 @@ pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
     ("no-tlsv10", 0, OLD_VERSION),
     ("no-tlsv11", 0, OLD_VERSION),
     ("tls-tickets", 0, DEFAULT),
-    ("no-alpn", 0, DEFAULT),
+    ("quic-cc-algo", 1, NO_QUIC),
+    ("quic-force-retry", 0, NO_QUIC),
+    ("quic-socket", 1, NO_QUIC),
     ("ssl", 0, "it belongs to an address that is not converted"),
 ];
 
@@ -59,6 +63,8 @@ pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
 #[derive(Default)]
 struct BindSettings {
     certificates: Vec<Certificate>,
+    /// How many of them, at the beginning, are for clients that send no name, or an unknown one.
+    defaults: usize,
     of_certificates: Origins,
     verify: Option<(String, Origins)>,
     ca: Option<(String, Origins)>,
@@ -72,6 +78,22 @@ struct BindSettings {
     of_no_tls: Origins,
     /// Lines that choose a certificate by other names than its own.
     by_name: Origins,
+}
+
+impl BindSettings {
+    /// Adds certificates. The first of all is a default as well, also if a `default-crt` follows it.
+    fn load(&mut self, found: Vec<Certificate>, are_defaults: bool) {
+        let count = match are_defaults {
+            true => found.len(),
+            false => usize::from(self.certificates.is_empty()),
+        };
+        let at = match are_defaults {
+            true => self.defaults,
+            false => self.certificates.len(),
+        };
+        self.certificates.splice(at..at, found).for_each(drop);
+        self.defaults += count;
+    }
 }
 
 /// Converts a bind, for these of its addresses.
@@ -100,7 +122,8 @@ pub(super) fn read(
         section.set("pass_through", "true", Origins::default());
         return;
     }
-    for line in part.all("ssl-f-use") {
+    // HAProxy puts each line before those above it: the last certificate is for clients without a name.
+    for line in part.all("ssl-f-use").rev() {
         of_frontend(line, config, &mut settings, section, draft);
     }
     let by_name = std::mem::take(&mut settings.by_name);
@@ -261,9 +284,13 @@ fn word<'a>(
         }
         "no-tls-tickets" => settings.no_tickets.add(from),
         "strict-sni" => section.set_text("unknown_name", "refuse", from),
-        "no-strict-sni" => {
+        "no-strict-sni" | "no-alpn" => {
+            let cancelled = match name {
+                "no-alpn" => "alpn",
+                _ => "unknown_name",
+            };
             let mut from = from;
-            from.add(section.remove("unknown_name"));
+            from.add(section.remove(cancelled));
             section.without_effect(from, DEFAULT);
         }
         "accept-proxy" => section.step(from, PROXY_NETWORKS),
@@ -353,11 +380,7 @@ fn with_value(
     match name {
         "crt" | "default-crt" => {
             let found = certificate(value, &from, config, section, draft);
-            match name {
-                // It is for clients that send no name, or an unknown one.
-                "default-crt" => settings.certificates.splice(0..0, found).for_each(drop),
-                _ => settings.certificates.extend(found),
-            }
+            settings.load(found, name == "default-crt");
             settings.of_certificates.add(from);
         }
         "crt-list" => crt_list(
@@ -457,6 +480,7 @@ fn certificate(
                     &load.from,
                     "it is in `certificates` of the routes that name it",
                 );
+                section.remarks.extend(load.remarks.iter().cloned());
                 vec![load.certificate.clone()]
             }
             None => {
@@ -530,13 +554,8 @@ fn of_frontend(
         match keyword.word {
             "crt" => {
                 let value = words.value(&mut keyword);
-                settings.certificates.extend(certificate(
-                    value,
-                    &keyword.from,
-                    config,
-                    section,
-                    draft,
-                ));
+                let found = certificate(value, &keyword.from, config, section, draft);
+                settings.load(found, false);
                 settings.of_certificates.add(keyword.from);
                 continue;
             }
@@ -550,6 +569,7 @@ fn of_frontend(
     }
     match (is_strict, options.len()) {
         (true, _) => section.step(options, CERTIFICATE_VERIFIES),
+        (false, 1) if section.has("acme") => section.also("acme", options),
         (false, 1) => settings.of_certificates.add(options),
         (false, _) => section.left_out(options, CERTIFICATE_OPTIONS),
     }
@@ -600,7 +620,7 @@ fn crt_list(
             section,
             draft,
         );
-        settings.certificates.extend(found);
+        settings.load(found, false);
         settings.of_certificates.add(entered.origin);
         let (options, names) = match line
             .split_once('[')

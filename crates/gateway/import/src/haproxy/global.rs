@@ -2,7 +2,9 @@
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::{BRANCHES, HAPROXY_STAYS, LOG, SECURITY_LEVEL, STAYS_WITH_HAPROXY};
+use crate::advice::{
+    BRANCHES, HAPROXY_STAYS, LOG, NO_QUIC, OCSP, REQUESTS, SECURITY_LEVEL, STAYS_WITH_HAPROXY,
+};
 use crate::draft::Draft;
 use crate::origin::Origin;
 use crate::section::Fate;
@@ -11,6 +13,9 @@ use crate::value::time;
 const VARIABLE: &str = "this names a variable of the environment: write its value into the result, \
     or ${NAME}, which Dormouse fills in as well";
 const OWN: &str = "memory, processes and files of HAProxy";
+
+const PEERS: &str = "machines shared counts of clients and their choice of a server, with or without TLS: here each \
+    machine counts for itself; balance = \"client-hash\" chooses alike on all, and `ticket_keys` shares sessions";
 
 /// Lines of `global` without effect here, and why.
 pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
@@ -22,8 +27,23 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("grace", OWN),
     ("h1-case-adjust", OWN),
     ("h1-case-adjust-file", OWN),
-    ("httpclient.resolvers.id", OWN),
-    ("httpclient.ssl.verify", OWN),
+    ("close-spread-time", OWN),
+    ("cpu-set", OWN),
+    ("dns-accept-family", "all addresses of a name are used"),
+    ("h1-accept-payload-with-any-method", REQUESTS),
+    ("h1-do-not-close-on-insecure-transfer-encoding", REQUESTS),
+    ("http-err-codes", REQUESTS),
+    ("http-fail-codes", REQUESTS),
+    ("key-base", "files are named with their whole path here"),
+    ("ocsp-update.disable", OCSP),
+    ("ocsp-update.httpproxy", OCSP),
+    ("ocsp-update.maxdelay", OCSP),
+    ("ocsp-update.mindelay", OCSP),
+    ("ocsp-update.mode", OCSP),
+    ("prealloc-fd", OWN),
+    ("set-var-fmt", OWN),
+    ("stress-level", OWN),
+    ("thread-hard-limit", OWN),
     ("insecure-fork-wanted", OWN),
     ("issuers-chain-path", OWN),
     ("localpeer", OWN),
@@ -38,6 +58,7 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("presetenv", OWN),
     ("quiet", OWN),
     ("resetenv", OWN),
+    ("setcap", OWN),
     ("server-state-base", OWN),
     ("server-state-file", OWN),
     ("set-dumpable", OWN),
@@ -61,8 +82,9 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
         "ssl-skip-self-issued-ca",
         "chains are sent as they are in their files",
     ),
-    ("limited-quic", "there is no QUIC here"),
-    ("no-quic", "there is no QUIC here"),
+    ("limited-quic", NO_QUIC),
+    ("no-quic", NO_QUIC),
+    ("harden.reject-privileged-ports.quic", NO_QUIC),
     ("thread-groups", OWN),
     ("thread-group", OWN),
     ("unix-bind", OWN),
@@ -160,6 +182,7 @@ fn of_global(line: &Line, draft: &mut Draft) {
         word if word.starts_with("tune.")
             || word.starts_with("no")
             || word.starts_with("profiling")
+            || word.starts_with("httpclient.")
             || word.starts_with("acme.") =>
         {
             return program.without_effect(from, OWN);
@@ -184,9 +207,9 @@ fn other_section(part: &HaproxySection, draft: &mut Draft) {
         ),
         "program" => program.step(all, "HAProxy starts this program: start it in another way"),
         "userlist" | "cache" | "http-errors" | "fcgi-app" => {
-            program.without_effect(all, "it is about requests, which Dormouse does not read");
+            program.without_effect(all, REQUESTS);
         }
-        "peers" => program.left_out(all, "tables are not shared; see `ticket_keys` for sessions"),
+        "peers" => program.left_out(all, PEERS),
         "resolvers" => {
             program.without_effect(all, "names are looked up with the system's resolver")
         }

@@ -20,6 +20,7 @@ mod server_line;
 mod store;
 mod syntax;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::advice::{
@@ -31,7 +32,7 @@ use crate::error::{ImportError, Position};
 use crate::origin::{Origin, Origins};
 use crate::section::{Fate, Kind, Section};
 use crate::stages;
-use crate::toml::quoted_list;
+use crate::toml::{quoted, quoted_list};
 use crate::value::time;
 use address::{BindAddress, of_bind};
 use backends::{BackendCase, BackendCases, cases};
@@ -48,13 +49,19 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         .filter(|part| part.kind == "global")
         .flat_map(|part| part.lines.clone());
     let is_backend = |part: &HaproxySection| matches!(part.kind.as_str(), "backend" | "listen");
-    let backends = parts
+    let (mut backends, mut of_same_name) = (HashMap::new(), Origins::default());
+    for (at, part) in parts
         .iter()
         .enumerate()
-        .filter(|(_, part)| is_backend(part));
+        .filter(|(_, part)| is_backend(part))
+    {
+        if backends.insert(part.name.clone(), at).is_some() {
+            of_same_name.add(part.origin);
+        }
+    }
     let config = Config {
         global: global.collect(),
-        backends: backends.map(|(at, part)| (part.name.clone(), at)).collect(),
+        backends,
         files: Files::new(std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())),
         store: Store::read(&parts),
         ipv4: address::of_all(&parts),
@@ -80,10 +87,16 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
             plain::read(part, &config, &mut draft);
         }
     }
+    if !of_same_name.is_empty() {
+        draft.program.step(of_same_name, SAME_NAME);
+    }
     global::read(&config, &mut draft);
     stages::join(&mut draft);
     Ok(draft)
 }
+
+const SAME_NAME: &str = "this name is taken, so HAProxy refuses this file: rename one of the backends, and import again";
+const ONLY_QUIC: &str = "only QUIC listeners led here";
 
 /// The address of a route, and the port of its clients' connections, if it is one.
 struct Door {
@@ -131,14 +144,22 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
         .iter()
         .filter_map(|case| case.target)
         .any(server::needs_port);
+    let is_quic =
+        |line: &Line| of_bind(line, config).all(|(_, one)| matches!(one, BindAddress::Quic));
+    if part.all("bind").next().is_some() && part.all("bind").all(is_quic) {
+        let others = part.lines.iter().filter(|line| line.word(0) != "bind");
+        let from = others.flat_map(Line::origins).chain([part.origin]);
+        draft
+            .program
+            .without_effect(from.collect::<Origins>(), ONLY_QUIC);
+    }
     for line in part.all("bind") {
         if draft.is_full() {
             draft.too_many(line.origins().collect::<Origins>());
             continue;
         }
         let has_tls = line.has_word("ssl");
-        let is_quic = of_bind(line, config).all(|(_, one)| matches!(one, BindAddress::Quic));
-        if is_quic {
+        if is_quic(line) {
             let from: Vec<Origin> = line.origins().collect();
             draft.program.step(from, crate::advice::QUIC);
         } else if has_tls || passes_through {
@@ -249,6 +270,8 @@ fn without_other_binds<'a>(
 
 const WHOLE_LIST: &str =
     "converted, but HAProxy compared all protocols that the client offers, in their order";
+const NOT_OFFERED: &str = "the bind does not offer all of these protocols (`alpn`), so HAProxy led no client with the \
+    others here: remove them from `alpn`, or this route";
 const NOT_TLS: &str =
     "connections that do not begin with TLS went to a backend, too: here they are closed";
 
@@ -298,6 +321,11 @@ fn route(bind: &Bind<'_>, case: &BackendCase<'_>, section: &mut Section, draft: 
     }
     if !case.protocols.is_empty() {
         let mut from = case.from.clone();
+        let offered = section.value("alpn").unwrap_or_default();
+        let is_offered = |one: &String| offered.contains(&quoted(one));
+        if line.has_word("ssl") && !case.protocols.iter().all(is_offered) {
+            section.step(&from, NOT_OFFERED);
+        }
         from.add(section.remove("alpn"));
         section.set("alpn", quoted_list(&case.protocols), from);
     }
@@ -540,9 +568,17 @@ fn other_protocols(section: &mut Section) {
 fn times(part: &HaproxySection, draft: &mut Draft) {
     // Every connection of Dormouse is a tunnel, for which `tunnel` replaces the other two.
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
-    for line in part.all("timeout") {
-        let (from, ms) = (line.origin, time(line.word(2), 1));
-        match line.word(1) {
+    for line in &part.lines {
+        // The last three are of HAProxy 1.
+        let (name, value) = match line.word(0) {
+            "timeout" => (line.word(1), line.word(2)),
+            "clitimeout" => ("client", line.word(1)),
+            "srvtimeout" => ("server", line.word(1)),
+            "contimeout" => ("connect", line.word(1)),
+            _ => continue,
+        };
+        let (from, ms) = (line.origin, time(value, 1));
+        match name {
             "connect" => draft.longest("backend_connect_timeout", ms, from),
             "tunnel" => draft.longest("idle_timeout", ms, from),
             "client" | "server" if !has_tunnel => draft.longest("idle_timeout", ms, from),

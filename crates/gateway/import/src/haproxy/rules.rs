@@ -7,11 +7,13 @@ use super::condition::{
 use super::config::Config;
 use super::plain::is_redirect;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, PROXY_NETWORKS, REFUSALS, RULES};
+use crate::advice::{
+    ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, NO_QUIC, PROXY_NETWORKS, REFUSALS, REQUESTS, RULES,
+};
+use crate::networks::Networks;
 use crate::origin::Origins;
 use crate::section::{Fate, Section};
 use crate::toml::quoted_list;
-use crate::value::overlap;
 
 /// Networks of rules, with their lines.
 #[derive(Default)]
@@ -36,9 +38,11 @@ impl Rules {
 /// decides.
 pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
     let (mut allow, mut deny, mut proxies) = (Rules::default(), Rules::default(), Rules::default());
-    let mut accepted = Rules::default();
+    let (mut accepted, mut accepted_before) = (Rules::default(), Networks::default());
     let mut accepts_tls = false;
     let acls = Acls::of(part, &config.files);
+    // Whether the rules so far decide for all clients.
+    let mut is_over = false;
     for line in part.all("tcp-request") {
         let tests = condition(line, &acls);
         let from = tests.from.clone();
@@ -48,7 +52,12 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             }
             continue;
         }
+        if is_over {
+            section.without_effect(from, "an earlier rule is for all clients");
+            continue;
+        }
         let what = line.word(2);
+        is_over = what == "accept" && tests.ways.is_none();
         let rejects = rejects(line);
         let only = match tests.ways.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),
@@ -60,16 +69,16 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             }
             ("expect-proxy", Some(Test::Source(networks))) => proxies.add(networks, &from),
             ("expect-proxy", _) => section.step(from, PROXY_NETWORKS),
-            ("accept", Some(Test::Source(networks))) => accepted.add(networks, &from),
+            ("accept", Some(Test::Source(networks))) => {
+                networks.iter().for_each(|one| accepted_before.add(one));
+                accepted.add(networks, &from);
+            }
             (_, None) if rejects && tests.ways.is_none() && !accepted.networks.is_empty() => {
                 allow.append(&mut accepted);
                 allow.from.add(from);
             }
             (_, Some(Test::Source(networks))) if rejects => {
-                let is_accepted =
-                    |one: &String| accepted.networks.iter().any(|other| overlap(one, other));
-                let is_much = networks.len() * accepted.networks.len() > PAIRS_MAX;
-                if is_much || networks.iter().any(is_accepted) {
+                if networks.iter().any(|one| accepted_before.overlap(one)) {
                     section.step(&from, ACCEPTED_BEFORE);
                 }
                 deny.add(networks, &from);
@@ -119,9 +128,8 @@ fn about_tls(line: &Line, tests: &Tests, accepts_tls: &mut bool, section: &mut S
     true
 }
 
-/// Maximum number of networks in a list of the configuration, and of pairs of them to compare.
+/// Maximum number of networks in a list of the configuration.
 const NETWORKS_MAX: usize = 1000;
-const PAIRS_MAX: usize = 100_000;
 
 /// A rule of a later phase (`content`, `session`).
 fn inspection(line: &Line, tests: &Tests, section: &mut Section) {
@@ -190,7 +198,6 @@ const HARMLESS: [&str; 12] = [
 
 const OWN: &str = "names, logs and memory of HAProxy";
 const DONE_ANYWAY: &str = "Dormouse does this anyway";
-const REQUESTS: &str = "it is about requests, which Dormouse does not read";
 
 /// Says what becomes of lines without an equivalent, or with a different one. `taken` have been read already.
 pub(super) fn rest(part: &HaproxySection, taken: &Origins, section: &mut Section) {
@@ -241,10 +248,11 @@ const OWN_LINES: [&str; 14] = [
     "server-state-file-name",
 ];
 
-const ABOUT_REQUESTS: [&str; 12] = [
+const ABOUT_REQUESTS: [&str; 13] = [
     "capture",
     "compression",
     "cookie",
+    "declare",
     "http-reuse",
     "http-send-name-header",
     "max-keep-alive-queue",
@@ -265,10 +273,14 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         "bind" | "server" | "server-template" | "default-server" | "balance" | "timeout"
         | "tcp-check" | "http-check" | "use_backend" | "default_backend" | "tcp-request"
         | "ssl-f-use" | "dispatch" => None,
+        "clitimeout" | "contimeout" | "srvtimeout" => None,
         "disabled" => without("a later line replaces it"),
         "enabled" => without("this is the default here, too"),
         "acl" => without("no rule that is converted names it"),
         "mode" if is_http && line.word(1) == "http" => left_out(FORWARDS),
+        "mode" if !matches!(line.word(1), "tcp" | "http") => {
+            to_do("HAProxy did more than pass on bytes in this mode: keep HAProxy for it")
+        }
         "mode" => without("bytes are passed on unchanged in any mode"),
         "stick-table" => left_out("use `connections_per_client` and `handshakes_per_client`"),
         "use-server" | "force-persist" | "ignore-persist" => {
@@ -303,6 +315,10 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         }
         "option" => option(line.word(1)),
         word if OWN_LINES.contains(&word) => without(OWN),
+        "quic-initial" => without(NO_QUIC),
+        word if is_keepalive(word) => {
+            left_out("use `keepalive_idle`, `keepalive_interval` and `keepalive_count`")
+        }
         "retries" | "retry-on" => without("if a backend refuses, the next one is tried, each once"),
         "no" => left_out("the options of HAProxy are not those of Dormouse"),
         "http-request" | "http-response" | "http-after-response"
@@ -327,6 +343,11 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         word if word.starts_with("req") || word.starts_with("rsp") => without(REQUESTS),
         _ => None,
     }
+}
+
+fn is_keepalive(word: &str) -> bool {
+    let ends = ["tcpka-cnt", "tcpka-idle", "tcpka-intvl"];
+    ends.iter().any(|end| word.ends_with(end))
 }
 
 fn option(name: &str) -> Option<(Fate, &'static str)> {
@@ -368,10 +389,7 @@ fn option(name: &str) -> Option<(Fate, &'static str)> {
         name,
         "allbackups" | "clitcpka" | "redispatch" | "srvtcpka" | "tcpka" | "independent-streams"
     ) || name.starts_with("splice-")
-        || name.starts_with("tcp-smart-")
-        || name.ends_with("tcpka-cnt")
-        || name.ends_with("tcpka-idle")
-        || name.ends_with("tcpka-intvl");
+        || name.starts_with("tcp-smart-");
     match name {
         "transparent" => Some((
             Fate::ToDo,

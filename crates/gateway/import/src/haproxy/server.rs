@@ -43,13 +43,13 @@ pub(super) fn read(
     for line in part.all("dispatch") {
         section.step(line.origin, "add this address to `to`");
     }
-    let (used, unused): (Vec<Server<'_>>, Vec<Server<'_>>) = servers(part, config, section)
-        .into_iter()
-        .partition(|server| server.unused.is_none());
+    let servers = servers(part, config, section).into_iter();
+    let (used, unused): (Vec<_>, Vec<_>) = servers.partition(|server| server.unused.is_none());
     for (n, server) in unused.iter().enumerate() {
         if let Some((why, word)) = &server.unused {
             let mut from = server.from.clone();
             from.add(word);
+            from.add(server.settings.of_checks());
             if n > 0 || !used.is_empty() {
                 from.add(server.settings.origins());
                 from.add(&server.settings.crl);

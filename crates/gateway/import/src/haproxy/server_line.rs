@@ -13,6 +13,7 @@ use crate::value::time;
 const OWN: &str = "sockets and connections of HAProxy";
 const DEFAULT: &str = "this is the default here, too";
 const NO_EQUIVALENT: &str = "no equivalent";
+const OWN_CHECK_ADDRESS: &str = "checks connect to the backend's own address and port here: without a server there, remove `check`";
 const SNI_AUTO: &str = "the name sent is `backend_name`, or each backend's own host";
 
 /// Words of a server without effect here, with the number of their values, and why.
@@ -73,6 +74,15 @@ pub(super) const WITHOUT_EFFECT: &[(&str, usize, &str)] = &[
     ("check-proto", 1, "bytes are passed on unchanged"),
     ("no-backup", 0, DEFAULT),
     ("no-verifyhost", 0, DEFAULT),
+    ("pool-conn-name", 1, OWN),
+    ("check-reuse-pool", 0, OWN),
+    ("no-check-reuse-pool", 0, DEFAULT),
+    ("no-agent-check", 0, DEFAULT),
+    (
+        "strict-maxconn",
+        0,
+        "`max_connections` of a backend counts all connections to it",
+    ),
 ];
 
 /// Words of a server that have another form or none, with the number of their values, and why.
@@ -90,8 +100,23 @@ const LEFT_OUT: &[(&str, usize, &str)] = &[
     ),
     ("agent-check", 0, NO_EQUIVALENT),
     ("check-via-socks4", 0, NO_EQUIVALENT),
-    ("port", 1, NO_EQUIVALENT),
-    ("addr", 1, NO_EQUIVALENT),
+    ("port", 1, OWN_CHECK_ADDRESS),
+    ("addr", 1, OWN_CHECK_ADDRESS),
+    (
+        "init-state",
+        1,
+        "a backend counts as up until a check fails",
+    ),
+    (
+        "idle-ping",
+        1,
+        "bytes are passed on unchanged: `keepalive_idle` finds dead connections",
+    ),
+    (
+        "usesrc",
+        1,
+        "the backend saw the client's address as the source: `proxy_protocol` sends it",
+    ),
     ("check-sni", 1, NO_EQUIVALENT),
     ("check-alpn", 1, NO_EQUIVALENT),
     ("check-pool-conn-name", 1, NO_EQUIVALENT),
@@ -186,6 +211,12 @@ impl ServerSettings {
         differ.map(|(keyword, _)| keyword).collect()
     }
 
+    /// Returns the words that switch checks on.
+    pub(super) fn of_checks(&self) -> Origins {
+        let all = [&self.check, &self.check_by_tls].into_iter().flatten();
+        all.flat_map(|(_, from)| from.iter()).collect()
+    }
+
     /// Returns the words of everything that all backends of a route have in common.
     pub(super) fn origins(&self) -> Origins {
         fn of<T>(one: &Given<T>) -> Origins {
@@ -194,6 +225,7 @@ impl ServerSettings {
                 .unwrap_or_default()
         }
         let mut all = self.off.clone();
+        all.add(self.of_checks());
         for more in [
             of(&self.tls),
             self.of_verify.clone(),
@@ -202,8 +234,6 @@ impl ServerSettings {
             of(&self.certificate),
             of(&self.protocols),
             of(&self.proxy_protocol),
-            of(&self.check),
-            of(&self.check_by_tls),
         ] {
             all.add(more);
         }

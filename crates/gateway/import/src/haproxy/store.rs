@@ -1,10 +1,13 @@
 //! `crt-store`: certificates by name; and `acme`: certificates from an ACME server.
 
 use super::syntax::{HaproxySection, Line};
+use crate::advice::OCSP;
 use crate::draft::Draft;
 use crate::origin::Origins;
-use crate::section::Section;
+use crate::section::{Fate, Remark, Section};
 use crate::toml::{Certificate, quoted_list};
+
+const NO_TIMESTAMPS: &str = "timestamps (SCT) are sent only if the certificate itself has them";
 
 /// All certificates that a `bind` can name.
 #[derive(Default)]
@@ -18,6 +21,8 @@ pub(super) struct Load {
     names: Vec<String>,
     pub(super) certificate: Certificate,
     pub(super) from: Origins,
+    /// What became of words that are not converted.
+    pub(super) remarks: Vec<Remark>,
     /// The `acme` section that obtains it, and for which names.
     acme: Option<(String, Vec<String>)>,
 }
@@ -52,9 +57,11 @@ impl Load {
             names: Vec::new(),
             certificate: Certificate::whole(""),
             from: Origins::default(),
+            remarks: Vec::new(),
             acme: None,
         };
         let (mut acme, mut domains) = (None, Vec::new());
+        let mut remarks = Vec::new();
         let mut words = line.keywords();
         let mut of_words = Origins::default();
         while let Some(mut keyword) = words.next() {
@@ -76,6 +83,19 @@ impl Load {
                     let list = words.value(&mut keyword);
                     domains = list.split(',').map(str::to_owned).collect();
                 }
+                "ocsp-update" | "issuer" | "sctl" => {
+                    words.value(&mut keyword);
+                    let (fate, why) = match word {
+                        "sctl" => (Fate::LeftOut, NO_TIMESTAMPS),
+                        _ => (Fate::WithoutEffect, OCSP),
+                    };
+                    remarks.push(Remark {
+                        fate,
+                        from: keyword.from,
+                        why: why.to_owned(),
+                    });
+                    continue;
+                }
                 // Others are not taken, so they are steps to do.
                 _ => continue,
             }
@@ -83,6 +103,7 @@ impl Load {
         }
         from.add(of_words);
         load.from = from;
+        load.remarks = remarks;
         load.acme = acme.map(|name| (name, domains));
         load
     }
@@ -109,7 +130,7 @@ impl Load {
                 "challenge" if value.eq_ignore_ascii_case("http-01") => {
                     program.set_text("acme_challenge", "http-01", from);
                 }
-                "challenge" => program.left_out(
+                "challenge" | "provider-name" | "acme-vars" => program.left_out(
                     from,
                     "the challenges are tls-alpn-01 and http-01: see `acme_challenge`",
                 ),

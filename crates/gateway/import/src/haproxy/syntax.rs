@@ -125,7 +125,7 @@ pub(super) struct HaproxySection {
 }
 
 impl HaproxySection {
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Line> {
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a Line> {
         self.lines.iter().filter(move |line| line.word(0) == name)
     }
 

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::syntax::Directive;
 use crate::origin::{Origin, Origins};
-
-/// Maximum number of ports in a range.
-const PORTS_MAX: u16 = 200;
+use crate::value::with_ports;
 
 /// `stream` or `http`, and what its servers share.
 pub(super) struct Context<'a> {
@@ -196,8 +194,17 @@ impl<'a> Server<'a> {
             one.name() != "listen" || listens.iter().any(|listen| std::ptr::eq(*listen, *one))
         };
         let own = self.own.block.iter().filter(is_own);
-        let is_inherited =
-            |one: &&Directive| is_inherited(one.name()) && self.own.find(one.name()).is_none();
+        // `allow` and `deny` are one list, which replaces the one around it.
+        let names_of = |name: &'a str| match name {
+            "allow" | "deny" => ["allow", "deny"],
+            name => [name, name],
+        };
+        let has_own = |name: &'a str| {
+            names_of(name)
+                .iter()
+                .any(|one| self.own.find(one).is_some())
+        };
+        let is_inherited = |one: &&'a Directive| is_inherited(one.name()) && !has_own(one.name());
         let around = self.context.block.block.iter().filter(is_inherited);
         own.chain(around).flat_map(Directive::origins).collect()
     }
@@ -256,16 +263,7 @@ pub(super) fn addresses(text: &str) -> Option<Vec<String>> {
         _ => (text, "80"),
     };
     let host = if host == "*" { "0.0.0.0" } else { host };
-    let Some((first, last)) = port.split_once('-') else {
-        return Some(vec![format!("{host}:{port}")]);
-    };
-    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-    let count = last.checked_sub(first)?;
-    (count < PORTS_MAX).then(|| {
-        (first..=last)
-            .map(|port| format!("{host}:{port}"))
-            .collect()
-    })
+    with_ports(host, port)
 }
 
 /// Returns the origins of directives, without what is in their blocks.

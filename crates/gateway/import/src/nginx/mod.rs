@@ -198,9 +198,32 @@ fn refused(server: &Server<'_>, listens: &[&Directive], is_default: bool, draft:
             .program
             .step(all, format!("{}: {REFUSED_NAMES}", server.title()));
     }
+    // Others may have the address, too, so its words count.
+    let mut address = Section::new(Kind::Route, "", Origins::default(), []);
+    listen::convert(server, listens, &mut address, draft);
+    let mut from: Origins = address.carried().collect();
+    // No request gets this far.
+    let is_known =
+        |one: &&Directive| OF_REQUESTS.contains(&one.name()) || one.name().starts_with("ssl_");
+    let own = server.own.block.iter().filter(is_known);
+    from.add(own.flat_map(Directive::origins).collect::<Origins>());
+    from.add(server.own.origin);
     let why = "clients that ask for an unknown name are refused anyway";
-    draft.program.left_out(all, why);
+    draft.program.left_out(from, why);
 }
+
+/// Directives of a server that refuses all handshakes, which do nothing there.
+const OF_REQUESTS: [&str; 9] = [
+    "access_log",
+    "add_header",
+    "error_log",
+    "http2",
+    "index",
+    "location",
+    "return",
+    "root",
+    "server_name",
+];
 
 /// Returns a route for those names of a default server that another server's wildcard would take:
 /// in nginx, an exact name takes precedence.

@@ -2,11 +2,11 @@
 
 use super::context::{Server, from as origins_of};
 use super::syntax::Directive;
-use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS};
+use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, STAYS_WITH_NGINX};
+use crate::networks::Networks;
 use crate::origin::{Origin, Origins};
-use crate::section::Section;
+use crate::section::{Fate, Section};
 use crate::toml::quoted_list;
-use crate::value::overlap;
 
 /// Converts `allow` and `deny`. In nginx the first matching rule decides; in Dormouse `deny` takes
 /// precedence.
@@ -16,11 +16,16 @@ pub(super) fn convert(server: &Server<'_>, section: &mut Section) {
     if rules.is_empty() {
         rules = server.context.block.block.iter().filter(is_rule).collect();
     }
+    // A password suffices, too. nginx stays, and continues to decide.
+    if server.find("satisfy").is_some_and(|one| one.is("any")) {
+        return section.say(Fate::Stays, origins_of(rules), STAYS_WITH_NGINX);
+    }
     address_in_header(server, &rules, section);
     if rules.len() > RULES_MAX {
         return section.step(origins_of(rules), CLIENT_NETWORKS);
     }
     let (mut allow, mut deny) = (Rules::default(), Rules::default());
+    let mut allowed = Networks::default();
     let mut end: Option<&Directive> = None;
     for one in rules {
         let from = one.origin;
@@ -30,13 +35,12 @@ pub(super) fn convert(server: &Server<'_>, section: &mut Section) {
             }
             (_, "unix:") => section.without_effect(from, "Dormouse listens on TCP addresses only"),
             (_, "all") => end = Some(one),
-            ("allow", network) => allow.add(network, from),
+            ("allow", network) => {
+                allowed.add(network);
+                allow.add(network, from);
+            }
             (_, network) => {
-                if allow
-                    .networks
-                    .iter()
-                    .any(|allowed| overlap(allowed, network))
-                {
+                if allowed.overlap(network) {
                     section.step(from, ACCEPTED_BEFORE);
                 }
                 deny.add(network, from);

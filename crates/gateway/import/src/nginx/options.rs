@@ -5,7 +5,7 @@ use super::context::{Context, Server, from as origins_of};
 use super::forward;
 use super::syntax::{Directive, Whole};
 use crate::advice::{
-    CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN,
+    CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN, OCSP,
 };
 use crate::draft::Draft;
 use crate::origin::Origins;
@@ -150,6 +150,9 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
+const CODE: &str = "this code saw, chose or changed what clients sent, and Dormouse runs none: find out whether it \
+    refused any";
+
 /// Returns what becomes of a directive of `stream` that no option takes.
 pub(super) fn fate_of(name: &str) -> Option<(Fate, &'static str)> {
     Some(match name {
@@ -160,10 +163,8 @@ pub(super) fn fate_of(name: &str) -> Option<(Fate, &'static str)> {
         | "js_var"
         | "js_preload_object"
         | "js_shared_dict_zone" => (Fate::LeftOut, "Dormouse runs no code for a connection"),
-        "js_preread" | "js_filter" | "js_periodic" => (
-            Fate::ToDo,
-            "this code saw, chose or changed what clients sent, and Dormouse runs none: find out whether it refused any",
-        ),
+        "js_preread" | "js_filter" | "js_periodic" => (Fate::ToDo, CODE),
+        name if name.contains("_by_lua") => (Fate::ToDo, CODE),
         "log_format" => (
             Fate::WithoutEffect,
             "the fields of `connection_log` are always the same",
@@ -311,14 +312,8 @@ fn without_option(server: &Server<'_>, section: &mut Section) {
         }
     }
     for (name, why) in [
-        (
-            "ssl_stapling",
-            "OCSP responses are fetched and verified by default (`ocsp_fetch`)",
-        ),
-        (
-            "ssl_stapling_verify",
-            "OCSP responses are fetched and verified by default (`ocsp_fetch`)",
-        ),
+        ("ssl_stapling", OCSP),
+        ("ssl_stapling_verify", OCSP),
         (
             "ssl_stapling_responder",
             "the responder that the certificate names is asked",

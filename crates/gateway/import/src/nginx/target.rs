@@ -210,8 +210,13 @@ fn of_map(map: &Directive, outer: &TargetCase, section: &mut Section) -> Vec<Tar
         }];
     }
     let has_wildcards = map.block.iter().any(|line| line.name() == "hostnames");
+    let default = map.find("default").map(|line| line.word(1));
     let mut cases: Vec<TargetCase> = Vec::new();
     for line in &map.block {
+        if line.name().is_empty() && !matches!(source, MapSource::Version) {
+            nameless(line, default, section);
+            continue;
+        }
         let Some((names, protocols)) = entry(line, &source, has_wildcards, section) else {
             continue;
         };
@@ -238,6 +243,17 @@ fn of_map(map: &Directive, outer: &TargetCase, section: &mut Section) -> Vec<Tar
     cases
 }
 
+/// Says what becomes of clients that send no name, or offer no protocol. `default`: where all others go.
+fn nameless(line: &Directive, default: Option<&str>, section: &mut Section) {
+    match default == Some(line.word(1)) {
+        true => section.without_effect(line.origin, "all others go there, too"),
+        false => section.step(line.origin, NAMELESS),
+    }
+}
+
+const NAMELESS: &str = "clients that send no server name, or offer no protocol, went there: here they go where all \
+    others go, or are refused: see whether that is right, or keep nginx for them";
+
 /// Returns the names and protocols of a line of a map; neither are all others. `None`: it leads nobody anywhere here,
 /// which is said.
 fn entry(
@@ -260,10 +276,6 @@ fn entry(
         (_, MapSource::Version) => section.step(
             from,
             "routes are chosen only by server name and protocol, not by version",
-        ),
-        ("", _) => section.left_out(
-            from,
-            "clients without a server name or protocol go where all others go",
         ),
         (_, MapSource::Name) if !has_wildcards && pattern.starts_with(['*', '.']) => section
             .left_out(

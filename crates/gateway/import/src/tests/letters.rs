@@ -71,7 +71,7 @@ fn switches_of_hitch() {
     let refuses = |value: &str| {
         let text =
             format!("frontend = \"[*]:443\"\npem-file = \"a.pem\"\nsni-nomatch-abort = {value}\n");
-        converted(Program::Hitch, &text).contains("unknown_name = \"refuse\"")
+        converted(Program::Hitch, &text).contains("unknown_name = \"refuse-named\"")
     };
     for value in ["On", "YES", "y", "T"] {
         assert!(refuses(value), "{value}");
@@ -87,7 +87,7 @@ sni-nomatch-abort = on client-verify = required client-verify-ca = \"ca.pem\"
 ";
     let page = converted(Program::Hitch, text);
     let wanted = [
-        "unknown_name = \"refuse\"",
+        "unknown_name = \"refuse-named\"",
         "client_certificates = \"required\"",
         "client_ca = \"ca.pem\"",
     ];

@@ -373,18 +373,12 @@ fn directories_of_certificates_lose_no_file() {
 }
 
 #[test]
-fn clients_of_hitch_without_a_name_are_mentioned() {
+fn clients_of_hitch_without_a_name_are_served() {
     let page = of(
         Program::Hitch,
         "frontend = \"[*]:443\"\npem-file = \"a.pem\"\nsni-nomatch-abort = on\n",
     );
-    has(&page, &["unknown_name = \"refuse\""], &[]);
-    assert!(
-        page.text
-            .contains("clients that send no name are refused, too"),
-        "{}",
-        page.text
-    );
+    has(&page, &["unknown_name = \"refuse-named\""], &[]);
 }
 
 #[test]
@@ -529,4 +523,76 @@ fn braces_behind_a_dollar_stay_as_they_are() {
         page.text
     );
     assert_eq!(errors(&page.text), 0, "{}", page.text);
+}
+
+/// `ocsp-update` and the like are words of HAProxy 3.
+#[test]
+fn words_of_haproxy_3() {
+    let text = "
+acme le
+    directory https://acme.test/directory
+    challenge dns-01
+    provider-name p
+    acme-vars a=b
+crt-store s
+    load crt a.crt key a.key ocsp-update on issuer a.issuer sctl a.sctl alias a
+    load crt b.crt acme le domains b.test alias b
+defaults
+    mode tcp
+frontend f
+    bind :443 ssl crt @s/a label x quic-socket connection alpn h2 no-alpn
+    default_backend b
+frontend g
+    bind :444 ssl
+    ssl-f-use crt @s/b
+    default_backend b
+backend b
+    server s 10.0.0.1:80 check port 21 pool-conn-name a idle-ping 3s init-state down no-agent-check strict-maxconn
+";
+    let page = of(Program::Haproxy, text);
+    assert!(!page.text.contains("does not know"), "{}", page.text);
+    assert!(!page.text.contains("alpn = "), "{}", page.text);
+    let wanted = [
+        "acme = [\"b.test\"]\n",
+        "sctl a.sctl -- timestamps",
+        "port 21 -- checks connect to the backend's own address",
+    ];
+    for words in wanted {
+        assert!(page.text.contains(words), "{words}: {}", page.text);
+    }
+}
+
+/// Only what FIPS 140 approves was allowed.
+#[test]
+fn fips_of_stunnel_is_a_step() {
+    let text = "fips = yes\n[a]\naccept = 443\nconnect = 80\ncert = a.pem\n";
+    let page = of(Program::Stunnel, text);
+    assert_eq!(page.to_do, 1, "{}", page.text);
+    let page = of(Program::Stunnel, &text.replace("yes", "no"));
+    assert_eq!(page.to_do, 0, "{}", page.text);
+}
+
+/// The first certificate of a bind is for clients without a name, too, also if `default-crt` follows it.
+#[test]
+fn default_certificates_of_haproxy() {
+    for (words, order) in [
+        (
+            "crt a default-crt b crt c default-crt d",
+            ["a", "b", "d", "c"],
+        ),
+        (
+            "default-crt b crt a default-crt d crt c",
+            ["b", "d", "a", "c"],
+        ),
+    ] {
+        let text = format!("listen l\n mode tcp\n bind :443 ssl {words}\n server s 10.0.0.1:80\n");
+        let page = of(Program::Haproxy, &text);
+        let wanted = format!("certificates = {order:?}");
+        assert!(page.text.contains(&wanted), "{wanted}: {}", page.text);
+    }
+    let text = "listen l\n mode tcp\n bind :443 ssl\n bind :444 ssl crt d\n ssl-f-use crt a\n ssl-f-use crt b\n ssl-f-use crt c\n server s 10.0.0.1:80\n";
+    let page = of(Program::Haproxy, text);
+    for order in ["[\"c\", \"b\", \"a\"]", "[\"d\", \"c\", \"b\", \"a\"]"] {
+        assert!(page.text.contains(order), "{order}: {}", page.text);
+    }
 }

@@ -363,8 +363,53 @@ fn a_map_without_hostnames_has_no_wildcards() {
     };
     let page = of_map("");
     assert!(page.contains("server_names = [\"b.test\"]"), "{page}");
-    assert_reported(&page, &["without `hostnames`", "line 2: \"\""], &[]);
+    assert_reported(&page, &["without `hostnames`"], &[]);
     assert!(of_map("hostnames;").contains("[\"*.a.test\", \"b.test\"]"));
+}
+
+/// Clients that send no name may have gone nowhere, so the default is no place for them.
+#[test]
+fn a_target_for_clients_without_a_name_is_a_step() {
+    for (by, entries, is_step) in [
+        (
+            "ssl_preread_server_name",
+            "\"\" 10.0.0.3:1; default 10.0.0.2:1;",
+            true,
+        ),
+        (
+            "ssl_preread_server_name",
+            "\"\" 10.0.0.3:1; b.test 10.0.0.2:1;",
+            true,
+        ),
+        (
+            "ssl_preread_server_name",
+            "\"\" 10.0.0.2:1; default 10.0.0.2:1;",
+            false,
+        ),
+        (
+            "ssl_preread_alpn_protocols",
+            "'' 10.0.0.3:1; default 10.0.0.2:1;",
+            true,
+        ),
+    ] {
+        let text = format!(
+            "stream {{ map ${by} $up {{ a.test 10.0.0.1:1; {entries} }}
+ server {{ listen 443; ssl_preread on; proxy_pass $up; }} }}"
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        assert_eq!(page.to_do, usize::from(is_step), "{}", page.text);
+    }
+}
+
+/// `allow` and `deny` around the servers are one list, which a server's own replaces.
+#[test]
+fn networks_around_the_servers_of_nginx_are_replaced_together() {
+    let text = "stream { allow 10.0.0.0/8; deny all;
+ server { listen 443 ssl; ssl_certificate a; ssl_certificate_key b; proxy_pass 10.0.0.1:80; }
+ server { listen 444 ssl; ssl_certificate a; ssl_certificate_key b; proxy_pass 10.0.0.1:80; allow 192.0.2.1; } }";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    assert_eq!(page.to_do, 0, "{}", page.text);
+    assert_eq!(page.text.matches("allow = ").count(), 1, "{}", page.text);
 }
 
 /// nginx accepts clients of both files.

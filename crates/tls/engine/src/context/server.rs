@@ -84,6 +84,9 @@ pub enum UnknownName {
     /// The alert unrecognized_name (RFC 6066 §3); missing_extension without a name
     /// (RFC 8446 §9.2).
     Refuse,
+    /// The alert unrecognized_name for a name that no certificate covers; the first certificate for a client that
+    /// sends none.
+    RefuseNamed,
 }
 
 impl ServerSettings {
@@ -393,9 +396,10 @@ impl Certificates {
         name: &str,
         now_s: u64,
     ) -> impl Iterator<Item = &'a OfferedCertificate> + use<'a> {
-        let all = match self.unknown_name {
-            UnknownName::Default => self.all.len(),
-            UnknownName::Refuse => 0,
+        let all = if self.refuses(name) {
+            0
+        } else {
+            self.all.len()
         };
         let for_name = self.timely_first(self.for_name(name), now_s);
         for_name.chain(self.timely_first(0..all, now_s))
@@ -427,7 +431,16 @@ impl Certificates {
         if self.all.is_empty() || self.awaited.contains(name) {
             return Some(NoCertificate::Awaited);
         }
-        (self.unknown_name == UnknownName::Refuse).then_some(NoCertificate::UnknownName)
+        self.refuses(name).then_some(NoCertificate::UnknownName)
+    }
+
+    /// Returns whether a client whose name no certificate covers is refused; the name is empty if it sends none.
+    fn refuses(&self, name: &str) -> bool {
+        match self.unknown_name {
+            UnknownName::Default => false,
+            UnknownName::Refuse => true,
+            UnknownName::RefuseNamed => !name.is_empty(),
+        }
     }
 
     /// Returns the identity that the caller's hook chooses.

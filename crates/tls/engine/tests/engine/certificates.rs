@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_engine::{
     Blame, CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind,
     Handshake, HandshakeFailure, HandshakeLimits, Identity, Protocols, Roots, ServerContext,
-    ServerSettings,
+    ServerSettings, UnknownName,
 };
 use dormouse_testkit::{Authority, Cut, NOW_S, Outcome, Side, drive, drive_tampered, now};
 use rustls::SignatureScheme;
@@ -396,6 +396,30 @@ fn a_certificate_that_has_expired_is_the_last_choice() {
         failure.kind,
         FailureKind::Certificate(CertificateProblem::Expired { .. })
     ));
+}
+
+#[test]
+fn clients_without_a_name_get_the_default_while_unknown_names_are_refused() {
+    let authority = Authority::shared();
+    let default = authority.ecdsa(&["default.test", "192.0.2.1"]).identity();
+    let mut settings = ServerSettings::new(vec![default.clone()]);
+    settings.unknown_name = UnknownName::RefuseNamed;
+    let context = ServerContext::new(settings).unwrap();
+    // A client sends no name for an address.
+    for name in ["192.0.2.1", "default.test"] {
+        let shown = shown(&context, name, Protocols::ALL, false);
+        assert!(shown == default.chain()[0], "{name}");
+    }
+    let client = ClientContext::new(ClientSettings::new(authority.roots())).unwrap();
+    let limits = HandshakeLimits::default();
+    let client = Handshake::client(&client, "elsewhere.test", limits).unwrap();
+    let server = Handshake::server(&context, limits);
+    match drive_tampered(client, server, Cut::Whole, None) {
+        Outcome::Failed(Side::Server, failure) => {
+            assert_eq!(failure.kind, FailureKind::UnknownName);
+        }
+        _ => panic!("the name was accepted"),
+    }
 }
 
 /// A wildcard covers one label (RFC 6125 §6.4.3); unknown names get the default.

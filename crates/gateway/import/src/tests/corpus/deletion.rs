@@ -223,15 +223,18 @@ fn ignored(file: &CorpusFile, convert: impl Fn(&str) -> Option<String>) -> Vec<S
 
 /// Settings without which the option that they belong to has the same value in a file of the corpus: another line says
 /// the same, or it is the default, which the result has in any case.
-const SAME_VALUE: [(&str, &str); 9] = [
+const SAME_VALUE: [(&str, &str); 12] = [
     ("CApath", "ca"),
     ("backend", "to"),
     ("cert", "certificates"),
     ("host", "listen"),
+    ("requireCert", "ca"),
     ("requireCert", "client_certificates"),
+    ("ssl", "backend_tls"),
     ("ssl", "listen"),
     ("ssl_certificate_key", "certificates"),
     ("timeout", "idle_timeout"),
+    ("verify", "insecure"),
     ("write-proxy-v2", "proxy_protocol"),
 ];
 

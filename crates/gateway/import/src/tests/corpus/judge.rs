@@ -89,7 +89,7 @@ pub(super) fn of_result(page: &str) -> Demands {
         with(!value("client_crl").is_empty(), "checks revocation");
         with(!value("client_allow").is_empty(), "limits certificates");
         with(
-            value("unknown_name") == "\"refuse\"" || !value("server_names").is_empty(),
+            value("unknown_name").starts_with("\"refuse") || !value("server_names").is_empty(),
             "refuses unknown names",
         );
         with(!value("accept_proxy_from").is_empty(), "expects a header");
