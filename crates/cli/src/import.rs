@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
     terminal::print(&page.text);
     if page.left_out > 0 {
         terminal::note(format_args!(
-            "{} could not be converted as it was: each is a comment with its line and the reason",
+            "{} could not be converted exactly: each is a comment with its line and the reason",
             counted(page.left_out, "setting")
         ));
     }
