@@ -35,6 +35,7 @@ use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
 use crate::x509::revocation_list::{self, DividedIssuers, FoundList};
+use crate::x509::unsupported::noting_limits;
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
 pub(crate) const POLICY_LEN: usize = 8;
@@ -348,7 +349,9 @@ impl ClientCertVerifier for ClientAuth {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         // Of all messages so far, as the client has sent them.
-        verify_tls12_signature(&as_sent(message), cert, signed, &self.algorithms)
+        let message = as_sent(message);
+        let result = verify_tls12_signature(&message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn verify_tls13_signature(
@@ -357,7 +360,8 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
+        let result = verify_tls13_signature(message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -19,6 +19,7 @@ use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
+use crate::x509::unsupported::noting_limits;
 
 /// The roots that a client trusts.
 #[derive(Debug, Clone)]
@@ -195,7 +196,8 @@ impl ServerCertVerifier for ServerVerifier {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
+        let result = verify_tls12_signature(message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn verify_tls13_signature(
@@ -205,7 +207,8 @@ impl ServerCertVerifier for ServerVerifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signed);
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
+        let result = verify_tls13_signature(message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -436,6 +436,30 @@ fn problem_of_key(text: &[u8]) -> String {
     }
 }
 
+/// OpenSSL looks at what is in a key; its label may be that of another format.
+#[test]
+fn a_key_with_the_label_of_another_format_is_read_by_its_content() {
+    let key = &*TEXTS.key;
+    let expected = PemFile::of(key.as_bytes(), "site.key").key().unwrap();
+    for label in ["RSA PRIVATE", "EC PRIVATE"] {
+        let text = key.replace("PRIVATE", label);
+        let found = PemFile::of(text.as_bytes(), "site.key").key().unwrap();
+        assert_eq!(*found, *expected, "{label}");
+    }
+    let traditional = openssl("openssl ec", key.as_bytes());
+    let traditional = String::from_utf8(traditional).unwrap();
+    let expected = PemFile::of(traditional.as_bytes(), "site.key").key();
+    let other = traditional.replace("EC PRIVATE", "PRIVATE");
+    let found = PemFile::of(other.as_bytes(), "site.key").key();
+    assert_eq!(*found.unwrap(), *expected.unwrap());
+    let encrypted = openssl("openssl pkcs8 -topk8 -passout pass:x", key.as_bytes());
+    let encrypted = String::from_utf8(encrypted).unwrap();
+    let words = problem_of_key(encrypted.as_bytes());
+    assert!(words.contains("encrypted"), "{words}");
+    let hidden = encrypted.replace("ENCRYPTED ", "");
+    assert_eq!(problem_of_key(hidden.as_bytes()), words);
+}
+
 #[test]
 fn a_file_has_one_key_wherever_it_is() {
     let Texts { one, two, key } = &*TEXTS;
