@@ -430,12 +430,10 @@ mod tests {
             }
             _ => panic!("not addresses"),
         }
-        for shown in ["a.example\n", "a.example\nPEM"] {
-            let shown = Zeroizing::new(shown.to_owned());
-            send_order(main, &Order::Challenge(9, shown.clone())).expect("an order sent");
-            let got = receive_order(worker).expect("an order");
-            assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
-        }
+        let shown = Zeroizing::new("a.example\nPEM".to_owned());
+        send_order(main, &Order::Challenge(9, shown.clone())).expect("an order sent");
+        let got = receive_order(worker).expect("an order");
+        assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
         let (handover, number) = (main, 7);
         send_order(main, &Order::Reload { handover, number }).expect("an order sent");
         match receive_order(worker).expect("an order") {

@@ -4,6 +4,7 @@
 //! after a growing pause in which other names have their turn. Only the files (`material::acme`) outlive main: then an
 //! unfinished order starts again, as ACME servers expect. A failed name is retried after a growing pause, too.
 
+use super::renewal::Validity;
 use super::retry::backoff_ms;
 use super::unsaved::Unsaved;
 use crate::edition::Edition;
@@ -93,43 +94,12 @@ struct Placed {
     continued: u32,
 }
 
-/// Validity of a certificate, and the hash of its chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Validity {
-    from_s: u64,
-    until_s: u64,
-    digest: u64,
-}
-
 /// Work of an errand.
 pub(super) enum AcmeWork {
     /// Order a certificate.
     Order(Box<CertificateRequest>),
     /// Query renewal windows.
     AskRenewals(Vec<Job>),
-}
-
-impl Validity {
-    /// When to renew: within the server's window, else after two thirds of the lifetime or a little
-    /// earlier; in any case before the last tenth. `share`, a fraction of 2^64, differs between machines,
-    /// so that a fleet does not renew all at once.
-    fn renew_at_s(self, advised: Option<RenewalWindow>, share: u64) -> u64 {
-        let part = |whole_s: u64| ((u128::from(whole_s) * u128::from(share)) >> 64) as u64;
-        let life_s = self.until_s.saturating_sub(self.from_s);
-        let latest_s = self.until_s.saturating_sub(life_s / 10);
-        match advised {
-            Some(window) => {
-                let from_s = u64::try_from(window.from_s).unwrap_or(0);
-                let until_s = u64::try_from(window.until_s).unwrap_or(0);
-                let at_s = from_s.saturating_add(part(until_s.saturating_sub(from_s)));
-                at_s.min(latest_s)
-            }
-            None => {
-                let third_s = life_s / 3;
-                self.until_s.saturating_sub(third_s + part(third_s / 10))
-            }
-        }
-    }
 }
 
 impl AcmeNames {
@@ -589,19 +559,11 @@ fn leaf(edition: &Edition, name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const DAY_S: u64 = 86_400;
     const LIFE: Validity = Validity {
-        from_s: 1000 * DAY_S,
-        until_s: 1090 * DAY_S,
+        from_s: 86_400_000,
+        until_s: 94_176_000,
         digest: 0,
     };
-
-    #[test]
-    fn a_certificate_is_renewed_after_two_thirds_of_its_lifetime() {
-        assert_eq!(LIFE.renew_at_s(None, 0), 1060 * DAY_S);
-        let soonest_s = LIFE.renew_at_s(None, u64::MAX);
-        assert!((1057 * DAY_S..1057 * DAY_S + 60).contains(&soonest_s));
-    }
 
     /// A machine without a battery starts in 1970, until it has asked a time server.
     #[test]
@@ -611,7 +573,7 @@ mod tests {
             shown: Some(LIFE),
             advised: None,
             // From a clock that was 50 years behind.
-            obtain_ms: 50 * 365 * DAY_S * 1000,
+            obtain_ms: 50 * 365 * DAY_MS,
             ask_ms: 0,
             issued_ms: None,
             failures: 0,
@@ -710,25 +672,5 @@ mod tests {
         };
         names.note_placed("a.example", "https://ca.example/dir", order());
         assert_eq!(names.doubts, 0, "the account is known");
-    }
-
-    #[test]
-    fn a_certificate_is_renewed_in_the_servers_window_but_never_too_late() {
-        let window = |from_day: i64, until_day: i64| {
-            let day_s = DAY_S as i64;
-            Some(RenewalWindow {
-                from_s: from_day * day_s,
-                until_s: until_day * day_s,
-                ask_again_s: 0,
-            })
-        };
-        assert_eq!(LIFE.renew_at_s(window(1050, 1052), 1 << 63), 1051 * DAY_S);
-        assert_eq!(LIFE.renew_at_s(window(-5, 3), 0), 0, "at once");
-        assert_eq!(LIFE.renew_at_s(window(2000, 2001), 0), 1081 * DAY_S);
-        assert_eq!(
-            LIFE.renew_at_s(window(7, -7), 9),
-            7 * DAY_S,
-            "reversed window"
-        );
     }
 }

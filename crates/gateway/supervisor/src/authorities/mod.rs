@@ -4,12 +4,14 @@
 //! ```text
 //!   ocsp   responses to staple                        acme       certificates for names
 //!   retry  pauses after failures                      challenge  proof of control of a name
+//!                                                     renewal    when a certificate is renewed
 //!                                                     unsaved    what waits for a full disk
 //! ```
 
 mod acme;
 mod challenge;
 mod ocsp;
+mod renewal;
 mod retry;
 mod unsaved;
 
