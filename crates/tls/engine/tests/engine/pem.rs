@@ -1,5 +1,4 @@
-//! The one reader of PEM, beside OpenSSL's: what OpenSSL reads is read too, or refused with its line. Nothing is passed
-//! over in silence.
+//! The one reader of PEM, beside OpenSSL's: what OpenSSL reads is read too, or refused with its line.
 
 use std::io::Write as _;
 use std::path::Path;
