@@ -30,12 +30,11 @@ use crate::x509::authority_names::AuthorityNames;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
-use crate::x509::judgement::{Shown, is_authority_as_peer};
+use crate::x509::judgement::{Shown, is_authority_as_peer, noting_limits};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
 use crate::x509::revocation_list::{self, DividedIssuers, FoundList};
-use crate::x509::unsupported::noting_limits;
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
 pub(crate) const POLICY_LEN: usize = 8;

@@ -129,6 +129,20 @@ impl Shown<'_> {
     }
 }
 
+/// Passes the result of a check of a peer's handshake signature on, after noting the limit behind a failure.
+pub(crate) fn noting_limits<V>(
+    result: Result<V, Error>,
+    certificate: &CertificateDer<'_>,
+) -> Result<V, Error> {
+    if let Err(Error::InvalidCertificate(CertificateError::BadSignature)) = &result
+        && let Some(words) = key_length(&[certificate.as_ref()], &[])
+    {
+        let problem = Some(CertificateProblem::Unsupported(words));
+        in_scope(|facts: &mut CertificateFacts| facts.problem = problem);
+    }
+    result
+}
+
 /// Whether a peer's own certificate was refused because it is an authority's.
 pub(crate) fn is_authority_as_peer(error: &Error) -> bool {
     let Error::InvalidCertificate(error) = error else {

@@ -16,10 +16,9 @@ use crate::settings_error::SettingsError;
 use crate::x509::anchors::{Anchors, Purpose, verify_alone};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
-use crate::x509::judgement::Shown;
+use crate::x509::judgement::{Shown, noting_limits};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
-use crate::x509::unsupported::noting_limits;
 
 /// The roots that a client trusts.
 #[derive(Debug, Clone)]

@@ -1,16 +1,12 @@
 //! What certificates demand of a verifier that webpki does not support. It reports this as an error of the certificate,
-//! or as a name that is not allowed; an operator has to know that another verifier would accept the certificate.
+//! as a name that is not allowed or as a wrong signature; an operator has to know that another verifier would accept the certificate.
 
 use std::ops::RangeInclusive;
 
-use rustls::{CertificateError, Error};
-use rustls_pki_types::{CertificateDer, TrustAnchor};
+use rustls_pki_types::TrustAnchor;
 use x509_parser::der_parser::oid::Oid;
 
-use crate::call_scope::in_scope;
-use crate::failure::CertificateProblem;
 use crate::x509::der::{Der, Tag};
-use crate::x509::facts::CertificateFacts;
 use crate::x509::outline::{Outline, id, name_as_text};
 
 /// The extensions that webpki supports.
@@ -106,20 +102,6 @@ fn rsa_bits(key: &[u8]) -> Option<usize> {
     let modulus = modulus.get(first..)?;
     let unused = modulus.first()?.leading_zeros() as usize;
     Some(modulus.len() * 8 - unused)
-}
-
-/// Passes the result of a check of a peer's handshake signature on, after noting the limit behind a failure.
-pub(crate) fn noting_limits<V>(
-    result: Result<V, Error>,
-    certificate: &CertificateDer<'_>,
-) -> Result<V, Error> {
-    if let Err(Error::InvalidCertificate(CertificateError::BadSignature)) = &result
-        && let Some(words) = key_length(&[certificate.as_ref()], &[])
-    {
-        let problem = Some(CertificateProblem::Unsupported(words));
-        in_scope(|facts: &mut CertificateFacts| facts.problem = problem);
-    }
-    result
 }
 
 fn id_as_text(id: &[u8]) -> String {
