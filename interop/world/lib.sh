@@ -116,5 +116,22 @@ reload() {
     esac
 }
 
+# A ClientHello in hex, with these extensions and what follows them, both in hex: `hello EXTENSIONS [TAIL]`.
+hello() {
+    python3 -c '
+import sys
+def sized(data, n): return len(data).to_bytes(n, "big") + data
+extensions, tail = [bytes.fromhex(text) for text in (sys.argv[1:] + [""])[:2]]
+body = b"\3\3" + bytes(32) + b"\0" + sized(b"\xc0\x2b\xc0\x2f", 2) + b"\1\0" + sized(extensions, 2) + tail
+print((b"\x16\3\1" + sized(b"\1" + sized(body, 3), 2)).hex())' "$@"
+}
+
+# Extensions for it: the name site.test; a group and a signature.
+site_name=0000000e000c000009736974652e74657374
+usual=000a000400020017000d000400020403
+
+# A text in hex: `hex FORMAT`.
+hex() { printf "$@" | od -An -v -tx1 | tr -d ' \n'; }
+
 # What the client of the row before has printed.
 rm -f said

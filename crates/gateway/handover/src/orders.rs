@@ -48,9 +48,9 @@ pub enum Order {
     ReportEmpty(u64),
     /// Stop draining, and accept again.
     StopDrain,
-    /// Open the ACME challenge with this number: its name, certificate and key as PEM. `None`: close the
-    /// open challenge.
-    Challenge(u64, Option<Zeroizing<String>>),
+    /// Answer the ACME challenge with this number: a line with its name, then certificate and key as PEM. Without these,
+    /// answer the challenge for this name no longer.
+    Challenge(u64, Zeroizing<String>),
     /// Count no connection in the table of clients any more, and report it with this number.
     Uncount(u64),
     /// Count all connections in the table of clients again.
@@ -153,7 +153,6 @@ impl Order {
             Order::ReportEmpty(number) => message(REPORT_EMPTY, &number.to_le_bytes()),
             Order::StopDrain => message(STOP_DRAIN, &[]),
             Order::Challenge(number, shown) => {
-                let shown = shown.as_ref().map_or("", |shown| shown.as_str());
                 let mut body = Zeroizing::new(Vec::with_capacity(8 + shown.len()));
                 body.extend_from_slice(&number.to_le_bytes());
                 body.extend_from_slice(shown.as_bytes());
@@ -211,8 +210,7 @@ impl Order {
             (CHALLENGE, body, []) => {
                 let (number_bytes, shown) = body.split_at_checked(8).ok_or_else(invalid)?;
                 let shown = std::str::from_utf8(shown).map_err(|_| invalid())?;
-                let shown = Some(shown).filter(|shown| !shown.is_empty());
-                let shown = shown.map(|shown| Zeroizing::new(shown.to_owned()));
+                let shown = Zeroizing::new(shown.to_owned());
                 Ok(Order::Challenge(number(number_bytes)?, shown))
             }
             (ADDRESSES, text, []) => addresses(text).ok_or(io::ErrorKind::InvalidData.into()),
@@ -432,11 +430,10 @@ mod tests {
             }
             _ => panic!("not addresses"),
         }
-        for shown in [None, Some(Zeroizing::new("a.example\nPEM".to_owned()))] {
-            send_order(main, &Order::Challenge(9, shown.clone())).expect("an order sent");
-            let got = receive_order(worker).expect("an order");
-            assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
-        }
+        let shown = Zeroizing::new("a.example\nPEM".to_owned());
+        send_order(main, &Order::Challenge(9, shown.clone())).expect("an order sent");
+        let got = receive_order(worker).expect("an order");
+        assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
         let (handover, number) = (main, 7);
         send_order(main, &Order::Reload { handover, number }).expect("an order sent");
         match receive_order(worker).expect("an order") {

@@ -11,7 +11,8 @@
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //! | [`upgrade_trial`] | executes a new binary, which tells whether it can take over |
 //!
-//! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers;
+//! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers,
+//! with TLS by a [`tls_file`];
 //! `exchange` receives a request and sends its response; [`syslog`] forms messages, [`private_file`]
 //! reads secrets.
 #![forbid(unsafe_code)]
@@ -28,5 +29,6 @@ pub mod private_file;
 pub mod redirect;
 pub mod scout;
 pub mod syslog;
+pub mod tls_file;
 mod transport;
 pub mod upgrade_trial;

@@ -1,7 +1,6 @@
 //! Blocking connections with a deadline to ticket stores, OCSP responders and ACME servers: TCP, or
 //! TLS by our own engine.
 
-use dormouse_config::StoreAddress;
 use dormouse_engine::stream::{BlockingStream, Connection};
 use dormouse_engine::{ClientContext, ClientSettings, HandshakeLimits, Identity, Roots};
 use dormouse_handover::unix_time;
@@ -21,35 +20,15 @@ impl Connector {
         Connector { tls: None }
     }
 
-    /// A connector with TLS; `roots` verify the servers' certificates.
-    pub(crate) fn tls(roots: Roots) -> Result<Connector, String> {
-        Connector::tls_with(roots, None)
-    }
-
-    fn tls_with(roots: Roots, identity: Option<Identity>) -> Result<Connector, String> {
+    /// A connector with TLS. `roots` verify the servers' certificates, and `identity` is shown to a server that requests
+    /// one.
+    pub(crate) fn tls(roots: Roots, identity: Option<Identity>) -> Result<Connector, String> {
         let mut settings = ClientSettings::new(roots);
         settings.identity = identity;
         // Connections are rare or long-lived, so sessions are not worth keeping.
         settings.resumption = None;
         let context = ClientContext::new(settings).map_err(|e| e.to_string())?;
         Ok(Connector { tls: Some(context) })
-    }
-
-    /// A connector for a ticket store. `ca` is PEM of its authorities; `None`: the system's roots. `identity` is shown to a
-    /// store that requests a certificate.
-    pub(crate) fn to_store(
-        address: &StoreAddress,
-        ca: Option<&str>,
-        identity: Option<Identity>,
-    ) -> Result<Connector, String> {
-        if !address.tls {
-            return Ok(Connector::plain());
-        }
-        let roots = match ca {
-            Some(pem) => Roots::Pem(pem.as_bytes().to_vec()),
-            None => Roots::System,
-        };
-        Connector::tls_with(roots, identity)
     }
 
     /// Connects to the first of the host's addresses that accepts.

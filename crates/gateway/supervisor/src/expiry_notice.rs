@@ -57,7 +57,7 @@ fn lines(edition: &Edition, now: UnixTime) -> Vec<String> {
     let origins = current.origins.iter();
     let of_client = origins.chain(current.backend_tls.iter().flatten());
     let of_client = of_client.filter_map(|origin| origin.identity.as_ref());
-    let all = of_servers.chain(of_client).chain(&current.store);
+    let all = of_servers.chain(of_client).chain(current.of_helpers.iter());
     let mut lines: Vec<String> = all.flat_map(|pem| about(pem, now)).collect();
     // Several routes may have one certificate.
     lines.sort();

@@ -4,7 +4,7 @@
 use crate::certificate_watch::CertificateWatch;
 use crate::examine;
 use crate::findings::Findings;
-use crate::material::{Changes, Former, Material};
+use crate::material::{Changes, Former, Material, OfHelpers};
 use crate::occasion::Occasion;
 use crate::source::Source;
 use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes, Place};
@@ -79,7 +79,7 @@ pub(crate) fn load_after(
             client_trust: Vec::new(),
             origins: Vec::new(),
             backend_tls: Vec::new(),
-            store: None,
+            of_helpers: OfHelpers::default(),
         };
         let watch = CertificateWatch::begin(&loaded.config);
         (nothing, Changes::default(), watch)

@@ -22,9 +22,9 @@ pub(crate) struct RedirectProcess {
     helper: Helper,
     /// The task of the process, started or due to start.
     task: Option<Task>,
-    /// Number of the challenge sent last.
+    /// Number of the challenges sent last.
     sent: u64,
-    /// Number of the challenge that the process answers.
+    /// Number of the challenges that the process answers.
     shows: u64,
 }
 
@@ -86,14 +86,18 @@ impl RedirectProcess {
         None
     }
 
-    /// Sends the process the challenge with this number. Called once per turn.
-    pub(crate) fn send_challenge(&mut self, number: u64, challenge: Option<&HttpChallenge>) {
+    /// Sends the process the challenges with this number. Called once per turn.
+    pub(crate) fn send_challenges<'a>(
+        &mut self,
+        number: u64,
+        challenges: impl Iterator<Item = &'a HttpChallenge>,
+    ) {
         if let Some(process) = self.helper.process()
             && self.sent != number
         {
             let order = ChallengeOrder {
                 number,
-                challenge: challenge.cloned(),
+                challenges: challenges.cloned().collect(),
             };
             // If the channel is full, the next turn tries again.
             if let Ok(socket::Attempt::Done(())) = message::send(process.channel, &order) {
@@ -102,14 +106,14 @@ impl RedirectProcess {
         }
     }
 
-    /// Receives which challenge the process answers.
+    /// Receives which challenges the process answers.
     pub(crate) fn receive(&mut self, poller: &Poller) {
         if let Some(ChallengeShown(number)) = self.helper.receive(poller) {
             self.shows = number;
         }
     }
 
-    /// Number of the challenge that the process answers.
+    /// Number of the challenges that the process answers.
     pub(crate) fn shows(&self) -> u64 {
         self.shows
     }

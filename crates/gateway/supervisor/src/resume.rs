@@ -9,7 +9,7 @@ use crate::edition::Edition;
 use crate::error::{ServeError, system};
 use crate::listening::Listening;
 use crate::main_state::MainState;
-use crate::material::{self, Material};
+use crate::material::{self, Material, OfHelpers};
 use crate::pairs::Pairs;
 use crate::process_setup;
 use crate::serving::Serving;
@@ -19,8 +19,8 @@ use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::{Config, Log};
 use dormouse_engine::TicketKeys;
+use dormouse_handover::Handover;
 use dormouse_handover::trial;
-use dormouse_handover::{Handover, Pem};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
@@ -49,7 +49,12 @@ pub fn try_resume(state: i32) -> Result<Config, ServeError> {
 pub(crate) fn check_material(handover: &Handover) -> Result<(), ServeError> {
     let (config, keys) = (&handover.config, ticket_keys(handover)?);
     let backends = Backends::create(1).map_err(system("create shared memory"))?;
-    let built = contexts::of_all(config, &material(handover, None), &keys, &backends);
+    let built = contexts::of_all(
+        config,
+        &material(handover, OfHelpers::default()),
+        &keys,
+        &backends,
+    );
     backends.fds().close();
     built.map_err(|why| ServeError::Workers(format!("cannot use a running certificate: {why}")))
 }
@@ -117,8 +122,8 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
     let (sessions, workers) = (state.sessions.as_ref(), state.pairs.len() as u32);
     let memory = SharedMemory::adopt(&handover.descriptors, config, sessions, workers)?;
     let (number, loaded_ms) = (state.edition, state.loaded_ms);
-    // Workers do not have it, so it is in no handover. What cannot be read now is read when it can.
-    let store = material::certificate_for_store(config);
+    // Workers do not have them, so they are in no handover. What cannot be read now is read when it can.
+    let of_helpers = material::certificates_of_helpers(config);
     Ok(Serving {
         edition: Edition {
             timeouts_since_ms: handover.share.timeouts_since_ms,
@@ -127,14 +132,14 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
                 loaded_ms,
                 config.clone(),
                 state.plan.clone(),
-                material(handover, store.clone()),
+                material(handover, of_helpers.clone()),
             )
         },
         reported: OnceCell::new(),
         connections_max: state.connections_max,
         user: handover.user,
         memory,
-        ticket_keys: Keyring::adopt(ticket_keys(handover)?, store),
+        ticket_keys: Keyring::adopt(ticket_keys(handover)?, of_helpers.store),
         listening: Listening::adopt(
             handover,
             &state.spare_listeners,
@@ -145,9 +150,9 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
     })
 }
 
-fn material(handover: &Handover, store: Option<Pem>) -> Material {
+fn material(handover: &Handover, of_helpers: OfHelpers) -> Material {
     Material {
-        store,
+        of_helpers,
         certificates: handover.certificates.clone(),
         client_trust: handover.clients.clone(),
         origins: handover.origins.clone(),

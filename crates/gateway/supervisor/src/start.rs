@@ -64,7 +64,7 @@ fn prepare(
     let memory = SharedMemory::create(loaded, &material)?;
     let ticket_keys = Keyring::open(
         config,
-        material.store.clone(),
+        material.of_helpers.store.clone(),
         unix_time(),
         &memory.counters,
     );

@@ -27,11 +27,10 @@ struct Pebble {
     _dns: Process,
     folder: tempfile::TempDir,
     address: IpAddr,
-    /// Address of its management interface.
-    management: SocketAddr,
 }
 
 const DIRECTORY_PORT: u16 = 14000;
+const MANAGEMENT_PORT: u16 = 14001;
 const PROXY_PORT: u16 = 14002;
 const PROXY: &str = include_str!("acme_proxy.py");
 
@@ -88,7 +87,7 @@ impl Pebble {
         let own = authority().give_out_with("pebble", Kind::EcdsaP256, folder.path(), |params| {
             params.subject_alt_names = vec![SanType::IpAddress(address)];
         });
-        let management = SocketAddr::new(address, DIRECTORY_PORT + 1);
+        let management = SocketAddr::new(address, MANAGEMENT_PORT);
         let mut config = json!({ "pebble": {
             "listenAddress": SocketAddr::new(address, DIRECTORY_PORT).to_string(),
             "managementListenAddress": management.to_string(),
@@ -125,9 +124,12 @@ impl Pebble {
             _dns: dns,
             folder,
             address,
-            management,
         };
-        fs::write(pebble.roots(), pebble.ask("/roots/0", None)).expect("written");
+        fs::write(
+            pebble.roots(),
+            pebble.ask(MANAGEMENT_PORT, "/roots/0", None),
+        )
+        .expect("written");
         Some(pebble)
     }
 
@@ -136,8 +138,8 @@ impl Pebble {
         self.folder.path().join("roots.pem")
     }
 
-    /// Sends a request to the management interface, over HTTPS.
-    fn ask(&self, path: &str, body: Option<&Path>) -> String {
+    /// Sends a request to this port of the server or its proxy, over HTTPS.
+    fn ask(&self, port: u16, path: &str, body: Option<&Path>) -> String {
         let mut curl = Command::new(tools::path("curl"));
         curl.args(["--silent", "--show-error", "--fail", "--cacert"])
             .arg(authority().trust());
@@ -145,7 +147,8 @@ impl Pebble {
             curl.arg("--data-binary")
                 .arg(format!("@{}", body.display()));
         }
-        curl.arg(format!("https://{}{path}", self.management));
+        let at = SocketAddr::new(self.address, port);
+        curl.arg(format!("https://{at}{path}"));
         let output = curl.output().expect("curl runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{path}: {said}");
@@ -162,7 +165,7 @@ impl Pebble {
         let body = self.folder.path().join("window.json");
         let wanted = json!({ "Certificate": text, "ARIResponse": window.to_string() });
         fs::write(&body, wanted.to_string()).expect("written");
-        self.ask("/set-renewal-info/", Some(&body));
+        self.ask(MANAGEMENT_PORT, "/set-renewal-info/", Some(&body));
     }
 
     /// Puts a proxy with this behaviour in front of the server.
@@ -504,6 +507,72 @@ fn a_slow_server_completes_one_order() {
     assert_eq!(waits.len(), 2, "{waits:?}");
     let status = site.admin.status();
     assert_eq!(status["acme"]["failed"], 0, "{status}");
+}
+
+/// A server that validates a name when it likes. Meanwhile the other names get their certificates, and its challenge is
+/// answered.
+#[test]
+fn a_slow_validation_delays_no_other_name() {
+    requires!(can_run(), "python3");
+    let host = unused_host();
+    let names = ["a.example", "b.example"];
+    let Some(pebble) = Pebble::start(KIND, &names.map(|name| (name, host))) else {
+        return;
+    };
+    let pebble = pebble.behind("holds");
+    let routes = format!(
+        "workers = 2\n{}{ROUTE}acme = ['a.example', 'b.example']\n",
+        pebble.options("")
+    );
+    let site = Site::at(host, &routes, |_| {});
+    until_good(&site, &pebble, "b.example");
+    assert!(!is_good(&site, &pebble, "a.example"));
+    assert!(challenged(&site, "a.example").contains("ALPN protocol: acme-tls/1"));
+    let closed = challenged(&site, "b.example");
+    assert!(!closed.contains("ALPN protocol: acme-tls/1"), "{closed}");
+    // A worker that starts now answers it, too.
+    signal(site.process.workers()[0], Signal::KILL);
+    pebble.ask(PROXY_PORT, "/let-go", None);
+    until_good(&site, &pebble, "a.example");
+    assert_eq!(pebble.requests("POST order-plz"), 2);
+    let status = site.admin.status();
+    assert_eq!(status["acme"]["failed"], 0, "{status}");
+}
+
+/// A server inside a company may ask its clients for a certificate. One that is renewed is shown without a reload.
+#[test]
+fn a_server_may_require_a_certificate() {
+    requires!(can_run(), "python3");
+    let host = unused_host();
+    let Some(pebble) = Pebble::start(KIND, &[("eight.example", host)]) else {
+        return;
+    };
+    let trust = authority().trust();
+    let pebble = pebble.behind(&format!("asks:{}", trust.display()));
+    let own = "acme_certificates = { cert = 'HERE/own.pem', key = 'HERE/own.key' }";
+    let routes = format!(
+        "reload_certificates = '100ms'\n{}{ROUTE}acme = 'eight.example'\n",
+        pebble.options(own)
+    );
+    let strange = rcgen::generate_simple_self_signed(["machine".to_owned()]);
+    let strange = strange.expect("a certificate");
+    let site = Site::at(host, &routes, |folder| {
+        let key = folder.join("own.key");
+        fs::write(folder.join("own.pem"), strange.cert.pem()).expect("written");
+        fs::write(&key, strange.signing_key.serialize_pem()).expect("written");
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("set");
+    });
+    wait::until_true("a refused order", || {
+        !site.process.lines_with("ACME order failed").is_empty()
+    });
+    authority().give_out("own", Kind::EcdsaP256, 2035, site.folder.path());
+    wait::until_true("the renewed certificate", || {
+        !site.process.lines_with("certificates reloaded").is_empty()
+    });
+    site.admin
+        .order("/reload")
+        .expect("a reload, which orders at once");
+    until_good(&site, &pebble, "eight.example");
 }
 
 /// A server that refuses all orders of an account, as if it had never heard of it: another account is created, once.

@@ -1,9 +1,11 @@
-"""A proxy in front of an ACME server that is slow, or has forgotten an account.
+"""A proxy in front of an ACME server that is slow, has forgotten an account, or asks for a certificate.
 
     acme_proxy.py ADDRESS SERVER CERTIFICATE KEY BEHAVIOUR
 
 slow:S:R      for S seconds after its finalization, an order is in process, with `Retry-After: R`
 forgets:N     orders of the first account are refused with status N
+holds         the first challenge is not passed on before a request for /let-go
+asks:FILE     clients need a certificate from an authority in this file
 
 Each request is a line on the standard output.
 """
@@ -18,10 +20,12 @@ import time
 
 ADDRESS, SERVER, CERTIFICATE, KEY, BEHAVIOUR = sys.argv[1:]
 HOW, *NUMBERS = BEHAVIOUR.split(":")
-NUMBERS = [int(number) for number in NUMBERS]
+NUMBERS = [int(number) for number in NUMBERS if number.isdigit()]
 
 finalized = {}
 first = []
+challenges = {}
+held = None
 
 
 def account_of(body):
@@ -65,7 +69,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 headers = {"replay-nonce": headers["replay-nonce"]}
                 return self.answer(NUMBERS[0], headers, b'{"detail": "not found"}')
         headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+        if HOW == "holds" and kind in ("let-go", "chalZ"):
+            return self.hold(body, headers)
         status, headers, content = self.pass_on(self.command, self.path, body, headers)
+        if kind == "authZ":
+            for challenge in json.loads(content).get("challenges", []):
+                challenges["/" + challenge["url"].split("/", 3)[3]] = challenge
         order = self.path.split("/")[-1]
         if HOW == "slow" and status == 200 and kind in ("my-order", "finalize-order"):
             if kind == "finalize-order":
@@ -78,6 +87,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 headers["retry-after"] = str(NUMBERS[1])
         self.answer(status, headers, content)
 
+    def hold(self, body, headers):
+        global held
+        if self.path == "/let-go":
+            self.pass_on("POST", *held)
+            held = ()
+            return self.answer(200, {}, b"")
+        if held is None:
+            held = (self.path, body, headers)
+        if self.path not in held:
+            return self.answer(*self.pass_on("POST", self.path, body, headers))
+        _, nonce, _ = self.pass_on("HEAD", "/nonce-plz")
+        challenge = dict(challenges[self.path], status="processing")
+        headers = {"replay-nonce": nonce["replay-nonce"]}
+        self.answer(200, headers, json.dumps(challenge).encode())
+
     do_GET = do_POST = do_HEAD = handle_request
 
 
@@ -85,6 +109,9 @@ host, port = ADDRESS.rsplit(":", 1)
 proxy = http.server.ThreadingHTTPServer((host, int(port)), Handler)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(CERTIFICATE, KEY)
+if HOW == "asks":
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(BEHAVIOUR.removeprefix("asks:"))
 proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
 print("ready", flush=True)
 proxy.serve_forever()

@@ -1,5 +1,6 @@
 //! Checks of the options for automatic certificates.
 
+use super::common::one_certificate;
 use crate::config::Config;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
@@ -32,6 +33,8 @@ pub(crate) fn check(
         .help("read the terms, then add acme_terms_agreed = true above the first [[route]]");
         mistakes.error(&locations.in_route(first, "acme", None), problem);
     }
+    let second = || locations.item_of_option("acme_certificates", 1);
+    one_certificate(second, &acme.acme_certificates, mistakes);
     server(config, locations, mistakes);
 }
 

@@ -333,6 +333,10 @@ option_groups! {
         /// those that the operating system trusts.
         acme_ca: Ca = default "system", at reload;
 
+        /// Client certificate and key for an ACME server that requests one, as PEM files.
+        acme_certificates: Vec<CertificateFiles> = default "", at reload,
+            like "[{ cert = \"gateway.pem\", key = \"gateway.key\" }]";
+
         /// Id of the key that binds a new account to an account that you already have at the ACME
         /// server's operator (External Account Binding), if the server requires it.
         acme_eab_id: Option<String> = default "none", at reload, like "\"kid-1\"";

@@ -187,6 +187,7 @@ acme_terms_agreed = true
 acme_email = 'a@b.example'
 acme_eab_id = 'me'
 acme_eab_key_file = 'eab.key'
+acme_certificates = { cert = 'a.pem', key = 'a.key' }
 acme_challenge = 'http-01'
 redirect = '127.0.0.1:2001'
 redirect_status = 301

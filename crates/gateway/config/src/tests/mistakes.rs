@@ -153,6 +153,7 @@ const ROUTES: &[&str] = &[
     "acme_server = 'http://ca.example'\nacme_email = 'me'\nacme_eab_id = 'x'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example', 'A.example']\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example', '*.example', '::1', 'localhost', 'a_b.example']\n",
     "acme_terms_agreed = true\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nserver_names = '*.Müller.example'\nacme = 'müller.example'\n",
+    "acme_terms_agreed = true\nacme_certificates = [{ cert = 'a', key = 'b' }, { cert = 'c', key = 'd' }]\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example']\n",
     "acme_terms_agreed = true\nacme_challenge = 'http-01'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example']\n",
     "acme_server = 'https://ca.example/dir'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n",
     "acme_terms_agreed = true\nacme_server = 'https://ca example/dir'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = 'a.example'\n",

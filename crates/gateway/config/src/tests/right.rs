@@ -253,6 +253,7 @@ const EVERY_OPTION: &str = "
         acme_email = 'a@b.example'
         acme_folder = 'acme'
         acme_ca = 'acme-ca.pem'
+        acme_certificates = { cert = 'store.pem', key = 'store.key' }
         acme_eab_id = 'me'
         acme_eab_key_file = 'eab.key'
         acme_challenge = 'http-01'

@@ -72,8 +72,8 @@ pub(crate) struct Newcomer {
 pub(crate) enum Goal {
     /// To the backends of the route with this number.
     Route(u16),
-    /// Nowhere: its handshake answers the open challenge.
-    Challenge,
+    /// Nowhere: its handshake answers the open challenge with this number.
+    Challenge(u64),
 }
 
 /// State of the socket in epoll.
@@ -133,8 +133,8 @@ pub(crate) struct Lingering {
 pub(crate) struct Turn<'a, I> {
     pub(crate) settings: &'a Settings,
     pub(crate) work: &'a mut Workspace<I>,
-    /// The open challenge.
-    pub(crate) challenge: Option<&'a Challenge>,
+    /// The open challenges.
+    pub(crate) challenges: &'a [Challenge],
     /// Whether the connection had to wait for its turn.
     pub(crate) waited: bool,
 }
@@ -251,9 +251,9 @@ impl AwaitsHello {
     fn choose<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
         let Turn { settings, work, .. } = turn;
         let received = &self.received;
-        match route_choice::choose(received, &self.candidates, settings, turn.challenge) {
-            RouteChoice::Challenge => {
-                newcomer.goal = Some(Goal::Challenge);
+        match route_choice::choose(received, &self.candidates, settings, turn.challenges) {
+            RouteChoice::Challenge(number) => {
+                newcomer.goal = Some(Goal::Challenge(number));
                 self.begin(newcomer, turn)
             }
             RouteChoice::None => newcomer.end(true, turn),
@@ -421,7 +421,10 @@ impl<I: Io> Turn<'_, I> {
             bytes_max: self.settings.limits.handshake_bytes_max,
         };
         let number = match goal.expect("a route is chosen before its handshake begins") {
-            Goal::Challenge => return Some(self.challenge?.handshake(limits)),
+            Goal::Challenge(number) => {
+                let open = self.challenges.iter().find(|open| open.number == number);
+                return Some(open?.handshake(limits));
+            }
             Goal::Route(number) => number,
         };
         match &self.settings.route(number)?.direction {
@@ -482,7 +485,7 @@ impl Newcomer {
     pub(crate) fn admit<I>(&self, settings: &Settings, work: &mut Workspace<I>) -> bool {
         match self.goal {
             Some(Goal::Route(route)) => admission::admit(route, &self.client, settings, work),
-            Some(Goal::Challenge) | None => {
+            Some(Goal::Challenge(_)) | None => {
                 admission::admit_rate(&self.client, &settings.limits, work)
             }
         }
@@ -496,7 +499,7 @@ impl Newcomer {
     ) -> ClientHandshake<'a> {
         let number = match self.goal {
             Some(Goal::Route(number)) => Some(number),
-            Some(Goal::Challenge) | None => None,
+            Some(Goal::Challenge(_)) | None => None,
         };
         ClientHandshake {
             client: &self.client,
@@ -511,7 +514,7 @@ impl Newcomer {
         match self.goal {
             None => Some(self.first_route),
             Some(Goal::Route(number)) => Some(number),
-            Some(Goal::Challenge) => None,
+            Some(Goal::Challenge(_)) => None,
         }
     }
 

@@ -69,8 +69,8 @@ pub(crate) struct Handshakes {
     begun: usize,
     /// Largest number of handshakes since the last one ended.
     most: usize,
-    /// The open challenge.
-    challenge: Option<Challenge>,
+    /// The open challenges, one for each name. Main limits their number.
+    challenges: Vec<Challenge>,
     /// Time of the next search for silent clients, while `max_handshakes` is reached.
     silent_check_ms: u64,
     /// Number of handshakes whose sockets were closed.
@@ -96,7 +96,7 @@ impl Handshakes {
             deadlines: HandshakeDeadlines::default(),
             begun: 0,
             most: 0,
-            challenge: None,
+            challenges: Vec::new(),
             silent_check_ms: 0,
             closed: 0,
             pause: None,
@@ -122,14 +122,19 @@ impl Handshakes {
         self.begun
     }
 
-    /// Opens a challenge, or closes the open one.
-    pub(crate) fn set_challenge(&mut self, challenge: Option<Challenge>) {
-        self.challenge = challenge;
+    /// Opens a challenge.
+    pub(crate) fn open_challenge(&mut self, challenge: Challenge) {
+        self.challenges.push(challenge);
+    }
+
+    /// Closes the challenge for a name, if one is open.
+    pub(crate) fn close_challenge(&mut self, name: &str) {
+        self.challenges.retain(|open| open.name != name);
     }
 
     /// Whether a challenge is open, so that every ClientHello must be read before its handshake.
     pub(crate) fn has_challenge(&self) -> bool {
-        self.challenge.is_some()
+        !self.challenges.is_empty()
     }
 
     /// Whether a handshake that has not begun is queued.
@@ -303,7 +308,7 @@ impl Handshakes {
         let next = entry.step(&mut Turn {
             settings: &cx.settings,
             work: &mut cx.work,
-            challenge: self.challenge.as_ref(),
+            challenges: &self.challenges,
             waited,
         });
         match next {

@@ -4,7 +4,7 @@
 //! unchanged to its backend.
 //!
 //! A client may also be an ACME server that verifies that we control a name (RFC 8737 §3): it requests the name and
-//! offers only the protocol acme-tls/1, and gets the certificate of the open challenge. Main opens a challenge in all
+//! offers only the protocol acme-tls/1, and gets the certificate of the challenge for it. Main opens a challenge in all
 //! workers, because any of them may accept the ACME server's connection. While a challenge is open, the worker reads
 //! every ClientHello before its handshake begins. The connection ends with the handshake, so nothing reaches a backend.
 //! While no challenge is open, `engine` refuses such clients on every route.
@@ -27,8 +27,8 @@ pub(crate) fn can_choose(received: &[u8]) -> bool {
 
 /// Result of the choice.
 pub(crate) enum RouteChoice {
-    /// The client is an ACME server that requests the open challenge.
-    Challenge,
+    /// The client is an ACME server that requests the open challenge with this number.
+    Challenge(u64),
     /// A route, with the requested server name.
     Route(u16, Option<String>),
     /// No route can answer.
@@ -42,7 +42,7 @@ pub(crate) fn choose(
     received: &[u8],
     candidates: &[u16],
     settings: &Settings,
-    challenge: Option<&Challenge>,
+    challenges: &[Challenge],
 ) -> RouteChoice {
     let all = candidates.iter().filter_map(|&number| {
         let route = settings.route(number);
@@ -51,11 +51,11 @@ pub(crate) fn choose(
             .map(|route| (number, route))
     });
     match FirstFlight::of(received) {
-        // The client may be any host: the challenge certificate is public.
-        FirstFlight::ClientHello(hello) if challenge.is_some_and(|open| open.matches(&hello)) => {
-            RouteChoice::Challenge
-        }
         FirstFlight::ClientHello(hello) => {
+            // The client may be any host: the challenge certificate is public.
+            if let Some(open) = challenges.iter().find(|open| open.matches(&hello)) {
+                return RouteChoice::Challenge(open.number);
+            }
             match route_filter::choose(all.map(|(n, route)| (n, &route.filter)), &hello) {
                 Some(number) => RouteChoice::Route(number, hello.server_name),
                 None => {
@@ -78,14 +78,14 @@ pub(crate) fn choose(
 
 /// An open challenge.
 pub(crate) struct Challenge {
-    name: String,
+    pub(super) number: u64,
+    pub(super) name: String,
     context: ServerContext,
 }
 
 impl Challenge {
-    /// Parses a challenge: a line with the name, then a certificate and its key as PEM.
-    pub(crate) fn new(text: &str) -> Result<Challenge, String> {
-        let (name, pem) = text.split_once('\n').ok_or("the challenge has no name")?;
+    /// Parses a challenge: a certificate and its key as PEM.
+    pub(crate) fn new(number: u64, name: &str, pem: &str) -> Result<Challenge, String> {
         let identity = Identity::from_acme_challenge_pem(pem, name);
         let mut settings = ServerSettings::new(vec![identity.map_err(|e| e.to_string())?]);
         settings.alpn = vec![ACME_TLS.to_vec()];
@@ -93,6 +93,7 @@ impl Challenge {
         settings.unknown_name = UnknownName::Refuse;
         let context = ServerContext::new(settings).map_err(|e| e.to_string())?;
         Ok(Challenge {
+            number,
             name: name.to_owned(),
             context,
         })

@@ -63,7 +63,7 @@ impl<I: Io> Worker<I> {
             Order::Reload { handover, number } => self.reload(handover, number),
             Order::TicketKeys(keys) => self.take_ticket_keys(&keys),
             Order::Challenge(number, shown) => {
-                self.set_challenge(number, shown.as_ref().map(|shown| shown.as_str()));
+                self.set_challenge(number, &shown);
             }
             Order::Addresses { name, addresses } => {
                 let (settings, work) = (&mut self.cx.settings, &mut self.cx.work);
@@ -149,15 +149,17 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Opens a challenge, or closes the open one.
-    fn set_challenge(&mut self, number: u64, shown: Option<&str>) {
-        match shown.map(Challenge::new).transpose() {
+    /// Opens the challenge for a name, or closes it.
+    fn set_challenge(&mut self, number: u64, shown: &str) {
+        let (name, pem) = shown.split_once('\n').unwrap_or((shown, ""));
+        self.handshakes.close_challenge(name);
+        if pem.is_empty() {
+            return;
+        }
+        match Challenge::new(number, name, pem) {
             Ok(challenge) => {
-                let is_open = challenge.is_some();
-                self.handshakes.set_challenge(challenge);
-                if is_open {
-                    self.report(&WorkerReport::ChallengeShown(number));
-                }
+                self.handshakes.open_challenge(challenge);
+                self.report(&WorkerReport::ChallengeShown(number));
             }
             Err(error) => tracing::error!(%error, "ACME challenge rejected"),
         }

@@ -16,7 +16,7 @@ use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use dormouse_engine::{CertificateDer, Roots};
+use dormouse_engine::CertificateDer;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
 use instant_acme::{
@@ -77,14 +77,14 @@ impl LastAnswer {
 }
 
 impl AcmeClient {
-    /// `trust` is PEM of the authorities for the servers' certificates.
-    pub(super) fn new(trust: &str, channel: Fd) -> Result<AcmeClient, String> {
-        Ok(AcmeClient {
-            connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
+    /// A client without an account.
+    pub(super) fn new(connector: Connector, channel: Fd) -> AcmeClient {
+        AcmeClient {
+            connector: Arc::new(connector),
             channel,
             account: None,
             answered: Arc::default(),
-        })
+        }
     }
 
     /// Asks when the server wants a certificate renewed. `None`: the server does not say.

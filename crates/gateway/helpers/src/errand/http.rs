@@ -282,7 +282,7 @@ mod tests {
                 (&socket).write_all(&room[..len]).expect("sent");
             }
         });
-        let connector = Connector::tls(Authority::shared().roots()).expect("trust");
+        let connector = Connector::tls(Authority::shared().roots(), None).expect("trust");
         let request = Request {
             method: "GET",
             url: &format!("https://localhost:{port}/"),

@@ -10,8 +10,8 @@ use zeroize::{Zeroize as _, Zeroizing};
 pub struct ErrandArguments {
     /// The errand's end of the channel to main.
     pub channel: i32,
-    /// Memory file with the authorities (PEM) for ACME servers' certificates, if there is such a job.
-    pub trust: Option<i32>,
+    /// [`TlsFile`](crate::tls_file::TlsFile) for ACME servers, if there is such a job.
+    pub tls: Option<i32>,
 }
 
 /// A job from main.

@@ -22,10 +22,10 @@ pub use messages::{
 };
 
 use crate::helper::{self, Privileges};
+use crate::tls_file;
 use acme::AcmeClient;
 use dormouse_config::Log;
 use dormouse_handover::message;
-use dormouse_handover::parts;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
 use ocsp::Responders;
@@ -40,13 +40,10 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 fn run(privileges: &Privileges, arguments: &ErrandArguments) -> io::Result<()> {
     privileges.confine(Role::Scout)?;
     let channel = Fd(arguments.channel);
-    let mut acme = match arguments.trust {
-        Some(file) => {
-            let trust = parts::read_text(Fd(file))?;
-            Some(AcmeClient::new(&trust, channel).map_err(io::Error::other)?)
-        }
-        None => None,
-    };
+    let connector = arguments.tls.map(|file| tls_file::connector(Fd(file)));
+    let mut acme = connector
+        .transpose()?
+        .map(|connector| AcmeClient::new(connector, channel));
     let mut responders = Responders::default();
     while let Some(job) = message::receive(channel)? {
         if let Some(report) = perform(job, &mut responders, acme.as_mut()) {

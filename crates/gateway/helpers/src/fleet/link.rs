@@ -4,11 +4,10 @@ use super::messages::{
     FirstMessage, SecretBytes, StoreArguments, StoreReport, StoreSettings, StoreState, message,
 };
 use crate::helper::{self, Privileges, RestartTimer};
-use crate::transport::Connector;
+use crate::tls_file::{self, TlsFile};
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::Pem;
-use dormouse_handover::parts;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -47,9 +46,9 @@ impl StoreLink {
         config: &Config,
     ) -> Result<StoreLink, String> {
         // An invalid file is an error of the start, not of the process.
-        let identity = settings.identity.as_ref().map(Pem::identity).transpose();
-        let identity = identity.map_err(|error| error.to_string())?;
-        Connector::to_store(&settings.address, settings.ca.as_deref(), identity)?;
+        if settings.address.tls {
+            tls_file::connect_with(settings.ca.as_deref(), settings.identity.as_ref())?;
+        }
         let mut link = StoreLink {
             settings,
             privileges: Privileges::nobody(config),
@@ -75,20 +74,18 @@ impl StoreLink {
         let told = message(&FirstMessage {
             address: address.clone(),
             secret: secret_bytes(secret.bytes()),
-            key: (identity.as_ref()).map(|identity| secret_bytes(identity.key.as_bytes())),
             rotation: *rotation,
             keys: SecretBytes(keys.export()),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
-        let chain = identity.as_ref().map(|identity| identity.chain.as_str());
-        let begun = (TextFile::of(ca.as_deref())).and_then(|ca| Ok((ca, TextFile::of(chain)?)));
-        let begun = begun.and_then(|(ca, chain)| {
+        let tls = || TlsFile::write(ca.as_deref(), identity.as_ref());
+        let begun = (address.tls).then(tls).transpose().and_then(|tls| {
+            let tls = tls.as_ref().map(TlsFile::fd);
             let started = StoreArguments {
                 channel: theirs.0,
-                ca: ca.fd().map(|fd| fd.0),
-                chain: chain.fd().map(|fd| fd.0),
+                tls: tls.map(|fd| fd.0),
             };
-            let inherited = [Some(theirs), ca.fd(), chain.fd()];
+            let inherited = [Some(theirs), tls];
             let inherited = inherited.into_iter().flatten().collect();
             match socket::send_message(ours, &told, &[]) {
                 Ok(Attempt::Done(())) => {
@@ -222,25 +219,6 @@ impl StoreLink {
 impl Drop for StoreLink {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// A memory file with a text for the process, closed on drop. `None`: there is no text.
-struct TextFile(Option<Fd>);
-
-impl TextFile {
-    fn of(text: Option<&str>) -> io::Result<TextFile> {
-        text.map(parts::write_text).transpose().map(TextFile)
-    }
-
-    fn fd(&self) -> Option<Fd> {
-        self.0
-    }
-}
-
-impl Drop for TextFile {
-    fn drop(&mut self) {
-        self.0.into_iter().for_each(Fd::close);
     }
 }
 

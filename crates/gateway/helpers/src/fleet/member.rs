@@ -5,10 +5,10 @@ use super::messages::{
 };
 use super::resp::{self, Store};
 use crate::helper::{self, Privileges};
+use crate::tls_file;
 use crate::transport::Connector;
 use dormouse_config::{Log, StoreAddress};
-use dormouse_engine::{Identity, TicketKeys};
-use dormouse_handover::parts;
+use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::sandbox::Role;
@@ -125,25 +125,16 @@ impl Member {
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let first = receive_first_message(channel, &poller)?;
-        let [ca, chain] = [started.ca, started.chain].map(|file| {
-            let file = Fd(file?);
-            let text = parts::read_text(file);
-            file.close();
-            Some(text)
-        });
-        let (ca, chain) = (ca.transpose()?, chain.transpose()?);
-        let identity = chain.zip(first.key).map(|(chain, key)| {
-            let option = "ticket_store_certificates";
-            Identity::from_pem(chain.as_bytes(), &key.0, option, option)
-        });
-        let identity = identity.transpose().map_err(io::Error::other)?;
-        let connector = Connector::to_store(&first.address, ca.as_deref(), identity);
+        let connector = match started.tls {
+            Some(file) => tls_file::connector(Fd(file))?,
+            None => Connector::plain(),
+        };
         let keys = TicketKeys::import(&first.keys.0).map_err(io::Error::other)?;
         privileges.confine(Role::Scout)?;
         Ok(Member {
             address: first.address,
             secret: first.secret.0,
-            connector: connector.map_err(io::Error::other)?,
+            connector,
             store: None,
             rotation: first.rotation,
             keys,

@@ -29,10 +29,8 @@ pub struct StoreSettings {
 pub(super) struct StoreArguments {
     /// The process's end of the channel.
     pub(super) channel: i32,
-    /// Memory file with the authorities for the store's certificate, which may be too long for a message.
-    pub(super) ca: Option<i32>,
-    /// The same with the chain of our certificate, whose key comes in the first message.
-    pub(super) chain: Option<i32>,
+    /// [`TlsFile`](crate::tls_file::TlsFile) for a store with TLS.
+    pub(super) tls: Option<i32>,
 }
 
 /// The first message through the channel, and the only one from main.
@@ -40,8 +38,6 @@ pub(super) struct StoreArguments {
 pub(super) struct FirstMessage {
     pub(super) address: StoreAddress,
     pub(super) secret: SecretBytes,
-    /// The key of our certificate, PEM.
-    pub(super) key: Option<SecretBytes>,
     /// Time between rotations.
     pub(super) rotation: Duration,
     /// Main's keys, to be written to a store that has none.
@@ -129,7 +125,6 @@ mod tests {
                 password: None,
             },
             secret: secret(31),
-            key: Some(secret(200)),
             rotation: Duration::from_secs(60),
             keys: secret(255),
         };
@@ -144,7 +139,6 @@ mod tests {
         }
         let first: FirstMessage = serde_json::from_slice(&first).expect("a message");
         assert_eq!(*first.secret.0, *secret(31).0);
-        assert_eq!(*first.key.expect("a key").0, *secret(200).0);
         assert_eq!(*first.keys.0, *secret(255).0);
         let report: StoreReport = serde_json::from_slice(&report).expect("a report");
         assert_eq!(*report.keys.expect("keys").0, *secret(255).0);

@@ -46,17 +46,12 @@ impl Client {
     }
 
     /// Handles a ready socket.
-    pub(super) fn step(
-        &mut self,
-        now_ms: u64,
-        site: Site,
-        challenge: Option<&HttpChallenge>,
-    ) -> Next {
+    pub(super) fn step(&mut self, now_ms: u64, site: Site, challenges: &[HttpChallenge]) -> Next {
         if let Phase::Reading(head) = &mut self.phase {
             let Ok(is_end) = receive(self.fd, head, HEAD_BYTES_MAX) else {
                 return Next::Close;
             };
-            let Some(response) = response::respond(head, site, challenge) else {
+            let Some(response) = response::respond(head, site, challenges) else {
                 return if is_end { Next::Close } else { Next::Read };
             };
             self.deadline_ms = now_ms + TIMEOUT_MS;
@@ -116,7 +111,7 @@ mod tests {
                 panic!("a client waits");
             };
             let mut client = Client::new(accepted.fd, 0);
-            while client.step(0, site, None) != Next::Close {
+            while client.step(0, site, &[]) != Next::Close {
                 std::thread::yield_now();
             }
             client.fd.close();

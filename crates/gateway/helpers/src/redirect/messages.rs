@@ -33,13 +33,13 @@ pub struct HttpChallenge {
     pub key_authorization: String,
 }
 
-/// An order of main: answer this challenge from now on, or none.
+/// An order of main: answer these challenges from now on, and no others.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ChallengeOrder {
     /// Number of the order.
     pub number: u64,
-    /// The challenge.
-    pub challenge: Option<HttpChallenge>,
+    /// The challenges.
+    pub challenges: Vec<HttpChallenge>,
 }
 
 /// Confirms that the order with this number is in effect.

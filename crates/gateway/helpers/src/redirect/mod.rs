@@ -55,7 +55,7 @@ struct Redirect {
     listeners: Vec<Fd>,
     main: Fd,
     site: Site,
-    challenge: Option<HttpChallenge>,
+    challenges: Vec<HttpChallenge>,
     clients: Vec<Option<Client>>,
     /// Main has closed the channel: no more clients are accepted, and the process ends after the last one.
     is_ending: bool,
@@ -68,7 +68,7 @@ impl Redirect {
             listeners: arguments.listeners.iter().copied().map(Fd).collect(),
             main: Fd(arguments.channel),
             site: arguments.site,
-            challenge: None,
+            challenges: Vec::new(),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             is_ending: false,
         };
@@ -114,7 +114,7 @@ impl Redirect {
         match message::receive::<ChallengeOrder>(self.main) {
             Ok(None) => {}
             Ok(Some(order)) => {
-                self.challenge = order.challenge;
+                self.challenges = order.challenges;
                 // If main is gone, the next event reports it.
                 let _ = helper::report(self.main, &ChallengeShown(order.number));
             }
@@ -177,7 +177,7 @@ impl Redirect {
         let Some(Some(client)) = self.clients.get_mut(index) else {
             return;
         };
-        let interest = match client.step(now_ms, self.site, self.challenge.as_ref()) {
+        let interest = match client.step(now_ms, self.site, &self.challenges) {
             Next::Read => Interest::READ,
             Next::Write => Interest::WRITE,
             Next::Close => return self.close(index),

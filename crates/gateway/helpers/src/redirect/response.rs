@@ -14,11 +14,7 @@ const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
 /// The whole response to a request that begins with these bytes. `None`: the head is incomplete. The
 /// body is never parsed, because the response does not depend on it.
-pub(super) fn respond(
-    head: &[u8],
-    site: Site,
-    challenge: Option<&HttpChallenge>,
-) -> Option<Vec<u8>> {
+pub(super) fn respond(head: &[u8], site: Site, challenges: &[HttpChallenge]) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let mut response = match request.parse(head) {
@@ -28,7 +24,7 @@ pub(super) fn respond(
             "request head longer than 8 KiB",
         ),
         Ok(httparse::Status::Complete(_)) => match Target::of(&request) {
-            Ok(target) => answer(&target, site, challenge),
+            Ok(target) => answer(&target, site, challenges),
             Err(why) => error("400 Bad Request", why),
         },
         Err(why) => error(
@@ -44,9 +40,10 @@ pub(super) fn respond(
     Some(response)
 }
 
-fn answer(target: &Target<'_>, site: Site, challenge: Option<&HttpChallenge>) -> Vec<u8> {
+fn answer(target: &Target<'_>, site: Site, challenges: &[HttpChallenge]) -> Vec<u8> {
     let token = target.path.strip_prefix(CHALLENGE_PATH);
-    if let Some(challenge) = challenge.filter(|one| token == Some(one.token.as_str())) {
+    let mut challenges = challenges.iter();
+    if let Some(challenge) = challenges.find(|one| token == Some(one.token.as_str())) {
         return response(
             "200 OK",
             &["Content-Type: application/octet-stream"],
@@ -154,7 +151,7 @@ mod tests {
     };
 
     fn said(head: &str) -> String {
-        let bytes = respond(head.as_bytes(), SITE, None).expect("a whole head");
+        let bytes = respond(head.as_bytes(), SITE, &[]).expect("a whole head");
         String::from_utf8(bytes).expect("text")
     }
 
@@ -205,7 +202,7 @@ mod tests {
             port: 8443,
         };
         let head = b"GET /x HTTP/1.1\r\nHost: a.example:8080\r\n\r\n";
-        let said = String::from_utf8(respond(head, site, None).expect("a head")).expect("text");
+        let said = String::from_utf8(respond(head, site, &[]).expect("a head")).expect("text");
         assert!(
             said.starts_with("HTTP/1.1 301 Moved Permanently\r\n"),
             "{said}"
@@ -259,9 +256,9 @@ mod tests {
     #[test]
     fn an_endless_head_is_rejected() {
         let mut head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ".to_vec();
-        assert_eq!(respond(&head, SITE, None), None);
+        assert_eq!(respond(&head, SITE, &[]), None);
         head.resize(HEAD_BYTES_MAX, b'x');
-        let said = respond(&head, SITE, None).expect("a response");
+        let said = respond(&head, SITE, &[]).expect("a response");
         assert!(said.starts_with(b"HTTP/1.1 431 "));
         let lines = "X: y\r\n".repeat(HEADERS_MAX + 1);
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
@@ -269,28 +266,28 @@ mod tests {
     }
 
     #[test]
-    fn only_the_current_challenge_is_answered() {
-        let challenge = HttpChallenge {
+    fn only_open_challenges_are_answered() {
+        let open = ["other", "tok"].map(|token| HttpChallenge {
             name: "a.example".to_owned(),
-            token: "tok".to_owned(),
-            key_authorization: "tok.print".to_owned(),
-        };
-        let ask = |path: &str, challenge| {
+            token: token.to_owned(),
+            key_authorization: format!("{token}.print"),
+        });
+        let ask = |path: &str, challenges: &[HttpChallenge]| {
             let head = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n");
-            let bytes = respond(head.as_bytes(), SITE, challenge).expect("a head");
+            let bytes = respond(head.as_bytes(), SITE, challenges).expect("a head");
             String::from_utf8(bytes).expect("text")
         };
         let path = format!("{CHALLENGE_PATH}tok");
-        let said = ask(&path, Some(&challenge));
+        let said = ask(&path, &open);
         assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
         assert!(said.ends_with("\r\n\r\ntok.print"), "{said}");
-        for (path, challenge) in [
-            (path.as_str(), None),
-            (&format!("{CHALLENGE_PATH}other"), Some(&challenge)),
-            (&format!("{path}/"), Some(&challenge)),
-            ("/tok", Some(&challenge)),
+        for (path, open) in [
+            (path.as_str(), &[][..]),
+            (&format!("{CHALLENGE_PATH}third"), &open),
+            (&format!("{path}/"), &open),
+            ("/tok", &open),
         ] {
-            assert!(ask(path, challenge).starts_with("HTTP/1.1 308 "), "{path}");
+            assert!(ask(path, open).starts_with("HTTP/1.1 308 "), "{path}");
         }
     }
 }

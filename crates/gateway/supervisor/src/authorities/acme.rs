@@ -1,9 +1,10 @@
 //! Certificates from an ACME server: which names need one, and when to order the next.
 //!
-//! An errand talks to the server. An order that the server has not completed is continued by the next errand. Only the files
-//! (`material::acme`) outlive main: then an unfinished order starts again, as ACME servers expect. A failed name is retried
-//! after a growing pause, and does not delay other names.
+//! An errand talks to the server. An order that the server has not completed within seconds is continued by a later errand,
+//! after a growing pause in which other names have their turn. Only the files (`material::acme`) outlive main: then an
+//! unfinished order starts again, as ACME servers expect. A failed name is retried after a growing pause, too.
 
+use super::renewal::Validity;
 use super::retry::backoff_ms;
 use super::unsaved::Unsaved;
 use crate::edition::Edition;
@@ -34,9 +35,12 @@ const ASKED_AT_ONCE: usize = 32;
 const ISSUED_MS: u64 = MINUTE_MS;
 /// Pause after an order during which a worker restarted.
 const DISTURBED_MS: u64 = 1000;
-/// Bounds for the server's Retry-After while it works on an order, and the pause without one.
+/// Bounds for the server's Retry-After while it works on an order, and the first pause without one. Each further pause is
+/// twice as long.
 const CONTINUED_S: std::ops::RangeInclusive<u64> = 5..=3_600;
-const CONTINUE_S: u64 = 60;
+const CONTINUE_S: u64 = 5;
+/// Time after which an order that the server never completes is given up.
+const ORDER_MS: u64 = DAY_MS;
 /// Refused orders after which the server may no longer know the account, and time in which one account is replaced.
 const DOUBTS: u32 = 2;
 const REPLACED_MS: u64 = DAY_MS;
@@ -76,16 +80,18 @@ struct AcmeName {
     failures: u32,
     /// Why the last attempt failed.
     why: Option<String>,
-    /// The order that the server has not completed, and the server's directory.
-    placed: Option<(String, PlacedOrder)>,
+    /// The order that the server has not completed.
+    placed: Option<Placed>,
 }
 
-/// Validity of a certificate, and the hash of its chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Validity {
-    from_s: u64,
-    until_s: u64,
-    digest: u64,
+/// An order that the server has accepted.
+struct Placed {
+    order: PlacedOrder,
+    /// URL of the server's directory.
+    directory: String,
+    at_ms: u64,
+    /// How often an errand left it to the next one.
+    continued: u32,
 }
 
 /// Work of an errand.
@@ -94,29 +100,6 @@ pub(super) enum AcmeWork {
     Order(Box<CertificateRequest>),
     /// Query renewal windows.
     AskRenewals(Vec<Job>),
-}
-
-impl Validity {
-    /// When to renew: within the server's window, else after two thirds of the lifetime or a little
-    /// earlier; in any case before the last tenth. `share`, a fraction of 2^64, differs between machines,
-    /// so that a fleet does not renew all at once.
-    fn renew_at_s(self, advised: Option<RenewalWindow>, share: u64) -> u64 {
-        let part = |whole_s: u64| ((u128::from(whole_s) * u128::from(share)) >> 64) as u64;
-        let life_s = self.until_s.saturating_sub(self.from_s);
-        let latest_s = self.until_s.saturating_sub(life_s / 10);
-        match advised {
-            Some(window) => {
-                let from_s = u64::try_from(window.from_s).unwrap_or(0);
-                let until_s = u64::try_from(window.until_s).unwrap_or(0);
-                let at_s = from_s.saturating_add(part(until_s.saturating_sub(from_s)));
-                at_s.min(latest_s)
-            }
-            None => {
-                let third_s = life_s / 3;
-                self.until_s.saturating_sub(third_s + part(third_s / 10))
-            }
-        }
-    }
 }
 
 impl AcmeNames {
@@ -133,7 +116,11 @@ impl AcmeNames {
                 self.unsaved.add_name(name, now_ms);
             }
             let entry = match former.remove(name) {
-                Some(entry) if entry.shown == shown => entry,
+                Some(mut entry) if entry.shown == shown => {
+                    let is_current = |placed: &Placed| placed.directory == config.acme.acme_server;
+                    entry.placed = entry.placed.filter(is_current);
+                    entry
+                }
                 known => {
                     let mut entry = AcmeName {
                         shown,
@@ -284,9 +271,7 @@ impl AcmeNames {
             .filter(|(_, entry)| entry.obtain_ms <= now_ms);
         if let Some((name, entry)) = to_order.min_by_key(|(_, entry)| entry.obtain_ms) {
             let (name, has_one) = (name.clone(), entry.shown.is_some());
-            let directory = &edition.config.acme.acme_server;
-            let placed = entry.placed.as_ref().filter(|(at, _)| at == directory);
-            let placed = placed.map(|(_, order)| order.clone());
+            let placed = entry.placed.as_ref().map(|placed| placed.order.clone());
             return match self.server(&edition.config, now_ms) {
                 Ok(server) => Some(AcmeWork::Order(Box::new(CertificateRequest {
                     placed,
@@ -422,8 +407,19 @@ impl AcmeNames {
     pub(super) fn note_placed(&mut self, name: &str, directory: &str, order: PlacedOrder) {
         self.doubts = 0;
         if let Some(entry) = self.all.get_mut(name) {
-            entry.placed = Some((directory.to_owned(), order));
+            entry.placed = Some(Placed {
+                order,
+                directory: directory.to_owned(),
+                at_ms: process::boottime_ms(),
+                continued: 0,
+            });
         }
+    }
+
+    /// Whether the server has not completed an order for this name.
+    pub(super) fn has_order(&self, name: &str) -> bool {
+        let entry = self.all.get(name);
+        entry.is_some_and(|entry| entry.placed.is_some())
     }
 
     fn forget_placed(&mut self, name: &str) {
@@ -432,14 +428,26 @@ impl AcmeNames {
         }
     }
 
-    /// Has another errand continue the order when the server wants to be asked again.
+    /// Has another errand continue the order when the server wants to be asked again, and other names have had their turn.
     fn continue_later(&mut self, name: &str, again_s: Option<u64>, now_ms: u64) {
-        let again_s = again_s.unwrap_or(CONTINUE_S);
-        let again_s = again_s.clamp(*CONTINUED_S.start(), *CONTINUED_S.end());
-        if let Some(entry) = self.all.get_mut(name) {
-            entry.obtain_ms = now_ms + again_s * 1000;
-            tracing::info!(name, again_s, "ACME server is processing the order");
+        let entry = self.all.get_mut(name);
+        let Some((entry, placed)) = entry.and_then(|entry| entry.placed.take().map(|p| (entry, p)))
+        else {
+            return self.note_failure(name, "the server has not completed the order", now_ms);
+        };
+        if now_ms >= placed.at_ms + ORDER_MS {
+            let why = "the server has not completed the order within a day";
+            return self.note_failure(name, why, now_ms);
         }
+        let pause_s = CONTINUE_S << placed.continued.min(10);
+        let again_s = again_s.unwrap_or(pause_s);
+        let again_s = again_s.clamp(*CONTINUED_S.start(), *CONTINUED_S.end());
+        entry.obtain_ms = now_ms + again_s * 1000;
+        entry.placed = Some(Placed {
+            continued: placed.continued.saturating_add(1),
+            ..placed
+        });
+        tracing::info!(name, again_s, "ACME server is processing the order");
     }
 
     fn keep(
@@ -551,19 +559,11 @@ fn leaf(edition: &Edition, name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const DAY_S: u64 = 86_400;
     const LIFE: Validity = Validity {
-        from_s: 1000 * DAY_S,
-        until_s: 1090 * DAY_S,
+        from_s: 86_400_000,
+        until_s: 94_176_000,
         digest: 0,
     };
-
-    #[test]
-    fn a_certificate_is_renewed_after_two_thirds_of_its_lifetime() {
-        assert_eq!(LIFE.renew_at_s(None, 0), 1060 * DAY_S);
-        let soonest_s = LIFE.renew_at_s(None, u64::MAX);
-        assert!((1057 * DAY_S..1057 * DAY_S + 60).contains(&soonest_s));
-    }
 
     /// A machine without a battery starts in 1970, until it has asked a time server.
     #[test]
@@ -573,7 +573,7 @@ mod tests {
             shown: Some(LIFE),
             advised: None,
             // From a clock that was 50 years behind.
-            obtain_ms: 50 * 365 * DAY_S * 1000,
+            obtain_ms: 50 * 365 * DAY_MS,
             ask_ms: 0,
             issued_ms: None,
             failures: 0,
@@ -584,6 +584,46 @@ mod tests {
         assert_eq!(names.take_due(7), ["example.org"]);
         // The certificate has expired, so another one is due now.
         assert_eq!(names.all["example.org"].obtain_ms, 7);
+    }
+
+    /// An order that the server never completes is asked for less and less often, and given up after a day. Meanwhile the
+    /// other names have their turn, also those that are due later.
+    #[test]
+    fn an_order_that_hangs_delays_no_other_name() {
+        let mut names = AcmeNames::default();
+        let entry = |obtain_ms| AcmeName {
+            shown: None,
+            advised: None,
+            obtain_ms,
+            ask_ms: 0,
+            issued_ms: None,
+            failures: 0,
+            why: None,
+            placed: None,
+        };
+        names.all.insert("a.example".to_owned(), entry(0));
+        names.all.insert("b.example".to_owned(), entry(1));
+        let order = r#"{"url":"https://ca.example/order/1","key":["a"]}"#;
+        let order = serde_json::from_str(order).expect("an order");
+        names.note_placed("a.example", "https://ca.example/dir", order);
+        let begun_ms = names.all["a.example"].placed.as_ref().map(|p| p.at_ms);
+        let mut now_ms = begun_ms.expect("placed");
+        names.all.get_mut("b.example").expect("there").obtain_ms = now_ms + 1;
+        let mut pauses = Vec::new();
+        while names.has_order("a.example") {
+            names.continue_later("a.example", None, now_ms);
+            assert_eq!(
+                names.next_due_ms(),
+                Some(begun_ms.expect("placed") + 1),
+                "b"
+            );
+            let next_ms = names.all["a.example"].obtain_ms;
+            pauses.push((next_ms - now_ms) / 1000);
+            now_ms = next_ms;
+        }
+        assert_eq!(pauses[..4], [5, 10, 20, 40]);
+        assert!(pauses.len() < 40 && pauses.contains(&3_600), "{pauses:?}");
+        assert_eq!(names.all["a.example"].failures, 1);
     }
 
     #[test]
@@ -632,25 +672,5 @@ mod tests {
         };
         names.note_placed("a.example", "https://ca.example/dir", order());
         assert_eq!(names.doubts, 0, "the account is known");
-    }
-
-    #[test]
-    fn a_certificate_is_renewed_in_the_servers_window_but_never_too_late() {
-        let window = |from_day: i64, until_day: i64| {
-            let day_s = DAY_S as i64;
-            Some(RenewalWindow {
-                from_s: from_day * day_s,
-                until_s: until_day * day_s,
-                ask_again_s: 0,
-            })
-        };
-        assert_eq!(LIFE.renew_at_s(window(1050, 1052), 1 << 63), 1051 * DAY_S);
-        assert_eq!(LIFE.renew_at_s(window(-5, 3), 0), 0, "at once");
-        assert_eq!(LIFE.renew_at_s(window(2000, 2001), 0), 1081 * DAY_S);
-        assert_eq!(
-            LIFE.renew_at_s(window(7, -7), 9),
-            7 * DAY_S,
-            "reversed window"
-        );
     }
 }

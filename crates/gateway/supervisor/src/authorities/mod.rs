@@ -4,12 +4,14 @@
 //! ```text
 //!   ocsp   responses to staple                        acme       certificates for names
 //!   retry  pauses after failures                      challenge  proof of control of a name
+//!                                                     renewal    when a certificate is renewed
 //!                                                     unsaved    what waits for a full disk
 //! ```
 
 mod acme;
 mod challenge;
 mod ocsp;
+mod renewal;
 mod retry;
 mod unsaved;
 
@@ -19,15 +21,14 @@ use crate::material::{self, Certificates};
 use crate::pairs::Pairs;
 use crate::tokens;
 use acme::{AcmeNames, AcmeWork};
-use challenge::OpenChallenge;
-use dormouse_config::{Ca, Config};
+use challenge::OpenChallenges;
+use dormouse_config::Config;
 use dormouse_handover::control;
 use dormouse_handover::message;
-use dormouse_handover::parts;
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, Job};
 use dormouse_helpers::helper::Privileges;
 use dormouse_helpers::redirect::HttpChallenge;
-use dormouse_reactor::Fd;
+use dormouse_helpers::tls_file::TlsFile;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -37,8 +38,8 @@ use std::io;
 
 /// Maximum run time of an errand; then main kills it.
 const TIMEOUT_MS: u64 = 120_000;
-/// The same for an order: the server may take minutes to validate the name.
-const ORDER_TIMEOUT_MS: u64 = 420_000;
+/// The same for an order, which is a dozen requests and pauses of 30 s at most.
+const ORDER_TIMEOUT_MS: u64 = 300_000;
 /// Maximum number of reports processed at once. More than the channel holds, so that none of an errand that has exited
 /// is lost; and a limit, so that a compromised errand cannot keep main from its other work.
 const REPORTS_MAX: usize = 512;
@@ -53,7 +54,7 @@ const COSTLY_MAX: u32 = 8;
 pub(crate) struct Authorities {
     ocsp: OcspSchedule,
     names: AcmeNames,
-    challenge: OpenChallenge,
+    challenges: OpenChallenges,
     errand: Option<Errand>,
     /// The edition that `ocsp` and `names` are based on.
     edition: Option<u64>,
@@ -188,17 +189,13 @@ impl Authorities {
             self.edition = Some(edition.number);
             self.ocsp.follow(&edition.material.certificates);
             self.names.follow(edition, now_ms);
+            self.close_challenges(pairs);
         }
         let Some((jobs, purpose)) = self.next_jobs(edition, now_ms) else {
             return;
         };
-        let acme_ca = match purpose {
-            ErrandPurpose::Ocsp => None,
-            ErrandPurpose::Order { .. } | ErrandPurpose::AskRenewals => {
-                Some(&edition.config.acme.acme_ca)
-            }
-        };
-        match start_errand(&jobs, acme_ca, &edition.config, poller) {
+        let asks_acme = !matches!(purpose, ErrandPurpose::Ocsp);
+        match start_errand(&jobs, asks_acme, edition, poller) {
             Ok(process) => {
                 self.errand = Some(Errand {
                     process,
@@ -246,8 +243,8 @@ impl Authorities {
         let now_ms = process::boottime_ms();
         match purpose {
             ErrandPurpose::Order { name, .. } => {
-                self.challenge.close(pairs);
                 self.names.note_failure(&name, why, now_ms);
+                self.close_challenges(pairs);
             }
             ErrandPurpose::Ocsp => {
                 tracing::warn!(error = why, "OCSP query failed");
@@ -292,13 +289,13 @@ impl Authorities {
                 (ErrandReport::Challenge(challenge), Some(ErrandPurpose::Order { name, .. }))
                     if challenge.name == *name =>
                 {
-                    self.challenge.open(&challenge, pairs);
+                    self.challenges.open(&challenge, pairs);
                 }
                 (
                     ErrandReport::HttpChallenge(challenge),
                     Some(ErrandPurpose::Order { name, .. }),
                 ) if challenge.name == *name => {
-                    self.challenge.open_http(challenge);
+                    self.challenges.open_http(challenge, pairs);
                 }
                 (ErrandReport::Renewal { name, window }, Some(ErrandPurpose::AskRenewals)) => {
                     self.names.note_window(&name, window);
@@ -308,11 +305,12 @@ impl Authorities {
                     Some(ErrandPurpose::Order { name, directory }),
                 ) => {
                     let (name, directory) = (name.clone(), directory.clone());
-                    let is_disturbed = self.challenge.is_disturbed();
-                    self.end_work(pairs);
+                    let is_disturbed = self.challenges.is_disturbed(&name);
+                    self.end_work();
                     let names = &mut self.names;
                     let issued = names.note_order(&name, &directory, issued, is_disturbed, edition);
                     new.extend(issued.map(|certificates| Issued { name, certificates }));
+                    self.close_challenges(pairs);
                 }
                 _ => {}
             }
@@ -320,12 +318,18 @@ impl Authorities {
         new
     }
 
-    /// Ends the errand's work and its challenge. What it reports from now on is ignored.
-    fn end_work(&mut self, pairs: &Pairs) {
+    /// Ends the errand's work. What it reports from now on is ignored.
+    fn end_work(&mut self) {
         if let Some(errand) = &mut self.errand {
             errand.purpose = None;
         }
-        self.challenge.close(pairs);
+    }
+
+    /// Closes the challenges of orders that have ended.
+    fn close_challenges(&mut self, pairs: &Pairs) {
+        let names = &self.names;
+        self.challenges
+            .close_except(|name| names.has_order(name), pairs);
     }
 
     /// Records that the errand has exited; its last reports have been processed.
@@ -353,7 +357,8 @@ impl Authorities {
         if let Some(errand) = &self.errand {
             let _ = process::send_signal(errand.process.pid, Signal::Kill);
         }
-        self.end_work(pairs);
+        self.end_work();
+        self.challenges.close_except(|_| false, pairs);
     }
 
     /// Records that an issued certificate was rejected.
@@ -361,25 +366,26 @@ impl Authorities {
         self.names.note_failure(name, why, process::boottime_ms());
     }
 
-    /// Number and challenge for the redirect process.
-    pub(crate) fn http_challenge(&self) -> (u64, Option<&HttpChallenge>) {
-        self.challenge.for_redirect()
+    /// Number and challenges for the redirect process.
+    pub(crate) fn http_challenges(&self) -> (u64, impl Iterator<Item = &HttpChallenge>) {
+        self.challenges.for_redirect()
     }
 
     /// Tells the errand once all processes answer the challenge, so that it asks the server to validate.
-    /// `http_shows` is the number of the challenge that the redirect process answers. Called once per turn.
+    /// `http_shows` is the number of the challenges that the redirect process answers. Called once per turn.
     pub(crate) fn announce_challenge(&mut self, pairs: &Pairs, http_shows: u64) {
-        if self.challenge.take_answered(pairs, http_shows)
-            && let Some(errand) = &self.errand
+        if let Some(errand) = &self.errand
+            && let Some(ErrandPurpose::Order { name, .. }) = &errand.purpose
+            && self.challenges.take_answered(name, pairs, http_shows)
         {
             // SIGCHLD reports the exit, if the errand is gone.
             let _ = message::send(errand.process.channel, &Job::Proceed);
         }
     }
 
-    /// Sends the current challenge to a worker that has started or restarted.
-    pub(crate) fn repeat_challenge(&mut self, worker: usize, pairs: &Pairs) {
-        self.challenge.repeat(worker, pairs);
+    /// Sends the open challenges to a worker that has started or restarted.
+    pub(crate) fn repeat_challenges(&mut self, worker: usize, pairs: &Pairs) {
+        self.challenges.repeat(worker, pairs);
     }
 
     /// Retries failed names at once, after a reload.
@@ -395,14 +401,16 @@ impl Authorities {
 
 fn start_errand(
     jobs: &[Job],
-    acme_ca: Option<&Ca>,
-    config: &Config,
+    asks_acme: bool,
+    edition: &Edition,
     poller: &Poller,
 ) -> io::Result<HelperProcess> {
-    let trust = acme_ca.map(trust_file).transpose()?;
-    let (privileges, place) = (Privileges::nobody(config), (poller, tokens::ERRAND));
-    let inherited = trust.into_iter().collect();
-    let started = HelperProcess::start("errand", &privileges, inherited, place, |ours, theirs| {
+    let tls = asks_acme.then(|| tls_file(edition)).transpose()?;
+    let tls = tls.as_ref().map(TlsFile::fd);
+    let privileges = Privileges::nobody(&edition.config);
+    let place = (poller, tokens::ERRAND);
+    let inherited = tls.into_iter().collect();
+    HelperProcess::start("errand", &privileges, inherited, place, |ours, theirs| {
         for job in jobs {
             // Jobs that do not fit go to the next errand.
             if !matches!(message::send(ours, job), Ok(Attempt::Done(()))) {
@@ -411,17 +419,19 @@ fn start_errand(
         }
         ErrandArguments {
             channel: theirs.0,
-            trust: trust.map(|fd| fd.0),
+            tls: tls.map(|fd| fd.0),
         }
-    });
-    trust.into_iter().for_each(Fd::close);
-    started
+    })
 }
 
-/// Memory file with the authorities of ACME servers, because an errand cannot open files.
-fn trust_file(ca: &Ca) -> io::Result<Fd> {
-    let text = material::authorities(ca).map_err(io::Error::other)?;
-    parts::write_text(&text)
+/// What an errand needs for TLS with ACME servers.
+fn tls_file(edition: &Edition) -> io::Result<TlsFile> {
+    let authorities = material::authorities(&edition.config.acme.acme_ca);
+    let authorities = authorities.map_err(io::Error::other)?;
+    TlsFile::write(
+        Some(&authorities),
+        edition.material.of_helpers.acme.as_ref(),
+    )
 }
 
 #[cfg(test)]
@@ -432,7 +442,7 @@ mod tests {
     use crate::occasion::{Occasion, Occupied};
     use crate::source::Source;
     use dormouse_config::Section;
-    use dormouse_reactor::{OnExec, socket};
+    use dormouse_reactor::{Fd, OnExec, socket};
 
     const ACCOUNT: &str =
         r#"{"id":"https://ca.example/1","key_pkcs8":"AAAA","directory":"https://ca.example/dir"}"#;

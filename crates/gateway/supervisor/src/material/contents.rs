@@ -16,8 +16,24 @@ pub(crate) struct Material {
     pub(crate) origins: Vec<OriginPem>,
     /// Trusted CAs and client certificate for TLS with backends, by route.
     pub(crate) backend_tls: Vec<Option<OriginPem>>,
-    /// The certificate for the store of ticket keys. Workers do not get it.
+    /// Certificates for servers that helpers talk to. Workers do not get them.
+    pub(crate) of_helpers: OfHelpers,
+}
+
+/// The certificates that helpers show to servers which request one.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct OfHelpers {
+    /// For the store of ticket keys.
     pub(crate) store: Option<Pem>,
+    /// For the ACME server.
+    pub(crate) acme: Option<Pem>,
+}
+
+impl OfHelpers {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pem> {
+        self.store.iter().chain(&self.acme)
+    }
 }
 
 impl Material {

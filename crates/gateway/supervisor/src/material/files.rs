@@ -27,10 +27,15 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> 
     }
     let pairs = layouts::look_into(cert)?.pairs;
     match pairs.len() {
-        0 => Err(format!(
-            "{}: no certificates in this directory; it needs NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem",
-            cert.display()
-        )),
+        0 => {
+            let needed =
+                "it needs NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem";
+            let reasons: String = unused(files).iter().map(|why| format!("\n{why}")).collect();
+            Err(format!(
+                "{}: no certificates in this directory; {needed}{reasons}",
+                cert.display()
+            ))
+        }
         n if n > CERTIFICATES_MAX => Err(format!(
             "{}: {n} certificates in this directory; at most {CERTIFICATES_MAX} are allowed",
             cert.display()

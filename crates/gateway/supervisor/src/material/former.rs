@@ -53,7 +53,7 @@ impl<'a> Former<'a> {
             let backends = material.backend_tls.iter().flatten();
             let origins = material.origins.iter().chain(backends);
             let of_origins = origins.filter_map(|OriginPem { identity, .. }| identity.as_ref());
-            of_origins.chain(&material.store)
+            of_origins.chain(material.of_helpers.iter())
         });
         let certificates = self.certificates().iter().flatten();
         certificates.filter(|pem| !pem.is_pushed).chain(own)

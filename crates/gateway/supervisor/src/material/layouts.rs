@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
+const PARTS: [&str; 4] = ["pem", "crt", "cer", "key"];
 /// Kinds of keys in HAProxy's bundles.
 const BUNDLES: [&str; 3] = ["rsa", "ecdsa", "dsa"];
 
@@ -92,12 +93,15 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
 pub(super) fn reason(path: &Path) -> Option<String> {
     let shown = path.display();
     if path.is_dir() {
-        return Some(format!("{shown}: no chain with its key in this directory"));
+        return Some(format!(
+            "{shown}: no chain with its key in this directory{}",
+            parts_in(path)
+        ));
     }
     let file = match read_with(PemFile::read, path) {
         Ok(file) => file,
         // A link to nothing, or a pipe: its name says that it should have been a certificate or a key.
-        Err(why) => return has_extension(path, &["pem", "crt", "cer", "key"]).then_some(why),
+        Err(why) => return has_extension(path, &PARTS).then_some(why),
     };
     let refused = match file.chain() {
         Ok(_) => {
@@ -113,6 +117,23 @@ pub(super) fn reason(path: &Path) -> Option<String> {
         )),
         IdentityProblem::NotPem(_) | IdentityProblem::BadPem { .. } => Some(refused.to_string()),
         _ => None,
+    }
+}
+
+/// The files in a directory whose names are those of chains or keys, in words.
+fn parts_in(directory: &Path) -> String {
+    const NAMED_MAX: usize = 3;
+    let mut parts = entries(directory).unwrap_or_default();
+    parts.retain(|path| has_extension(path, &PARTS));
+    let more = parts.len().saturating_sub(NAMED_MAX);
+    let names = parts.iter().take(NAMED_MAX);
+    let names: Vec<_> = names
+        .filter_map(|path| Some(path.file_name()?.to_string_lossy()))
+        .collect();
+    match (names.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!(", which has {}", names.join(", ")),
+        (false, more) => format!(", which has {} and {more} more", names.join(", ")),
     }
 }
 

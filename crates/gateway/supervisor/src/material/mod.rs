@@ -21,11 +21,11 @@ mod pair;
 mod pushed;
 mod trust;
 
-pub(crate) use contents::{Certificates, Material};
+pub(crate) use contents::{Certificates, Material, OfHelpers};
 pub(crate) use files::can_write_into;
 pub(crate) use former::{Changes, Former};
 pub(crate) use pushed::{Pushed, RouteCertificates};
-pub(crate) use trust::{authorities, authorities_of, certificate_for_store};
+pub(crate) use trust::{authorities, authorities_of, certificates_of_helpers};
 
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
@@ -47,7 +47,7 @@ impl Material {
             client_trust: trust::load_client_trust(config, findings),
             origins: trust::load_origins(config, former, findings, &mut changes),
             backend_tls: trust::load_backend_tls(config, former, findings, &mut changes),
-            store: trust::load_store(config, former, findings, &mut changes),
+            of_helpers: trust::load_of_helpers(config, former, findings, &mut changes),
         };
         let bytes = material.bytes();
         if bytes > MATERIAL_BYTES_MAX {
@@ -79,13 +79,11 @@ impl Material {
         let origins = trust::renew_origins(config, &former, &self.origins, &mut changes);
         let backend_tls =
             trust::renew_backend_tls(config, &former, &self.backend_tls, &mut changes);
-        let store = trust::renew_store(config, &former, &self.store, &mut changes);
-        if store != self.store {
-            changes
-                .new
-                .push("certificate for the ticket store".to_owned());
-        }
-        if origins != self.origins || backend_tls != self.backend_tls {
+        let of_helpers = trust::renew_of_helpers(config, &former, &self.of_helpers, &mut changes);
+        if of_helpers != self.of_helpers
+            || origins != self.origins
+            || backend_tls != self.backend_tls
+        {
             changes
                 .new
                 .push("certificates or CAs for servers".to_owned());
@@ -95,7 +93,7 @@ impl Material {
             client_trust,
             origins,
             backend_tls,
-            store,
+            of_helpers,
         };
         (material, changes)
     }
@@ -132,7 +130,7 @@ pub(crate) fn has_watched(config: &Config) -> bool {
 }
 
 /// The certificates that Dormouse shows as a client, and the files of CAs for servers' certificates: of originations, of
-/// routes with TLS to their backends, and of the ticket store, whose CAs are read at the start only.
+/// routes with TLS to their backends, and of helpers, which read their CAs when they start.
 fn of_client(config: &Config) -> impl Iterator<Item = (&[CertificateFiles], Option<&PathBuf>)> {
     fn file(ca: &Ca) -> Option<&PathBuf> {
         match ca {
@@ -144,6 +142,7 @@ fn of_client(config: &Config) -> impl Iterator<Item = (&[CertificateFiles], Opti
     let originations = originations.map(|one| (&one.certificates[..], file(&one.ca)));
     let routes = config.routes.iter().filter(|route| route.backend_tls);
     let routes = routes.map(|route| (&route.backend_certificates[..], file(&route.backend_ca)));
-    let store = (&config.tickets.ticket_store_certificates[..], None);
-    originations.chain(routes).chain([store])
+    let store = &config.tickets.ticket_store_certificates;
+    let of_helpers = [store, &config.acme.acme_certificates].map(|files| (&files[..], None));
+    originations.chain(routes).chain(of_helpers)
 }

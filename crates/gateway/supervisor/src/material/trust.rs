@@ -1,5 +1,6 @@
 //! CAs that routes, originations and ACME trust, and the client certificates for servers.
 
+use super::contents::OfHelpers;
 use super::files::files_of;
 use super::former::{self, Changes, Former};
 use super::key_mode;
@@ -107,33 +108,38 @@ fn load_one_backend_tls(
     Some(OriginPem { roots, identity })
 }
 
-/// Reads the certificate that Dormouse shows to the store of ticket keys.
-pub(super) fn load_store(
+/// Reads the certificates that helpers show to the store of ticket keys and to the ACME server.
+pub(super) fn load_of_helpers(
     config: &Config,
     former: &Former<'_>,
     findings: &mut Findings,
     changes: &mut Changes,
-) -> Option<Pem> {
-    let files = &config.tickets.ticket_store_certificates;
-    let place = Place::Program("ticket_store_certificates");
-    read_identity(files, place, former, findings, changes)
+) -> OfHelpers {
+    let mut read = |files: &[CertificateFiles], option| {
+        read_identity(files, Place::Program(option), former, findings, changes)
+    };
+    let store = &config.tickets.ticket_store_certificates;
+    OfHelpers {
+        store: read(store, "ticket_store_certificates"),
+        acme: read(&config.acme.acme_certificates, "acme_certificates"),
+    }
 }
 
-/// The same for a program that runs, which goes on without it if it cannot be read.
-pub(crate) fn certificate_for_store(config: &Config) -> Option<Pem> {
+/// The same for a program that runs, which goes on without those that cannot be read.
+pub(crate) fn certificates_of_helpers(config: &Config) -> OfHelpers {
     let (mut findings, mut changes) = (Findings::default(), Changes::default());
-    load_store(config, &Former::none(), &mut findings, &mut changes)
+    load_of_helpers(config, &Former::none(), &mut findings, &mut changes)
 }
 
-/// Reads it again. If it cannot be used, the current one stays.
-pub(super) fn renew_store(
+/// Reads them again. If one cannot be used, the current ones stay.
+pub(super) fn renew_of_helpers(
     config: &Config,
     former: &Former<'_>,
-    current: &Option<Pem>,
+    current: &OfHelpers,
     changes: &mut Changes,
-) -> Option<Pem> {
+) -> OfHelpers {
     let mut findings = Findings::default();
-    let read = load_store(config, former, &mut findings, changes);
+    let read = load_of_helpers(config, former, &mut findings, changes);
     keep_on_error(read, current, &findings, changes)
 }
 

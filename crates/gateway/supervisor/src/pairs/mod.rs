@@ -205,7 +205,7 @@ impl Pairs {
         self.all.iter().all(has_it)
     }
 
-    /// Whether all remaining workers answer this challenge.
+    /// Whether all remaining workers answer this challenge, the last one that was opened.
     pub(crate) fn all_answer_challenge(&self, number: u64) -> bool {
         let shows_it = |pair: &Pair| pair.challenge == number || pair.life.is_over();
         self.all.iter().all(shows_it)

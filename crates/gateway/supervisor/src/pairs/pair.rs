@@ -41,7 +41,7 @@ pub(super) struct Pair {
     pub(super) descriptors: Descriptors,
     pub(super) share: Share,
     pub(super) editions: Editions,
-    /// The challenge that the worker answers, or answered last.
+    /// The challenge that the worker opened last.
     pub(super) challenge: u64,
     /// Limits of the worker's sandbox.
     pub(super) bounds: Bounds,

@@ -102,7 +102,9 @@ impl Supervisor {
     /// Follows a changed edition, or changed addresses of a backend name.
     pub(super) fn follow_edition(&mut self) {
         let serving = &mut self.serving;
-        serving.ticket_keys.show(&serving.edition.material.store);
+        serving
+            .ticket_keys
+            .show(&serving.edition.material.of_helpers.store);
         let backends = &serving.memory.backends;
         let former = self
             .monitor

@@ -237,8 +237,8 @@ impl Supervisor {
             .redirect
             .attend(is_accepting, &self.serving, &self.poller);
         self.history.ending.extend(former);
-        let (number, challenge) = self.authorities.http_challenge();
-        self.redirect.send_challenge(number, challenge);
+        let (number, challenges) = self.authorities.http_challenges();
+        self.redirect.send_challenges(number, challenges);
     }
 
     /// Runs all timers that are due.

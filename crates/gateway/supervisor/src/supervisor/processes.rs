@@ -255,7 +255,7 @@ impl Supervisor {
         if let Some(upgrade) = &mut self.upgrade {
             upgrade.note_ready(worker, self.serving.edition.handshake_grace_ms(), pairs);
         }
-        self.authorities.repeat_challenge(worker, pairs);
+        self.authorities.repeat_challenges(worker, pairs);
         self.recount.note_ready(&self.serving);
         if !self.history.is_announced && pairs.are_ready() {
             self.history.is_announced = true;

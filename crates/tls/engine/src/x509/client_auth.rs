@@ -30,7 +30,7 @@ use crate::x509::authority_names::AuthorityNames;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
-use crate::x509::judgement::{Shown, is_authority_as_peer};
+use crate::x509::judgement::{Shown, is_authority_as_peer, noting_limits};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
@@ -348,7 +348,9 @@ impl ClientCertVerifier for ClientAuth {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         // Of all messages so far, as the client has sent them.
-        verify_tls12_signature(&as_sent(message), cert, signed, &self.algorithms)
+        let message = as_sent(message);
+        let result = verify_tls12_signature(&message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn verify_tls13_signature(
@@ -357,7 +359,8 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
+        let result = verify_tls13_signature(message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -11,7 +11,7 @@ use crate::x509::judge_certificate::{
     CertificateRefusal, Finding, JudgeCertificate, ShownCertificates,
 };
 use crate::x509::outline::{Outline, name_as_text};
-use crate::x509::unsupported::{critical_extension, name_constraint};
+use crate::x509::unsupported::{critical_extension, key_length, name_constraint};
 
 /// The data that a peer presented.
 pub(crate) struct Shown<'a> {
@@ -105,8 +105,13 @@ impl Shown<'_> {
             }
             _ => {}
         }
-        if *error != CertificateError::UnknownIssuer {
-            return CertificateProblem::from(error);
+        match error {
+            CertificateError::UnknownIssuer => {}
+            CertificateError::BadSignature => {
+                let found = key_length(&self.chain(), self.roots);
+                return found.map_or_else(|| error.into(), CertificateProblem::Unsupported);
+            }
+            _ => return error.into(),
         }
         let last = self.intermediates.last().unwrap_or(self.end_entity);
         let (Some(own), Some(last)) = (Outline::read(self.end_entity), Outline::read(last)) else {
@@ -122,6 +127,20 @@ impl Shown<'_> {
             }
         }
     }
+}
+
+/// Passes the result of a check of a peer's handshake signature on, after noting the limit behind a failure.
+pub(crate) fn noting_limits<V>(
+    result: Result<V, Error>,
+    certificate: &CertificateDer<'_>,
+) -> Result<V, Error> {
+    if let Err(Error::InvalidCertificate(CertificateError::BadSignature)) = &result
+        && let Some(words) = key_length(&[certificate.as_ref()], &[])
+    {
+        let problem = Some(CertificateProblem::Unsupported(words));
+        in_scope(|facts: &mut CertificateFacts| facts.problem = problem);
+    }
+    result
 }
 
 /// Whether a peer's own certificate was refused because it is an authority's.

@@ -16,7 +16,7 @@ use crate::settings_error::SettingsError;
 use crate::x509::anchors::{Anchors, Purpose, verify_alone};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
-use crate::x509::judgement::Shown;
+use crate::x509::judgement::{Shown, noting_limits};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
 
@@ -195,7 +195,8 @@ impl ServerCertVerifier for ServerVerifier {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
+        let result = verify_tls12_signature(message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn verify_tls13_signature(
@@ -205,7 +206,8 @@ impl ServerCertVerifier for ServerVerifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signed);
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
+        let result = verify_tls13_signature(message, cert, signed, &self.algorithms);
+        noting_limits(result, cert)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -1,5 +1,7 @@
 //! What certificates demand of a verifier that webpki does not support. It reports this as an error of the certificate,
-//! or as a name that is not allowed; an operator has to know that another verifier would accept the certificate.
+//! as a name that is not allowed or as a wrong signature; an operator has to know that another verifier would accept the certificate.
+
+use std::ops::RangeInclusive;
 
 use rustls_pki_types::TrustAnchor;
 use x509_parser::der_parser::oid::Oid;
@@ -41,18 +43,65 @@ pub(crate) fn critical_extension(certificates: &[&[u8]]) -> Option<String> {
         let outline = Outline::read(der)?;
         let mut extensions = outline.extensions();
         let unknown = extensions.find(|one| one.is_critical && !SUPPORTED.contains(&one.id))?;
-        let whose = match at {
-            0 => "it".to_owned(),
-            _ => format!(
-                "the certificate of {} in its chain",
-                name_as_text(outline.subject)
-            ),
-        };
+        let whose = whose(at, &outline);
         let id = id_as_text(unknown.id);
         Some(format!(
             "{whose} has the critical extension {id}, which is not supported here"
         ))
     })
+}
+
+/// The certificate at this place of a chain.
+fn whose(at: usize, outline: &Outline<'_>) -> String {
+    match at {
+        0 => "it".to_owned(),
+        _ => format!(
+            "the certificate of {} in its chain",
+            name_as_text(outline.subject)
+        ),
+    }
+}
+
+/// Lengths of the RSA keys that are supported. webpki reports a signature of another key as wrong.
+const RSA_BITS: RangeInclusive<usize> = 2048..=8192;
+
+/// Describes the first RSA key of these certificates, or of the root that has signed one, whose length is not supported.
+pub(crate) fn key_length(certificates: &[&[u8]], roots: &[TrustAnchor<'_>]) -> Option<String> {
+    let outlines = certificates.iter().filter_map(|der| Outline::read(der));
+    let outlines: Vec<Outline<'_>> = outlines.collect();
+    let of_chain = outlines.iter().enumerate();
+    let of_chain = of_chain.map(|(at, outline)| (whose(at, outline), outline.key));
+    let is_issuer = |root: &&TrustAnchor<'_>| {
+        let name = root.subject.as_ref();
+        outlines.iter().any(|outline| outline.issuer == name)
+    };
+    let of_roots = roots.iter().filter(is_issuer).map(|root| {
+        let name = name_as_text(root.subject.as_ref());
+        let key = root.subject_public_key_info.as_ref();
+        (format!("its authority {name}"), key)
+    });
+    of_chain.chain(of_roots).find_map(|(whose, key)| {
+        let bits = rsa_bits(key).filter(|bits| !RSA_BITS.contains(bits))?;
+        let (least, most) = (RSA_BITS.start(), RSA_BITS.end());
+        Some(format!(
+            "{whose} has an RSA key of {bits} bits, and only keys of {least} to {most} bits are supported here; create it \
+             again with such a key"
+        ))
+    })
+}
+
+/// The length of the modulus in a public key (RFC 8017 §A.1.1). `None`: it is no RSA key.
+fn rsa_bits(key: &[u8]) -> Option<usize> {
+    let mut key = Der::contents(key);
+    key.expect(Tag::SEQUENCE)?; // its algorithm
+    let numbers = key.expect(Tag::BITS)?.strip_prefix(&[0])?;
+    let modulus = Der::whole(numbers)?
+        .enter(Tag::SEQUENCE)?
+        .expect(Tag::INTEGER)?;
+    let first = modulus.iter().position(|&byte| byte != 0)?;
+    let modulus = modulus.get(first..)?;
+    let unused = modulus.first()?.leading_zeros() as usize;
+    Some(modulus.len() * 8 - unused)
 }
 
 fn id_as_text(id: &[u8]) -> String {
@@ -251,5 +300,23 @@ mod tests {
         assert!(said(mail(), true).unwrap().contains("mail addresses"));
         assert_eq!(said(mail(), false), None, "no mail address is constrained");
         assert_eq!(said(dns(), true), None, "a constraint that is supported");
+    }
+
+    /// The contents of a public key with a modulus of this many bytes, the first of which is given.
+    fn public_key(first: u8, length: u8) -> Vec<u8> {
+        let modulus = [&[0, first][..], &vec![0xff; usize::from(length) - 1]].concat();
+        let integer = [&[2, 0x81, length + 1][..], &modulus, &[2, 1, 3]].concat();
+        let numbers = [&[0x30, 0x81, length + 7][..], &integer].concat();
+        let bits = [&[3, 0x81, length + 11, 0][..], &numbers].concat();
+        [&[0x30, 2, 5, 0][..], &bits].concat()
+    }
+
+    #[test]
+    fn the_length_of_a_modulus_is_counted_from_its_first_bit() {
+        assert_eq!(rsa_bits(&public_key(0x80, 128)), Some(1024));
+        assert_eq!(rsa_bits(&public_key(0x01, 128)), Some(1017));
+        assert_eq!(rsa_bits(&public_key(0x80, 192)), Some(1536));
+        let other = leaf(&root(Vec::new()), |_| {});
+        assert_eq!(key_length(&[other.der()], &[]), None, "an ECDSA key");
     }
 }

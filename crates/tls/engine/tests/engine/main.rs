@@ -14,6 +14,7 @@ mod kept_sessions;
 mod ocsp;
 mod ours;
 mod pem;
+mod pem_keys;
 mod refusals;
 mod resumption;
 mod sessions;

@@ -1,5 +1,4 @@
-//! The one reader of PEM, beside OpenSSL's: what OpenSSL reads is read too, or refused with its line. Nothing is passed
-//! over in silence.
+//! The one reader of PEM, beside OpenSSL's: what OpenSSL reads is read too, or refused with its line.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,14 +9,16 @@ use dormouse_engine::{IdentityError, IdentityProblem, PemFile, pem_chain};
 use dormouse_testkit::Authority;
 use proptest::prelude::*;
 
+use crate::pem_keys::problem_of_key;
+
 /// Two certificates, and a key.
-struct Texts {
-    one: String,
-    two: String,
-    key: String,
+pub(crate) struct Texts {
+    pub(crate) one: String,
+    pub(crate) two: String,
+    pub(crate) key: String,
 }
 
-static TEXTS: LazyLock<Texts> = LazyLock::new(|| Texts {
+pub(crate) static TEXTS: LazyLock<Texts> = LazyLock::new(|| Texts {
     one: Authority::shared().certificate_pem(),
     two: Authority::new("another").certificate_pem(),
     key: Authority::shared().ecdsa(&["a.test"]).key_pem,
@@ -33,7 +34,7 @@ fn read_by_openssl(text: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Runs a command with this input, and returns what it printed.
-fn openssl(command: &str, input: &[u8]) -> Vec<u8> {
+pub(crate) fn openssl(command: &str, input: &[u8]) -> Vec<u8> {
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::piped())
@@ -427,83 +428,6 @@ fn commentary_and_other_sections_hide_no_certificate() {
         before("subject=O = WEST-END, OU = --x--\n-------\n"),
     );
     shapes.check();
-}
-
-fn problem_of_key(text: &[u8]) -> String {
-    match PemFile::of(text, "site.key").key() {
-        Ok(_) => String::new(),
-        Err(refused) => refused.to_string(),
-    }
-}
-
-#[test]
-fn a_file_has_one_key_wherever_it_is() {
-    let Texts { one, two, key } = &*TEXTS;
-    let other = Authority::shared().ecdsa(&["b.test"]).key_pem;
-    let expected = PemFile::of(key.as_bytes(), "site.key").key().unwrap();
-    let parameters = openssl("openssl ecparam -name prime256v1", b"");
-    let parameters = String::from_utf8(parameters).unwrap();
-    for text in [
-        format!("{key}{one}"),
-        format!("{one}{key}{two}"),
-        format!("{parameters}{key}"),
-        format!("\u{feff}{key}"),
-        key.replace('\n', "\r"),
-        // The same key from two files.
-        format!("{key}{one}{key}"),
-    ] {
-        let found = PemFile::of(text.as_bytes(), "site.key").key().unwrap();
-        assert_eq!(*found, *expected, "{text}");
-    }
-    let lines = key.lines().count();
-    for (text, words) in [
-        (
-            format!("{key}{other}"),
-            format!("keys, which begin at lines 1, {}", lines + 1),
-        ),
-        (
-            format!("{}{one}", key.trim_end()),
-            format!("site.key:{lines}: -----END and other text"),
-        ),
-        (
-            format!("{} {key}", one.trim_end()),
-            "-----END and other text".to_owned(),
-        ),
-        (
-            key.replace("PRIVATE", "OPENSSH PRIVATE"),
-            "ssh-keygen -p -m PKCS8".to_owned(),
-        ),
-        (
-            key.replace("PRIVATE", "DSA PRIVATE"),
-            "is a DSA key".to_owned(),
-        ),
-        (one.clone(), "a certificate instead of the key".to_owned()),
-        (parameters, "contains no private key".to_owned()),
-    ] {
-        let problem = problem_of_key(text.as_bytes());
-        assert!(problem.contains(&words), "{problem}");
-        let body: String = key.lines().skip(1).take(1).collect();
-        assert!(
-            !problem.contains(&body[..8]),
-            "a key is in an error: {problem}"
-        );
-    }
-    // Both forms of encrypted keys.
-    for command in [
-        "openssl pkey -aes128 -passout pass:x",
-        "openssl ec -aes128 -passout pass:x",
-        "openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -passout pass:x",
-    ] {
-        let encrypted = openssl(command, key.as_bytes());
-        let problem = problem_of_key(&encrypted);
-        assert!(
-            problem.contains("is encrypted with a passphrase"),
-            "{command}: {problem}"
-        );
-        // The chain in the same file can be read.
-        let both = [&encrypted, one.as_bytes()].concat();
-        assert_eq!(pem_chain(&both, "both").unwrap().len(), 1);
-    }
 }
 
 #[test]

@@ -22,11 +22,11 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time from the first request until the server has validated the name, which needs this process. Main waits a little
-/// longer.
-const VALIDATION_TIMEOUT: Duration = Duration::from_secs(300);
-/// Time from the first request to the certificate, after which the next process continues.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(100);
+/// Time for main to have the challenge answered.
+const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which the server is to validate the name, and the same for the certificate. Then this process ends, so that other
+/// names have their turn, and a later one continues the order. The challenge is answered meanwhile.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two polls of an order, at first and at most, if the server names none.
 const POLL: Duration = Duration::from_millis(250);
 const POLL_MAX: Duration = Duration::from_secs(3);
@@ -36,13 +36,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(4);
 const MAIN_POLL: Duration = Duration::from_millis(20);
 /// Maximum number of tries when the server rejects our nonces (RFC 8555 §6.5).
 const NONCE_TRIES: usize = 4;
-
-/// Deadlines of the two parts of an order.
-#[derive(Clone, Copy)]
-struct Deadlines {
-    validated: Instant,
-    complete: Instant,
-}
 
 /// The server has not completed the order yet. Not an error, but what the library returns has no place for it.
 #[derive(Debug)]
@@ -62,17 +55,12 @@ impl AcmeClient {
         &mut self,
         request: &CertificateRequest,
     ) -> Result<IssuedCertificate, OrderFailure> {
-        let now = Instant::now();
-        let deadlines = Deadlines {
-            validated: now + VALIDATION_TIMEOUT,
-            complete: now + ORDER_TIMEOUT,
-        };
         let mut placed = request.placed.clone();
         let mut has_new_account = false;
         let mut tries = 1;
         loop {
             let is_resumed = placed.is_some();
-            let error = match at_once(self.order(request, &mut placed, deadlines)) {
+            let error = match at_once(self.order(request, &mut placed)) {
                 Ok(issued) => return Ok(issued),
                 Err(error) => error,
             };
@@ -130,7 +118,6 @@ impl AcmeClient {
         &mut self,
         request: &CertificateRequest,
         placed: &mut Option<PlacedOrder>,
-        deadlines: Deadlines,
     ) -> Result<IssuedCertificate, Error> {
         let account = self.account(&request.server).await?;
         let (mut order, key) = match placed {
@@ -151,14 +138,13 @@ impl AcmeClient {
             }
         };
         if order.state().status == OrderStatus::Pending {
-            self.prove(&mut order, request, deadlines.validated).await?;
+            self.prove(&mut order, request).await?;
         }
         if order.state().status == OrderStatus::Ready {
             let signing_request = Identity::request_with(&request.name, &key).map_err(other)?;
             order.finalize_csr(&signing_request).await?;
         }
-        self.until(&mut order, OrderStatus::Valid, deadlines.complete)
-            .await?;
+        self.until(&mut order, OrderStatus::Valid).await?;
         let chain = order.certificate().await?;
         Ok(IssuedCertificate {
             chain: chain.ok_or(Error::Str("the order is valid, but has no certificate"))?,
@@ -167,12 +153,7 @@ impl AcmeClient {
     }
 
     /// Proves control of the name.
-    async fn prove(
-        &self,
-        order: &mut Order,
-        request: &CertificateRequest,
-        deadline: Instant,
-    ) -> Result<(), Error> {
+    async fn prove(&self, order: &mut Order, request: &CertificateRequest) -> Result<(), Error> {
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization?;
@@ -188,18 +169,19 @@ impl AcmeClient {
             let challenge = authorization.challenge(kind);
             let mut challenge = challenge.ok_or(Error::Unsupported(request.challenge.as_str()))?;
             let report = report_of(request, &challenge)?;
-            self.show(&report, deadline)?;
+            self.show(&report)?;
             // A former process may have told the server.
             if challenge.status == ChallengeStatus::Pending {
                 challenge.set_ready().await?;
             }
         }
-        self.until(order, OrderStatus::Ready, deadline).await
+        self.until(order, OrderStatus::Ready).await
     }
 
     /// Passes the challenge to main, and waits until main reports that it is answered.
-    fn show(&self, challenge: &ErrandReport, deadline: Instant) -> Result<(), Error> {
+    fn show(&self, challenge: &ErrandReport) -> Result<(), Error> {
         self.report(challenge)?;
+        let deadline = Instant::now() + CHALLENGE_TIMEOUT;
         while Instant::now() < deadline {
             match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
@@ -221,12 +203,8 @@ impl AcmeClient {
     }
 
     /// Polls until the order has reached this status, as often as the server wants.
-    async fn until(
-        &self,
-        order: &mut Order,
-        wanted: OrderStatus,
-        deadline: Instant,
-    ) -> Result<(), Error> {
+    async fn until(&self, order: &mut Order, wanted: OrderStatus) -> Result<(), Error> {
+        let deadline = Instant::now() + STEP_TIMEOUT;
         let mut pause = POLL;
         loop {
             let status = order.refresh().await?.status;
@@ -245,9 +223,8 @@ impl AcmeClient {
                 return Err(why_invalid(order).await);
             }
             let next = again.unwrap_or(pause);
-            let is_long = status == OrderStatus::Processing && next > PAUSE_MAX;
             let left = deadline.saturating_duration_since(Instant::now());
-            if is_long || left.is_zero() {
+            if next > PAUSE_MAX || left.is_zero() {
                 return Err(other(Unfinished));
             }
             thread::sleep(next.min(left));

@@ -193,14 +193,30 @@ pub(crate) fn key(
         };
         return Err(problem.of(name));
     };
+    let is_encrypted = key.kind == Kind::EncryptedKey || looks_encrypted(&key.der);
+    if is_encrypted {
+        return Err(IdentityProblem::EncryptedKey.of(name));
+    }
+    // By its content, as OpenSSL does: some programs write the label of another format.
+    let kind = match PrivateKeyDer::try_from(key.der.as_slice()) {
+        Ok(PrivateKeyDer::Pkcs1(_)) => Kind::RsaKey,
+        Ok(PrivateKeyDer::Sec1(_)) => Kind::EcKey,
+        Ok(_) => Kind::Pkcs8Key,
+        Err(_) => key.kind,
+    };
     let der = std::mem::take(&mut *key.der);
-    let key: PrivateKeyDer<'static> = match key.kind {
+    let key: PrivateKeyDer<'static> = match kind {
         Kind::RsaKey => PrivatePkcs1KeyDer::from(der).into(),
         Kind::EcKey => PrivateSec1KeyDer::from(der).into(),
-        Kind::Pkcs8Key => PrivatePkcs8KeyDer::from(der).into(),
-        _ => return Err(IdentityProblem::EncryptedKey.of(name)),
+        _ => PrivatePkcs8KeyDer::from(der).into(),
     };
     Ok(Zeroizing::new(key))
+}
+
+/// Whether a key begins with an algorithm (RFC 5958 §3). Others begin with a version.
+fn looks_encrypted(der: &[u8]) -> bool {
+    let contents = Der::whole(der).and_then(|mut der| der.enter(Tag::SEQUENCE));
+    contents.is_some_and(|mut contents| contents.enter(Tag::SEQUENCE).is_some())
 }
 
 fn sections(text: &[u8], name: &str) -> Result<Vec<Section>, IdentityError> {

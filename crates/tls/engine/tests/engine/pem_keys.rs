@@ -1,0 +1,107 @@
+//! Private keys in PEM, beside OpenSSL's reader.
+
+use dormouse_engine::{PemFile, pem_chain};
+use dormouse_testkit::Authority;
+
+use crate::pem::{TEXTS, Texts, openssl};
+
+pub(crate) fn problem_of_key(text: &[u8]) -> String {
+    match PemFile::of(text, "site.key").key() {
+        Ok(_) => String::new(),
+        Err(refused) => refused.to_string(),
+    }
+}
+
+/// OpenSSL looks at what is in a key; its label may be that of another format.
+#[test]
+fn a_key_with_the_label_of_another_format_is_read_by_its_content() {
+    let key = &*TEXTS.key;
+    let expected = PemFile::of(key.as_bytes(), "site.key").key().unwrap();
+    for label in ["RSA PRIVATE", "EC PRIVATE"] {
+        let text = key.replace("PRIVATE", label);
+        let found = PemFile::of(text.as_bytes(), "site.key").key().unwrap();
+        assert_eq!(*found, *expected, "{label}");
+    }
+    let traditional = openssl("openssl ec", key.as_bytes());
+    let traditional = String::from_utf8(traditional).unwrap();
+    let expected = PemFile::of(traditional.as_bytes(), "site.key").key();
+    let other = traditional.replace("EC PRIVATE", "PRIVATE");
+    let found = PemFile::of(other.as_bytes(), "site.key").key();
+    assert_eq!(*found.unwrap(), *expected.unwrap());
+    let encrypted = openssl("openssl pkcs8 -topk8 -passout pass:x", key.as_bytes());
+    let encrypted = String::from_utf8(encrypted).unwrap();
+    let words = problem_of_key(encrypted.as_bytes());
+    assert!(words.contains("encrypted"), "{words}");
+    let hidden = encrypted.replace("ENCRYPTED ", "");
+    assert_eq!(problem_of_key(hidden.as_bytes()), words);
+}
+
+#[test]
+fn a_file_has_one_key_wherever_it_is() {
+    let Texts { one, two, key } = &*TEXTS;
+    let other = Authority::shared().ecdsa(&["b.test"]).key_pem;
+    let expected = PemFile::of(key.as_bytes(), "site.key").key().unwrap();
+    let parameters = openssl("openssl ecparam -name prime256v1", b"");
+    let parameters = String::from_utf8(parameters).unwrap();
+    for text in [
+        format!("{key}{one}"),
+        format!("{one}{key}{two}"),
+        format!("{parameters}{key}"),
+        format!("\u{feff}{key}"),
+        key.replace('\n', "\r"),
+        // The same key from two files.
+        format!("{key}{one}{key}"),
+    ] {
+        let found = PemFile::of(text.as_bytes(), "site.key").key().unwrap();
+        assert_eq!(*found, *expected, "{text}");
+    }
+    let lines = key.lines().count();
+    for (text, words) in [
+        (
+            format!("{key}{other}"),
+            format!("keys, which begin at lines 1, {}", lines + 1),
+        ),
+        (
+            format!("{}{one}", key.trim_end()),
+            format!("site.key:{lines}: -----END and other text"),
+        ),
+        (
+            format!("{} {key}", one.trim_end()),
+            "-----END and other text".to_owned(),
+        ),
+        (
+            key.replace("PRIVATE", "OPENSSH PRIVATE"),
+            "ssh-keygen -p -m PKCS8".to_owned(),
+        ),
+        (
+            key.replace("PRIVATE", "DSA PRIVATE"),
+            "is a DSA key".to_owned(),
+        ),
+        (one.clone(), "a certificate instead of the key".to_owned()),
+        (parameters, "contains no private key".to_owned()),
+    ] {
+        let problem = problem_of_key(text.as_bytes());
+        assert!(problem.contains(&words), "{problem}");
+        let body: String = key.lines().skip(1).take(1).collect();
+        assert!(
+            !problem.contains(&body[..8]),
+            "a key is in an error: {problem}"
+        );
+    }
+    // Both forms of encrypted keys.
+    for command in [
+        "openssl pkey -aes128 -passout pass:x",
+        "openssl ec -aes128 -passout pass:x",
+        "openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -passout pass:x",
+    ] {
+        let encrypted = openssl(command, key.as_bytes());
+        let problem = problem_of_key(&encrypted);
+        assert!(
+            problem.contains("is encrypted with a passphrase"),
+            "{command}: {problem}"
+        );
+        // The chain in the same file can be read.
+        let both = [&encrypted, one.as_bytes()].concat();
+        assert_eq!(pem_chain(&both, "both").unwrap().len(), 1);
+    }
+}
