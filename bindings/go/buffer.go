@@ -1,0 +1,38 @@
+package dormouse
+
+import "sync"
+
+const (
+	// recordMax is the length of the longest record.
+	recordMax = 18437
+	// plaintextMax is the most that is sealed at once.
+	plaintextMax = 65536
+	// answersMax is the most that waits for a writer: answers to the peer, such as updates of keys.
+	answersMax = 4096
+	// answerRoom is the output room of C's dormouse_receive; smallRoom that of dormouse_close.
+	answerRoom, smallRoom = 128, 64
+	// sealedMax is the room for plaintextMax in records, with answers before it.
+	sealedMax = plaintextMax + 64 + 29*(plaintextMax/16384+1) + answersMax + answerRoom
+)
+
+// A buffer is where bytes are opened and sealed. No connection at rest has one.
+type buffer struct {
+	bytes  [sealedMax]byte
+	answer [answerRoom]byte
+	// filled and err are results of reading from the transport.
+	filled int
+	err    error
+}
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+func takeBuffer() *buffer {
+	return buffers.Get().(*buffer)
+}
+
+// give wipes the plaintext at the buffer's start, and returns the buffer.
+func (b *buffer) give(plaintext int) {
+	clear(b.bytes[:plaintext])
+	b.filled, b.err = 0, nil
+	buffers.Put(b)
+}

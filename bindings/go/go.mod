@@ -1,0 +1,3 @@
+module dormouse.example/dormouse
+
+go 1.24

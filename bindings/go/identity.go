@@ -1,0 +1,110 @@
+package dormouse
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"runtime/cgo"
+	"unsafe"
+)
+
+// An identity is a certificate whose key stays in Go.
+type identity struct {
+	native C.dormouse_identity
+	signer cgo.Handle
+}
+
+func newIdentity(certificate *tls.Certificate) (*identity, error) {
+	signer, ok := certificate.PrivateKey.(crypto.Signer)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("the private key (%T) is no crypto.Signer", certificate.PrivateKey)
+	case len(certificate.Certificate) == 0:
+		return nil, errors.New("there is no certificate")
+	case certificate.SupportedSignatureAlgorithms != nil:
+		return nil, errors.New("SupportedSignatureAlgorithms is not supported")
+	case certificate.SignedCertificateTimestamps != nil:
+		return nil, errors.New("SignedCertificateTimestamps is not supported")
+	}
+	var chain bytes.Buffer
+	for _, der := range certificate.Certificate {
+		pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	made := &identity{signer: cgo.NewHandle(signer)}
+	result := C.dormouse_go_identity(at(chain.Bytes()), C.size_t(chain.Len()), C.uintptr_t(made.signer))
+	made.native = result.identity
+	err := failed(result.result)
+	if staple := certificate.OCSPStaple; err == nil && staple != nil {
+		if err = failed(C.dormouse_identity_staple(made.native, at(staple), C.size_t(len(staple)))); err != nil {
+			err = fmt.Errorf("OCSPStaple: %w", err)
+		}
+	}
+	if err != nil {
+		made.free()
+		return nil, err
+	}
+	return made, nil
+}
+
+func (i *identity) free() {
+	C.dormouse_identity_free(i.native)
+	i.signer.Delete()
+}
+
+// hashes of the signature schemes, except for Ed25519, which signs the message itself.
+var hashes = map[tls.SignatureScheme]crypto.Hash{
+	tls.PKCS1WithSHA256: crypto.SHA256, tls.PKCS1WithSHA384: crypto.SHA384, tls.PKCS1WithSHA512: crypto.SHA512,
+	tls.PSSWithSHA256: crypto.SHA256, tls.PSSWithSHA384: crypto.SHA384, tls.PSSWithSHA512: crypto.SHA512,
+	tls.ECDSAWithP256AndSHA256: crypto.SHA256, tls.ECDSAWithP384AndSHA384: crypto.SHA384,
+	tls.ECDSAWithP521AndSHA512: crypto.SHA512,
+}
+
+func sign(signer crypto.Signer, scheme tls.SignatureScheme, message []byte) ([]byte, error) {
+	hash, isHashed := hashes[scheme]
+	switch {
+	case scheme == tls.Ed25519:
+		return signer.Sign(rand.Reader, message, crypto.Hash(0))
+	case !isHashed:
+		return nil, fmt.Errorf("unknown signature scheme %v", scheme)
+	}
+	digest := hash.New()
+	digest.Write(message)
+	options := crypto.SignerOpts(hash)
+	switch scheme {
+	case tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512:
+		options = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	}
+	return signer.Sign(rand.Reader, digest.Sum(nil), options)
+}
+
+// dormouseGoSign returns 0 if the key cannot sign, which fails the handshake.
+//
+//export dormouseGoSign
+func dormouseGoSign(handle C.uintptr_t, scheme C.uint16_t, message *C.uint8_t, messageLen C.size_t, signature *C.uint8_t, room C.size_t) C.size_t {
+	made, err := func() (made []byte, err error) {
+		defer recovered(&err)
+		signer := cgo.Handle(handle).Value().(crypto.Signer)
+		return sign(signer, tls.SignatureScheme(scheme), unsafe.Slice((*byte)(message), messageLen))
+	}()
+	if err != nil || len(made) > int(room) {
+		return 0
+	}
+	return C.size_t(copy(unsafe.Slice((*byte)(signature), room), made))
+}
+
+// recovered turns a panic of the program's function into an error: it must not cross the library's frames.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = fmt.Errorf("dormouse: a callback panicked: %v", value)
+	}
+}

@@ -1,0 +1,165 @@
+package dormouse
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+)
+
+// Incoming holds what no Read has taken yet.
+type incoming struct {
+	// partial is the start of a record, as received; missing is how much the record lacks, as far as is known, or 0 if
+	// nobody has looked at it yet.
+	partial []byte
+	missing int
+	// plaintext waits for the next Read.
+	plaintext []byte
+	// err is how the peer's direction ended.
+	err error
+}
+
+// Read reads decrypted bytes. See [Conn] for the errors at the end.
+func (conn *Conn) Read(p []byte) (int, error) {
+	if err := conn.Handshake(); err != nil {
+		return 0, err
+	}
+	conn.reading.Lock()
+	defer conn.reading.Unlock()
+	for len(p) > 0 {
+		if count, err := conn.takePlaintext(p); count > 0 || err != nil {
+			return count, err
+		}
+		received, err := conn.received(len(p))
+		if err != nil {
+			return 0, conn.endOfTransport(err)
+		}
+		count := conn.open(received, p)
+		conn.sendAnswers()
+		if count > 0 {
+			return count, nil
+		}
+	}
+	return 0, nil
+}
+
+// takePlaintext takes what an earlier Read has left.
+func (conn *Conn) takePlaintext(p []byte) (int, error) {
+	in := conn.incoming
+	if in == nil {
+		return 0, nil
+	}
+	count := copy(p, in.plaintext)
+	if count == 0 {
+		return 0, in.err
+	}
+	clear(in.plaintext[:count])
+	in.plaintext = in.plaintext[count:]
+	if len(in.plaintext) == 0 {
+		in.plaintext = nil
+	}
+	conn.settle()
+	return count, nil
+}
+
+// received returns bytes that nobody has looked at, or waits for more.
+func (conn *Conn) received(wanted int) (*buffer, error) {
+	if partial := conn.partial(); partial != nil && conn.incoming.missing == 0 {
+		left := takeBuffer()
+		left.filled = copy(left.bytes[:], partial)
+		return left, nil
+	}
+	return conn.wait(recordMax + wanted)
+}
+
+// open opens all complete records, and copies their plaintext to p. What does not fit, or is incomplete, waits.
+func (conn *Conn) open(received *buffer, p []byte) int {
+	got := conn.openRecords(received)
+	plaintext, end := int(got.plaintext_len), errorOf(got)
+	count := copy(p, received.bytes[:plaintext])
+	conn.incoming = &incoming{
+		partial:   bytes.Clone(nonempty(received.bytes[got.consumed:received.filled])),
+		missing:   max(int(got.need)-(received.filled-int(got.consumed)), 0),
+		plaintext: bytes.Clone(nonempty(received.bytes[count:plaintext])),
+		err:       end,
+	}
+	conn.settle()
+	received.give(plaintext)
+	return count
+}
+
+func nonempty(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// openRecords opens in place, and keeps the answer for the peer.
+func (conn *Conn) openRecords(received *buffer) C.dormouse_received {
+	conn.lock.Lock()
+	defer conn.lock.Unlock()
+	var got C.dormouse_received
+	connection, answer := &conn.keys.connection, at(received.answer[:])
+	if conn.outgoing != nil && conn.outgoing.tickets.id != 0 {
+		tickets := conn.outgoing.tickets
+		got = C.dormouse_receive_tickets(connection, tickets, at(received.bytes[:]), C.size_t(received.filled), answer, answerRoom)
+		if C.dormouse_handshake_awaits_tickets(tickets) == 0 {
+			conn.ignoreTickets()
+		}
+	} else {
+		got = C.dormouse_receive(connection, at(received.bytes[:]), C.size_t(received.filled), answer, answerRoom)
+	}
+	if got.output_len > 0 {
+		conn.out().answers = append(conn.out().answers, received.answer[:got.output_len]...)
+	}
+	return got
+}
+
+// errorOf returns how the peer's direction ended; nil: it has not.
+func errorOf(got C.dormouse_received) error {
+	switch {
+	case got.status == C.DORMOUSE_NO_CONNECTION:
+		return net.ErrClosed
+	case got.status != C.DORMOUSE_OK:
+		return refused(got.status)
+	}
+	switch got.end {
+	case C.DORMOUSE_END_NONE:
+		return nil
+	case C.DORMOUSE_END_CLOSED:
+		return io.EOF
+	case C.DORMOUSE_END_TRUNCATED:
+		return io.ErrUnexpectedEOF
+	}
+	return &Error{Alert: tls.AlertError(got.alert), Remote: got.end == C.DORMOUSE_END_ALERT}
+}
+
+// endOfTransport returns what an error of the transport means for the connection.
+func (conn *Conn) endOfTransport(err error) error {
+	if conn.closed.Load() {
+		return net.ErrClosed
+	}
+	if err != io.EOF {
+		return err
+	}
+	conn.lock.Lock()
+	defer conn.lock.Unlock()
+	if C.dormouse_eof(&conn.keys.connection) != C.DORMOUSE_END_CLOSED {
+		err = io.ErrUnexpectedEOF
+	}
+	conn.incoming = &incoming{err: err}
+	return err
+}
+
+// settle drops what is empty.
+func (conn *Conn) settle() {
+	if in := conn.incoming; in.partial == nil && in.plaintext == nil && in.err == nil {
+		conn.incoming = nil
+	}
+}

@@ -1,0 +1,162 @@
+package dormouse
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import "net"
+
+// Outgoing holds what belongs to our direction.
+type outgoing struct {
+	// answers are sealed records that the next writer sends first.
+	answers []byte
+	// err is the error of all further writes.
+	err error
+	// tickets is a client's handshake that waits for session tickets; its id is 0 if there is none.
+	tickets C.dormouse_handshake
+}
+
+// out returns the connection's outgoing. The lock is held.
+func (conn *Conn) out() *outgoing {
+	if conn.outgoing == nil {
+		conn.outgoing = new(outgoing)
+	}
+	return conn.outgoing
+}
+
+// settleOut drops it when it is empty. The lock is held.
+func (conn *Conn) settleOut() {
+	if out := conn.outgoing; out != nil && len(out.answers) == 0 && out.err == nil && out.tickets.id == 0 {
+		conn.outgoing = nil
+	}
+}
+
+// Write encrypts and sends p. It returns once the transport has taken everything.
+func (conn *Conn) Write(p []byte) (int, error) {
+	if err := conn.Handshake(); err != nil {
+		return 0, err
+	}
+	// Answers that are sealed while this writer has the transport.
+	defer conn.sendAnswers()
+	conn.writing.Lock()
+	defer conn.writing.Unlock()
+	for sent := 0; ; {
+		chunk := p[sent:min(sent+plaintextMax, len(p))]
+		err := conn.send(func(room []byte) C.dormouse_sealed {
+			return C.dormouse_seal(&conn.keys.connection, at(chunk), C.size_t(len(chunk)), at(room), C.size_t(len(room)))
+		})
+		if err != nil {
+			return sent, err
+		}
+		if sent += len(chunk); sent == len(p) {
+			return sent, nil
+		}
+	}
+}
+
+// sendCloseNotify ends our direction. The caller has locked writing.
+func (conn *Conn) sendCloseNotify() error {
+	return conn.send(func(room []byte) C.dormouse_sealed {
+		return C.dormouse_close(&conn.keys.connection, at(room), C.size_t(len(room)))
+	})
+}
+
+// UpdateKeys replaces the key of our direction (TLS 1.3). Keys near their limit are replaced automatically.
+func (conn *Conn) UpdateKeys() error {
+	if err := conn.Handshake(); err != nil {
+		return err
+	}
+	defer conn.sendAnswers()
+	conn.writing.Lock()
+	defer conn.writing.Unlock()
+	return conn.send(func(room []byte) C.dormouse_sealed {
+		return C.dormouse_update_keys(&conn.keys.connection, at(room), C.size_t(len(room)))
+	})
+}
+
+// sendAnswers sends what was sealed for the peer while bytes were received. If a writer has the transport, that writer
+// does; a peer that never reads and demands more answers waits. An error is one of the next Write.
+func (conn *Conn) sendAnswers() {
+	for {
+		waiting := conn.answersLen()
+		if waiting > answersMax {
+			conn.writing.Lock()
+		} else if waiting == 0 || !conn.writing.TryLock() {
+			return
+		}
+		err := conn.send(func([]byte) C.dormouse_sealed { return C.dormouse_sealed{} })
+		conn.writing.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (conn *Conn) answersLen() int {
+	conn.lock.Lock()
+	defer conn.lock.Unlock()
+	if conn.outgoing == nil {
+		return 0
+	}
+	return len(conn.outgoing.answers)
+}
+
+// send sends the answers and what is sealed behind them. The caller has locked writing.
+func (conn *Conn) send(seal func(room []byte) C.dormouse_sealed) error {
+	sealed := takeBuffer()
+	defer sealed.give(0)
+	count, err := conn.seal(sealed, seal)
+	if err != nil || count == 0 {
+		return err
+	}
+	if _, err = conn.transport.Write(sealed.bytes[:count]); err == nil {
+		return nil
+	}
+	if conn.closed.Load() {
+		return net.ErrClosed
+	}
+	conn.lock.Lock()
+	defer conn.lock.Unlock()
+	conn.out().err = err
+	if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+		conn.out().err = writeTimeout{err}
+	}
+	return err
+}
+
+func (conn *Conn) seal(into *buffer, seal func(room []byte) C.dormouse_sealed) (int, error) {
+	conn.lock.Lock()
+	defer conn.lock.Unlock()
+	start := 0
+	if out := conn.outgoing; out != nil {
+		if out.err != nil {
+			return 0, out.err
+		}
+		start = copy(into.bytes[:], out.answers)
+	}
+	sealed := seal(into.bytes[start:])
+	switch sealed.status {
+	case C.DORMOUSE_OK:
+	case C.DORMOUSE_CLOSED:
+		return 0, errShutdown
+	case C.DORMOUSE_NO_CONNECTION:
+		return 0, net.ErrClosed
+	default:
+		return 0, refused(sealed.status)
+	}
+	if start > 0 {
+		conn.outgoing.answers = nil
+		conn.settleOut()
+	}
+	return start + int(sealed.output_len), nil
+}
+
+// ignoreTickets frees a client's finished handshake. The lock is held.
+func (conn *Conn) ignoreTickets() {
+	if conn.outgoing != nil && conn.outgoing.tickets.id != 0 {
+		C.dormouse_handshake_free(conn.outgoing.tickets)
+		conn.outgoing.tickets.id = 0
+		conn.settleOut()
+	}
+}
