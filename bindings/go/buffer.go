@@ -7,12 +7,12 @@ const (
 	recordMax = 18437
 	// plaintextMax is the most that is sealed at once.
 	plaintextMax = 65536
-	// answersMax is the most that waits for a writer: answers to the peer, such as updates of keys.
+	// answersMax is how much may wait for a writer: answers to the peer, such as updates of keys.
 	answersMax = 4096
 	// answerRoom is the output room of C's dormouse_receive; smallRoom that of dormouse_close.
 	answerRoom, smallRoom = 128, 64
-	// sealedMax is the room for plaintextMax in records, with answers before it.
-	sealedMax = plaintextMax + 64 + 29*(plaintextMax/16384+1) + answersMax + answerRoom
+	// sealedMax is the room for plaintextMax in records.
+	sealedMax = plaintextMax + 64 + 29*(plaintextMax/16384)
 )
 
 // A buffer is where bytes are opened and sealed. No connection at rest has one.

@@ -15,14 +15,13 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	text := "dormouse: "
-	if e.Remote {
-		text = "dormouse: remote error: "
+	switch {
+	case e.reason != "":
+		return "dormouse: " + e.reason
+	case e.Remote:
+		return "dormouse: remote error: " + e.Alert.Error()
 	}
-	if e.reason != "" {
-		return text + e.reason
-	}
-	return text + e.Alert.Error()
+	return "dormouse: " + e.Alert.Error()
 }
 
 // Unwrap returns the alert.

@@ -6,7 +6,9 @@ package dormouse
 import "C"
 
 import (
+	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"reflect"
 )
@@ -40,6 +42,7 @@ var uses = map[string]use{
 	"InsecureSkipVerify":          used,
 	"PreferServerCipherSuites":    used, // crypto/tls ignores it, too
 	"SessionTicketsDisabled":      used,
+	"SessionTicketKey":            useTicketKey,
 	"ClientSessionCache":          useSessionCache,
 	"MinVersion":                  useVersions,
 	"MaxVersion":                  useVersions,
@@ -62,6 +65,14 @@ func useCertificates(settings *tls.Config, isClient bool) error {
 func useSessionCache(settings *tls.Config, isClient bool) error {
 	if isClient && settings.ClientSessionCache != Sessions {
 		return fmt.Errorf("%T: only dormouse.Sessions is supported", settings.ClientSessionCache)
+	}
+	return nil
+}
+
+// useTicketKey accepts what crypto/tls writes there when it makes keys itself.
+func useTicketKey(settings *tls.Config, _ bool) error {
+	if !bytes.HasPrefix(settings.SessionTicketKey[:], []byte("DEPRECATED")) {
+		return errors.New("is not supported")
 	}
 	return nil
 }

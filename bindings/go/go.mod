@@ -1,3 +1,3 @@
 module dormouse.example/dormouse
 
-go 1.24
+go 1.25

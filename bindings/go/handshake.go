@@ -38,6 +38,8 @@ type handshake struct {
 	chosen *identity
 	// refusal is why a callback refused.
 	refusal error
+	// last is what a server sends after the handshake.
+	last []byte
 }
 
 // Server returns the server's side of a connection over transport. Its configuration is made by [ServerConfig].
@@ -199,7 +201,7 @@ func (h *handshake) exchange(ctx context.Context, callbacks cgo.Handle) (*buffer
 func (h *handshake) step(callbacks cgo.Handle, input []byte) (uint32, error) {
 	output := takeBuffer()
 	defer output.give(0)
-	sent, room := 0, output.bytes[:]
+	room := output.bytes[:]
 	var unsent error
 	for {
 		step := C.dormouse_go_step(h.native, C.uintptr_t(callbacks), at(input), C.size_t(len(input)), at(room), C.size_t(len(room)))
@@ -207,28 +209,35 @@ func (h *handshake) step(callbacks cgo.Handle, input []byte) (uint32, error) {
 			return 0, refused(step.status)
 		}
 		input = nil
-		if count := int(step.output_len); count > 0 && unsent == nil {
-			sent += count
+		if count := int(step.output_len); h.isLast(step) {
+			h.last = append(h.last, room[:count]...)
+		} else if count > 0 && unsent == nil {
 			_, unsent = h.conn.transport.Write(room[:count])
 		}
 		switch {
 		case step.output_left > 0:
 		case step.progress == C.DORMOUSE_NOT_ESTABLISHED:
-			return 0, h.failure(sent == 0)
+			return 0, h.failure()
 		default:
 			return step.progress, unsent
 		}
 	}
 }
 
-// failure returns why the handshake failed. If no alert was sent, the peer has sent one.
-func (h *handshake) failure(nothingSent bool) error {
+// isLast says whether output is sent after the handshake, because a transport may have no buffer, as a net.Pipe: the
+// server's last messages would wait until the client reads, which may be writing already.
+func (h *handshake) isLast(step C.dormouse_step) bool {
+	return step.progress == C.DORMOUSE_ESTABLISHED && !h.config.isClient && h.conn.waiter.raw == nil
+}
+
+// failure returns why the handshake failed.
+func (h *handshake) failure() error {
 	if h.refusal != nil {
 		return h.refusal
 	}
 	failure := C.dormouse_handshake_failure(h.native)
-	alert := tls.AlertError(failure.alert)
-	return &Error{Alert: alert, Remote: nothingSent && alert != 0, reason: C.GoString(&failure.result.message[0])}
+	reason := C.GoString(&failure.result.message[0])
+	return &Error{Alert: tls.AlertError(failure.alert), Remote: failure.is_received == 1, reason: reason}
 }
 
 // finish puts the connection to rest.
@@ -245,6 +254,10 @@ func (h *handshake) finish(last *buffer) error {
 	}
 	conn.lock.Lock()
 	conn.keys, conn.facts = keys, unique.Make(found)
+	if h.last != nil {
+		conn.out().answers = h.last
+		defer func() { go conn.sendAnswers() }()
+	}
 	conn.lock.Unlock()
 	if finished.leftover_len > 0 {
 		conn.incoming = &incoming{partial: append([]byte(nil), last.bytes[:finished.leftover_len]...)}

@@ -16,14 +16,14 @@ type waiter struct {
 	filled *buffer
 }
 
-// firstBytes is how much is read at first from a transport that cannot wait without a buffer.
+// firstBytes is how much an established connection reads at first from a transport that cannot wait without a buffer.
 const firstBytes = 512
 
 // wait returns a buffer with the partial record and newly received bytes behind it. Only one goroutine may wait.
 // The error [io.EOF] is the end of the transport.
 func (conn *Conn) wait(room int) (*buffer, error) {
 	if conn.waiter.raw == nil {
-		return conn.waitInRead()
+		return conn.waitInRead(room)
 	}
 	conn.waiter.room = room
 	err := conn.waiter.raw.Read(conn.waiter.fill)
@@ -71,11 +71,14 @@ func (conn *Conn) fill(descriptor uintptr) bool {
 	}
 }
 
-// waitInRead waits in the transport's Read, with as much memory as the next record is known to need.
-func (conn *Conn) waitInRead() (*buffer, error) {
-	room := firstBytes
-	if conn.incoming != nil && conn.incoming.missing > 0 {
+// waitInRead waits in the transport's Read, with as much memory as the next record is known to need. A handshake reads
+// whole flights: both sides would wait in Write if the transport had no buffer, as a net.Pipe.
+func (conn *Conn) waitInRead(room int) (*buffer, error) {
+	switch {
+	case conn.incoming != nil && conn.incoming.missing > 0:
 		room = conn.incoming.missing
+	case conn.handshake.Load() == nil:
+		room = firstBytes
 	}
 	received := make([]byte, room)
 	count, err := conn.transport.Read(received)

@@ -106,14 +106,20 @@ func (conn *Conn) answersLen() int {
 func (conn *Conn) send(seal func(room []byte) C.dormouse_sealed) error {
 	sealed := takeBuffer()
 	defer sealed.give(0)
-	count, err := conn.seal(sealed, seal)
-	if err != nil || count == 0 {
+	answers, count, err := conn.seal(sealed, seal)
+	if err != nil {
 		return err
 	}
-	if _, err = conn.transport.Write(sealed.bytes[:count]); err == nil {
-		return nil
+	if len(answers) > 0 {
+		_, err = conn.transport.Write(answers)
 	}
-	if conn.closed.Load() {
+	if count > 0 && err == nil {
+		_, err = conn.transport.Write(sealed.bytes[:count])
+	}
+	switch {
+	case err == nil:
+		return nil
+	case conn.closed.Load():
 		return net.ErrClosed
 	}
 	conn.lock.Lock()
@@ -125,31 +131,28 @@ func (conn *Conn) send(seal func(room []byte) C.dormouse_sealed) error {
 	return err
 }
 
-func (conn *Conn) seal(into *buffer, seal func(room []byte) C.dormouse_sealed) (int, error) {
+// seal returns the answers, which are sent first, and the length of what is sealed behind them.
+func (conn *Conn) seal(into *buffer, seal func(room []byte) C.dormouse_sealed) (answers []byte, count int, err error) {
 	conn.lock.Lock()
 	defer conn.lock.Unlock()
-	start := 0
-	if out := conn.outgoing; out != nil {
-		if out.err != nil {
-			return 0, out.err
-		}
-		start = copy(into.bytes[:], out.answers)
+	if conn.outgoing != nil && conn.outgoing.err != nil {
+		return nil, 0, conn.outgoing.err
 	}
-	sealed := seal(into.bytes[start:])
+	sealed := seal(into.bytes[:])
 	switch sealed.status {
 	case C.DORMOUSE_OK:
 	case C.DORMOUSE_CLOSED:
-		return 0, errShutdown
+		return nil, 0, errShutdown
 	case C.DORMOUSE_NO_CONNECTION:
-		return 0, net.ErrClosed
+		return nil, 0, net.ErrClosed
 	default:
-		return 0, refused(sealed.status)
+		return nil, 0, refused(sealed.status)
 	}
-	if start > 0 {
-		conn.outgoing.answers = nil
+	if conn.outgoing != nil {
+		answers, conn.outgoing.answers = conn.outgoing.answers, nil
 		conn.settleOut()
 	}
-	return start + int(sealed.output_len), nil
+	return answers, int(sealed.output_len), nil
 }
 
 // ignoreTickets frees a client's finished handshake. The lock is held.

@@ -314,6 +314,8 @@ typedef struct dormouse_failure {
   struct dormouse_result result;
   // Number of the alert that was sent or received; 0: none known.
   uint8_t alert;
+  // 1 if the peer sent the alert.
+  uint8_t is_received;
 } dormouse_failure;
 
 // Results of a handshake.
