@@ -1,0 +1,51 @@
+package tests
+
+import (
+	"bufio"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// OpenSSL's client updates its keys, and demands an update of ours ("K" and "k" at the start of a line).
+func TestOpenSSLUpdatesItsKeys(t *testing.T) {
+	s := newSite(t)
+	listener := s.listen(t)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				io.Copy(conn, conn)
+			}()
+		}
+	}()
+	client := exec.Command("openssl", "s_client", "-connect", listener.Addr().String(), "-CAfile", s.certificate, "-servername", "localhost")
+	input, _ := client.StdinPipe()
+	output, _ := client.StdoutPipe()
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer client.Wait()
+	defer client.Process.Kill()
+	lines := bufio.NewScanner(output)
+	say := func(command, words string) {
+		t.Helper()
+		io.WriteString(input, command+words+"\n")
+		for lines.Scan() {
+			if strings.HasSuffix(lines.Text(), words) {
+				return
+			}
+		}
+		t.Fatalf("%q is not answered", words)
+	}
+	say("", "hello")
+	io.WriteString(input, "K\n")
+	say("", "after the first update")
+	io.WriteString(input, "k\n")
+	say("", "after the second update")
+}
