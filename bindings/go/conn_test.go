@@ -141,6 +141,34 @@ func TestSmallReads(t *testing.T) {
 	})
 }
 
+func TestWaitNeedsNoBuffer(t *testing.T) {
+	eachPairing(t, func(t *testing.T, pairing pairing) {
+		s, c := pairing.connect(t, serverSettings(), clientSettings())
+		conn, isOurs := s.(*Conn)
+		if !isOurs {
+			conn, c = c.(*Conn), s
+		}
+		conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if err := conn.Wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		conn.SetReadDeadline(time.Time{})
+		c.Write([]byte("words"))
+		c.CloseWrite()
+		for range 2 {
+			if err := conn.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := io.ReadAll(conn); string(got) != "words" || err != nil {
+			t.Fatal(string(got), err)
+		}
+		if err := conn.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestHalfClose(t *testing.T) {
 	eachPairing(t, func(t *testing.T, pairing pairing) {
 		s, c := pairing.connect(t, serverSettings(), clientSettings())

@@ -35,17 +35,38 @@ func (conn *Conn) Read(p []byte) (int, error) {
 		if count, err := conn.takePlaintext(p); count > 0 || err != nil {
 			return count, err
 		}
-		received, err := conn.received(len(p))
-		if err != nil {
-			return 0, conn.endOfTransport(err)
-		}
-		count := conn.open(received, p)
-		conn.sendAnswers()
-		if count > 0 {
-			return count, nil
+		if count, err := conn.receive(p); count > 0 || err != nil {
+			return count, err
 		}
 	}
 	return 0, nil
+}
+
+// Wait waits until Read has something to return: bytes, or the end. A program that has many quiet connections takes a
+// buffer afterwards, instead of holding one for each connection in Read.
+func (conn *Conn) Wait() error {
+	if err := conn.Handshake(); err != nil {
+		return err
+	}
+	conn.reading.Lock()
+	defer conn.reading.Unlock()
+	for conn.incoming == nil || conn.incoming.plaintext == nil && conn.incoming.err == nil {
+		if _, err := conn.receive(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive waits for bytes and opens them.
+func (conn *Conn) receive(p []byte) (int, error) {
+	received, err := conn.received(len(p))
+	if err != nil {
+		return 0, conn.endOfTransport(err)
+	}
+	count := conn.open(received, p)
+	conn.sendAnswers()
+	return count, nil
 }
 
 // takePlaintext takes what an earlier Read has left.
