@@ -1,5 +1,10 @@
 package dormouse
 
+/*
+#include "native.h"
+*/
+import "C"
+
 import "sync"
 
 const (
@@ -19,6 +24,8 @@ const (
 type buffer struct {
 	bytes  [sealedMax]byte
 	answer [answerRoom]byte
+	// opened is the result of opening the records in bytes.
+	opened C.dormouse_received
 	// filled and err are results of reading from the transport.
 	filled int
 	err    error

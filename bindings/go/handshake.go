@@ -87,8 +87,10 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 		return net.ErrClosed
 	}
 	h.conn = conn
-	h.err = h.within(ctx)
-	if h.err == nil {
+	// It needs more stack than a connection at rest, and a stack that has grown stays large.
+	ended := make(chan error)
+	go func() { ended <- h.within(ctx) }()
+	if h.err = <-ended; h.err == nil {
 		conn.handshake.Store(nil)
 	}
 	return h.err

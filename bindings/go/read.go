@@ -58,11 +58,18 @@ func (conn *Conn) Wait() error {
 	return nil
 }
 
-// receive waits for bytes and opens them.
+// receive opens bytes that are there or waits for more.
 func (conn *Conn) receive(p []byte) (int, error) {
-	received, err := conn.received(len(p))
-	if err != nil {
-		return 0, conn.endOfTransport(err)
+	var received *buffer
+	if partial := conn.partial(); partial != nil && conn.incoming.missing == 0 {
+		// Nobody has looked at it.
+		received = takeBuffer()
+		received.filled = copy(received.bytes[:], partial)
+	} else {
+		var err error
+		if received, err = conn.wait(recordMax + len(p)); err != nil {
+			return 0, conn.endOfTransport(err)
+		}
 	}
 	count := conn.open(received, p)
 	conn.sendAnswers()
@@ -88,27 +95,18 @@ func (conn *Conn) takePlaintext(p []byte) (int, error) {
 	return count, nil
 }
 
-// received returns bytes that nobody has looked at, or waits for more.
-func (conn *Conn) received(wanted int) (*buffer, error) {
-	if partial := conn.partial(); partial != nil && conn.incoming.missing == 0 {
-		left := takeBuffer()
-		left.filled = copy(left.bytes[:], partial)
-		return left, nil
-	}
-	return conn.wait(recordMax + wanted)
-}
-
 // open opens all complete records, and copies their plaintext to p. What does not fit, or is incomplete, waits.
 func (conn *Conn) open(received *buffer, p []byte) int {
-	got := conn.openRecords(received)
-	plaintext, end := int(got.plaintext_len), errorOf(got)
+	conn.openRecords(received)
+	got := &received.opened
+	plaintext, consumed := int(got.plaintext_len), int(got.consumed)
 	count := copy(p, received.bytes[:plaintext])
-	conn.incoming = &incoming{
-		partial:   bytes.Clone(nonempty(received.bytes[got.consumed:received.filled])),
-		missing:   max(int(got.need)-(received.filled-int(got.consumed)), 0),
-		plaintext: bytes.Clone(nonempty(received.bytes[count:plaintext])),
-		err:       end,
-	}
+	in := new(incoming)
+	in.partial = bytes.Clone(nonempty(received.bytes[consumed:received.filled]))
+	in.missing = max(int(got.need)-(received.filled-consumed), 0)
+	in.plaintext = bytes.Clone(nonempty(received.bytes[count:plaintext]))
+	in.err = errorOf(got)
+	conn.incoming = in
 	conn.settle()
 	received.give(plaintext)
 	return count
@@ -122,28 +120,25 @@ func nonempty(b []byte) []byte {
 }
 
 // openRecords opens in place, and keeps the answer for the peer.
-func (conn *Conn) openRecords(received *buffer) C.dormouse_received {
+func (conn *Conn) openRecords(received *buffer) {
 	conn.lock.Lock()
-	defer conn.lock.Unlock()
-	var got C.dormouse_received
-	connection, answer := &conn.keys.connection, at(received.answer[:])
+	records, length, answer := at(received.bytes[:]), C.size_t(received.filled), at(received.answer[:])
 	if conn.outgoing != nil && conn.outgoing.tickets.id != 0 {
-		tickets := conn.outgoing.tickets
-		got = C.dormouse_receive_tickets(connection, tickets, at(received.bytes[:]), C.size_t(received.filled), answer, answerRoom)
-		if C.dormouse_handshake_awaits_tickets(tickets) == 0 {
+		received.opened = C.dormouse_receive_tickets(&conn.keys.connection, conn.outgoing.tickets, records, length, answer, answerRoom)
+		if C.dormouse_handshake_awaits_tickets(conn.outgoing.tickets) == 0 {
 			conn.ignoreTickets()
 		}
 	} else {
-		got = C.dormouse_receive(connection, at(received.bytes[:]), C.size_t(received.filled), answer, answerRoom)
+		received.opened = C.dormouse_receive(&conn.keys.connection, records, length, answer, answerRoom)
 	}
-	if got.output_len > 0 {
-		conn.out().answers = append(conn.out().answers, received.answer[:got.output_len]...)
+	if length := received.opened.output_len; length > 0 {
+		conn.out().answers = append(conn.out().answers, received.answer[:length]...)
 	}
-	return got
+	conn.lock.Unlock()
 }
 
 // errorOf returns how the peer's direction ended; nil: it has not.
-func errorOf(got C.dormouse_received) error {
+func errorOf(got *C.dormouse_received) error {
 	switch {
 	case got.status == C.DORMOUSE_NO_CONNECTION:
 		return net.ErrClosed

@@ -29,24 +29,26 @@ func (conn *Conn) wait(room int) (*buffer, error) {
 	err := conn.waiter.raw.Read(conn.waiter.fill)
 	filled := conn.waiter.filled
 	conn.waiter.filled = nil
+	if err == nil && filled.err == nil && filled.filled > len(conn.partial()) {
+		return filled, nil
+	}
+	return nil, conn.waitError(filled, err)
+}
+
+// waitError returns the error of waiting, as net.Conn.Read would name it.
+func (conn *Conn) waitError(filled *buffer, err error) error {
 	if err != nil {
-		// As net.Conn.Read names it.
 		if operation, ok := err.(*net.OpError); ok {
 			operation.Op = "read"
 		}
-		return nil, err
+		return err
 	}
-	if filled.err != nil {
-		err = &net.OpError{Op: "read", Net: conn.LocalAddr().Network(), Source: conn.LocalAddr(), Addr: conn.RemoteAddr(),
-			Err: os.NewSyscallError("read", filled.err)}
-		filled.give(0)
-		return nil, err
+	defer filled.give(0)
+	if filled.err == nil {
+		return io.EOF
 	}
-	if filled.filled == len(conn.partial()) {
-		filled.give(0)
-		return nil, io.EOF
-	}
-	return filled, nil
+	return &net.OpError{Op: "read", Net: conn.LocalAddr().Network(), Source: conn.LocalAddr(), Addr: conn.RemoteAddr(),
+		Err: os.NewSyscallError("read", filled.err)}
 }
 
 // fill reads what has arrived; false: nothing.

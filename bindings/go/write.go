@@ -37,10 +37,15 @@ func (conn *Conn) Write(p []byte) (int, error) {
 	if err := conn.Handshake(); err != nil {
 		return 0, err
 	}
-	// Answers that are sealed while this writer has the transport.
-	defer conn.sendAnswers()
 	conn.writing.Lock()
-	defer conn.writing.Unlock()
+	count, err := conn.writeAll(p)
+	conn.writing.Unlock()
+	// Those that were sealed while this writer had the transport.
+	conn.sendAnswers()
+	return count, err
+}
+
+func (conn *Conn) writeAll(p []byte) (int, error) {
 	for sent := 0; ; {
 		chunk := p[sent:min(sent+plaintextMax, len(p))]
 		err := conn.send(func(room []byte) C.dormouse_sealed {
@@ -105,21 +110,28 @@ func (conn *Conn) answersLen() int {
 // send sends the answers and what is sealed behind them. The caller has locked writing.
 func (conn *Conn) send(seal func(room []byte) C.dormouse_sealed) error {
 	sealed := takeBuffer()
-	defer sealed.give(0)
 	answers, count, err := conn.seal(sealed, seal)
+	if err == nil && len(answers) > 0 {
+		err = conn.transmit(answers)
+	}
+	if err == nil && count > 0 {
+		err = conn.transmit(sealed.bytes[:count])
+	}
+	sealed.give(0)
+	return err
+}
+
+// transmit sends sealed records. An error ends our direction.
+func (conn *Conn) transmit(records []byte) error {
+	_, err := conn.transport.Write(records)
 	if err != nil {
-		return err
+		err = conn.writeError(err)
 	}
-	if len(answers) > 0 {
-		_, err = conn.transport.Write(answers)
-	}
-	if count > 0 && err == nil {
-		_, err = conn.transport.Write(sealed.bytes[:count])
-	}
-	switch {
-	case err == nil:
-		return nil
-	case conn.closed.Load():
+	return err
+}
+
+func (conn *Conn) writeError(err error) error {
+	if conn.closed.Load() {
 		return net.ErrClosed
 	}
 	conn.lock.Lock()
