@@ -26,6 +26,8 @@ type buffer struct {
 	answer [answerRoom]byte
 	// opened is the result of opening the records in bytes.
 	opened C.dormouse_received
+	// established is what a handshake has found.
+	established C.dormouse_facts
 	// filled and err are results of reading from the transport.
 	filled int
 	err    error

@@ -336,7 +336,7 @@ func TestSessionsResume(t *testing.T) {
 }
 
 // sharing connects with one configuration for each side.
-func sharing(p pairing, server, client *tls.Config) func(*testing.T) (tlsConn, tlsConn) {
+func sharing(p pairing, server, client *tls.Config) func(testing.TB) (tlsConn, tlsConn) {
 	if p.server.name == dormouseStack.name {
 		config := must(ServerConfig(server))
 		p.server.server = func(transport net.Conn, _ *tls.Config) tlsConn { return Server(transport, config) }
@@ -345,7 +345,7 @@ func sharing(p pairing, server, client *tls.Config) func(*testing.T) (tlsConn, t
 		config := must(ClientConfig(client))
 		p.client.client = func(transport net.Conn, _ *tls.Config) tlsConn { return Client(transport, config) }
 	}
-	return func(t *testing.T) (tlsConn, tlsConn) { return p.connect(t, server, client) }
+	return func(t testing.TB) (tlsConn, tlsConn) { return p.connect(t, server, client) }
 }
 
 // A resumed session is verified again, because its certificate may have expired.

@@ -92,7 +92,7 @@ func TestEveryKindOfKeySigns(t *testing.T) {
 func TestAnyTransport(t *testing.T) {
 	for _, most := range []int{1, 7, 10_000} {
 		serverEnd, clientEnd := tcp(t)
-		s, c := dormouseStack.server(slices{serverEnd, most}, serverSettings()), dormouseStack.client(slices{clientEnd, most}, clientSettings())
+		s, c := dormouseStack.server(sliced{serverEnd, most}, serverSettings()), dormouseStack.client(sliced{clientEnd, most}, clientSettings())
 		if errServer, errClient := handshakes(s, c); errServer != nil || errClient != nil {
 			t.Fatal(errServer, errClient)
 		}
@@ -115,13 +115,13 @@ func TestPipes(t *testing.T) {
 	})
 }
 
-// slices reads few bytes at once.
-type slices struct {
+// sliced reads few bytes at once.
+type sliced struct {
 	net.Conn
 	most int
 }
 
-func (s slices) Read(p []byte) (int, error) { return s.Conn.Read(p[:min(len(p), s.most)]) }
+func (s sliced) Read(p []byte) (int, error) { return s.Conn.Read(p[:min(len(p), s.most)]) }
 
 func TestSmallReads(t *testing.T) {
 	eachPairing(t, func(t *testing.T, pairing pairing) {

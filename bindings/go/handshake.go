@@ -98,12 +98,17 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 
 // within bounds the time: at the limit, or when the context ends, the transport is closed.
 func (h *handshake) within(ctx context.Context) error {
-	limit, cancel := context.WithTimeoutCause(ctx, h.config.timeout, errHandshakeTimeout)
-	defer cancel()
-	stop := context.AfterFunc(limit, func() { h.conn.transport.Close() })
-	err := h.run(limit)
-	if !stop() {
-		err = context.Cause(limit)
+	timer := time.AfterFunc(h.config.timeout, func() { h.conn.transport.Close() })
+	stop := func() bool { return true }
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, func() { h.conn.transport.Close() })
+	}
+	err := h.run(ctx)
+	switch isInTime := timer.Stop(); {
+	case !stop():
+		return ctx.Err()
+	case !isInTime:
+		return errHandshakeTimeout
 	}
 	return err
 }
@@ -245,7 +250,7 @@ func (h *handshake) failure() error {
 // finish puts the connection to rest.
 func (h *handshake) finish(last *buffer) error {
 	conn := h.conn
-	found, err := h.facts()
+	found, err := h.facts(&last.established)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,13 @@ package dormouse
 import "C"
 
 import (
-	"bytes"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -18,17 +20,15 @@ import (
 	"unsafe"
 )
 
-// An identity is a certificate whose key stays in Go.
+// An identity is a certificate with its key. Keys that are bytes are copied to C, which signs faster and without garbage;
+// the others stay with their signer.
 type identity struct {
 	native C.dormouse_identity
 	signer cgo.Handle
 }
 
 func newIdentity(certificate *tls.Certificate) (*identity, error) {
-	signer, ok := certificate.PrivateKey.(crypto.Signer)
 	switch {
-	case !ok:
-		return nil, fmt.Errorf("the private key (%T) is no crypto.Signer", certificate.PrivateKey)
 	case len(certificate.Certificate) == 0:
 		return nil, errors.New("there is no certificate")
 	case certificate.SupportedSignatureAlgorithms != nil:
@@ -36,14 +36,12 @@ func newIdentity(certificate *tls.Certificate) (*identity, error) {
 	case certificate.SignedCertificateTimestamps != nil:
 		return nil, errors.New("SignedCertificateTimestamps is not supported")
 	}
-	var chain bytes.Buffer
+	var chain []byte
 	for _, der := range certificate.Certificate {
-		pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: der})
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
 	}
-	made := &identity{signer: cgo.NewHandle(signer)}
-	result := C.dormouse_go_identity(at(chain.Bytes()), C.size_t(chain.Len()), C.uintptr_t(made.signer))
-	made.native = result.identity
-	err := failed(result.result)
+	made := new(identity)
+	err := made.make(chain, certificate.PrivateKey)
 	if staple := certificate.OCSPStaple; err == nil && staple != nil {
 		if err = failed(C.dormouse_identity_staple(made.native, at(staple), C.size_t(len(staple)))); err != nil {
 			err = fmt.Errorf("OCSPStaple: %w", err)
@@ -56,9 +54,33 @@ func newIdentity(certificate *tls.Certificate) (*identity, error) {
 	return made, nil
 }
 
+func (i *identity) make(chain []byte, key crypto.PrivateKey) error {
+	var result C.dormouse_made_identity
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey, *rsa.PrivateKey, ed25519.PrivateKey:
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			return err
+		}
+		text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+		result = C.dormouse_identity_from_pem(at(chain), C.size_t(len(chain)), at(text), C.size_t(len(text)))
+		clear(der)
+		clear(text)
+	case crypto.Signer:
+		i.signer = cgo.NewHandle(key)
+		result = C.dormouse_go_identity(at(chain), C.size_t(len(chain)), C.uintptr_t(i.signer))
+	default:
+		return fmt.Errorf("the private key (%T) is no crypto.Signer", key)
+	}
+	i.native = result.identity
+	return failed(result.result)
+}
+
 func (i *identity) free() {
 	C.dormouse_identity_free(i.native)
-	i.signer.Delete()
+	if i.signer != 0 {
+		i.signer.Delete()
+	}
 }
 
 // hashes of the signature schemes, except for Ed25519, which signs the message itself.

@@ -101,15 +101,24 @@ func (conn *Conn) open(received *buffer, p []byte) int {
 	got := &received.opened
 	plaintext, consumed := int(got.plaintext_len), int(got.consumed)
 	count := copy(p, received.bytes[:plaintext])
-	in := new(incoming)
-	in.partial = bytes.Clone(nonempty(received.bytes[consumed:received.filled]))
-	in.missing = max(int(got.need)-(received.filled-consumed), 0)
-	in.plaintext = bytes.Clone(nonempty(received.bytes[count:plaintext]))
-	in.err = errorOf(got)
-	conn.incoming = in
-	conn.settle()
+	conn.incoming = nil
+	if err := errorOf(got); err != nil || consumed < received.filled || count < plaintext {
+		conn.incoming = conn.left(received, count, err)
+	}
 	received.give(plaintext)
 	return count
+}
+
+// left returns what stays after a Read.
+func (conn *Conn) left(received *buffer, read int, err error) *incoming {
+	got := &received.opened
+	partial := received.bytes[got.consumed:received.filled]
+	return &incoming{
+		partial:   bytes.Clone(nonempty(partial)),
+		missing:   max(int(got.need)-len(partial), 0),
+		plaintext: bytes.Clone(nonempty(received.bytes[read:got.plaintext_len])),
+		err:       err,
+	}
 }
 
 func nonempty(b []byte) []byte {

@@ -26,8 +26,7 @@ type facts struct {
 }
 
 // facts returns the results. A client that has resumed a session verifies the certificate of its first handshake again.
-func (h *handshake) facts() (facts, error) {
-	native := new(C.dormouse_facts)
+func (h *handshake) facts(native *C.dormouse_facts) (facts, error) {
 	C.dormouse_go_facts(h.native, native)
 	if native.status != C.DORMOUSE_OK {
 		return facts{}, refused(native.status)

@@ -11,8 +11,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"maps"
 	"math/big"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -58,14 +60,19 @@ func (a *authority) ecdsa(names ...string) tls.Certificate {
 	return a.sign(must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), names...)
 }
 
+// everyKindOfKey returns keys whose bytes are there, and the same behind a signer.
 func everyKindOfKey() map[string]crypto.Signer {
 	_, ed := must2(ed25519.GenerateKey(rand.Reader))
-	return map[string]crypto.Signer{
+	all := map[string]crypto.Signer{
 		"P-256":   must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)),
 		"P-384":   must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
 		"RSA":     must(rsa.GenerateKey(rand.Reader, 2048)),
 		"Ed25519": ed,
 	}
+	for _, name := range slices.Collect(maps.Keys(all)) {
+		all["a signer's "+name] = struct{ crypto.Signer }{all[name]}
+	}
+	return all
 }
 
 func must[T any](value T, err error) T {
