@@ -14,8 +14,6 @@ const (
 	plaintextMax = 65536
 	// answersMax is how much may wait for a writer: answers to the peer, such as updates of keys.
 	answersMax = 4096
-	// answerRoom is the output room of C's dormouse_receive; smallRoom that of dormouse_close.
-	answerRoom, smallRoom = 128, 64
 	// sealedMax is the room for plaintextMax in records.
 	sealedMax = plaintextMax + 64 + 29*(plaintextMax/16384)
 )
@@ -23,7 +21,7 @@ const (
 // A buffer is where bytes are opened and sealed. No connection at rest has one.
 type buffer struct {
 	bytes  [sealedMax]byte
-	answer [answerRoom]byte
+	answer [C.DORMOUSE_ANSWER_MAX]byte
 	// opened is the result of opening the records in bytes.
 	opened C.dormouse_received
 	// established is what a handshake has found.

@@ -93,6 +93,10 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 	if h.err = <-ended; h.err == nil {
 		conn.handshake.Store(nil)
 	}
+	if conn.closed.Load() {
+		// Close has come too early to erase them.
+		conn.erase()
+	}
 	return h.err
 }
 

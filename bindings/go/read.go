@@ -131,14 +131,15 @@ func nonempty(b []byte) []byte {
 // openRecords opens in place, and keeps the answer for the peer.
 func (conn *Conn) openRecords(received *buffer) {
 	conn.lock.Lock()
-	records, length, answer := at(received.bytes[:]), C.size_t(received.filled), at(received.answer[:])
+	records, length := at(received.bytes[:]), C.size_t(received.filled)
+	answer, room := at(received.answer[:]), C.size_t(len(received.answer))
 	if conn.outgoing != nil && conn.outgoing.tickets.id != 0 {
-		received.opened = C.dormouse_receive_tickets(&conn.keys.connection, conn.outgoing.tickets, records, length, answer, answerRoom)
+		received.opened = C.dormouse_receive_tickets(&conn.keys.connection, conn.outgoing.tickets, records, length, answer, room)
 		if C.dormouse_handshake_awaits_tickets(conn.outgoing.tickets) == 0 {
 			conn.ignoreTickets()
 		}
 	} else {
-		received.opened = C.dormouse_receive(&conn.keys.connection, records, length, answer, answerRoom)
+		received.opened = C.dormouse_receive(&conn.keys.connection, records, length, answer, room)
 	}
 	if length := received.opened.output_len; length > 0 {
 		conn.out().answers = append(conn.out().answers, received.answer[:length]...)

@@ -13,9 +13,6 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 import side_by_side  # noqa: E402
 
-# Maximum bytes that Dormouse may add to plaintext.
-GOAL = 512
-
 
 def main():
     chosen = side_by_side.arguments(3, ["net"]).parse_args()
@@ -25,7 +22,7 @@ def main():
     out.machine(subprocess.run(["go", "version"], capture_output=True, text=True).stdout.strip())
     out("bytes: proportional set size. own: crypto/tls. waiting: Dormouse with a buffer of the program only for what has arrived")
     out()
-    found = side_by_side.measure_in_turn(out, os.environ["SERVER"], ["plain", "own", "dormouse", "waiting"], GOAL, chosen)
+    found = side_by_side.measure_in_turn(out, os.environ["SERVER"], ["plain", "own", "dormouse", "waiting"], chosen)
     out.load("after")
     out.write()
     out.keep("Go", "bytes", {"net": found})

@@ -25,7 +25,7 @@ def main():
     out.machine(subprocess.run(["rustc", "--version"], capture_output=True, text=True).stdout.strip())
     out("bytes: proportional set size. own: tokio-rustls")
     out()
-    found = side_by_side.measure_in_turn(out, os.environ["SERVER"], ["plain", "own", "dormouse"], GOAL, chosen)
+    found = side_by_side.measure_in_turn(out, os.environ["SERVER"], ["plain", "own", "dormouse"], chosen, GOAL)
     out.load("after")
     out.write()
     out.keep("Rust", "bytes", {"tokio": found})
