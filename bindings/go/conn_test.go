@@ -362,9 +362,10 @@ func TestChangedBytesAreRefused(t *testing.T) {
 }
 
 func TestHandshakeEnds(t *testing.T) {
-	config := must(ServerConfig(serverSettings())).WithHandshakeTimeout(30 * time.Millisecond)
+	config := must(ServerConfig(serverSettings()))
 	for name, test := range map[string]func(server *Conn, client net.Conn) error{
 		"time": func(server *Conn, _ net.Conn) error {
+			server = Server(server.NetConn(), config.WithHandshakeTimeout(30*time.Millisecond))
 			err := server.Handshake()
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				return err
@@ -412,7 +413,7 @@ func TestHandshakeEnds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := conn.Handshake(); err == nil {
-			t.Errorf("%s: a second handshake", name)
+			t.Errorf("%s: a handshake after its end", name)
 		}
 	}
 }

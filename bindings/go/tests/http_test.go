@@ -142,7 +142,7 @@ func TestSilentClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := dormouse.NewListener(plain, s.serverConfig(t).WithHandshakeTimeout(300*time.Millisecond))
+	listener := dormouse.NewListener(plain, s.serverConfig(t).WithHandshakeTimeout(3*time.Second))
 	server := &http.Server{Handler: about}
 	serve(t, server, func(l net.Listener) error { return dormousehttp.Serve(server, l) }, listener)
 	silent, err := net.Dial("tcp", listener.Addr().String())
