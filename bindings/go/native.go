@@ -1,8 +1,6 @@
 package dormouse
 
 /*
-#cgo !dormouse_shared pkg-config: dormouse-static
-#cgo dormouse_shared pkg-config: dormouse
 #cgo CFLAGS: -Wall -Wextra -Werror
 #cgo noescape dormouse_receive
 #cgo nocallback dormouse_receive
