@@ -134,7 +134,7 @@ bindings: ## libdormouse for C, under target/bindings, and packages for runtimes
 	crates/tls/capi/install "$(CURDIR)/target/bindings"
 	for build in $(wildcard bindings/*/build); do $$build || exit 1; done
 
-test-bindings: ## the library from C and Go (part of `make test`), and the packages for runtimes
+test-bindings: ## the library from C (part of `make test`), and the packages for runtimes
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
 	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
 

@@ -78,6 +78,13 @@ def python():
     }
 
 
+def go():
+    server = BUILT / "go" / "measure"
+    if not server.exists():
+        return {}
+    return {"net": {tls: [str(server), tls] for tls in TLS}}
+
+
 def rust():
     server = BUILT / "rust" / "release" / "echo-server"
     if not server.exists():
@@ -86,6 +93,7 @@ def rust():
 
 
 RUNTIMES = {
+    "go": ("Go", go),
     "java": ("Java", java),
     "node": ("Node.js", node),
     "python": ("Python", python),

@@ -11,7 +11,10 @@ import platform
 import resource
 import socket
 import ssl
+import statistics
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -97,6 +100,47 @@ def limit_connections(chosen):
     """No more connections than this process may have descriptors."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     chosen.connections = min(chosen.connections, limit - 100)
+
+
+def quiet_bytes(command, tls, files, connections):
+    """Bytes for each quiet connection of a server that `command`, TLS, certificate and key start."""
+    process = subprocess.Popen([command, tls, *files], stdout=subprocess.PIPE, text=True)
+    server = Server(process, None if tls == "plain" else files[0])
+    try:
+        for _ in range(200):
+            with server.connect() as sock:
+                echo(sock)
+        time.sleep(1)
+        before = server.pss()
+        socks = server.connect_and_echo(connections)
+        time.sleep(1)
+        after = server.pss()
+        for sock in socks:
+            sock.close()
+    finally:
+        server.stop()
+    return {"bytes": (after - before) / connections}
+
+
+def measure_in_turn(out, command, kinds, chosen, goal=None):
+    """Measures quiet connections of each kind of TLS, several times, in turn. `goal`: maximum bytes that Dormouse may add
+    to plaintext, if there is one."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = certificate(folder)
+        found = {tls: [] for tls in kinds}
+        for _ in range(chosen.runs):
+            for tls in kinds:
+                found[tls].append(quiet_bytes(command, tls, files, chosen.connections))
+                print(f"{tls}: {found[tls][-1]['bytes']:.0f} bytes", file=sys.stderr, flush=True)
+    for tls in kinds:
+        out(f"{tls:10}{interval([one['bytes'] for one in found[tls]]):>22}")
+    for tls in kinds[1:]:
+        added = [ours["bytes"] - plain["bytes"] for ours, plain in zip(found[tls], found["plain"])]
+        reached = ""
+        if tls == "dormouse" and goal is not None:
+            reached = f"; goal {goal}: {'reached' if statistics.median(added) <= goal else 'NOT REACHED'}"
+        out(f"{tls} adds {interval(added)}{reached}")
+    return found
 
 
 class Report:

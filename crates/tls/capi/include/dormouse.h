@@ -314,6 +314,8 @@ typedef struct dormouse_failure {
   struct dormouse_result result;
   // Number of the alert that was sent or received; 0: none known.
   uint8_t alert;
+  // 1 if the peer sent the alert.
+  uint8_t is_received;
 } dormouse_failure;
 
 // Results of a handshake.
@@ -672,6 +674,15 @@ struct dormouse_made_identity dormouse_identity_from_signer(const uint8_t *certi
 // # Safety
 // `name` points to `name_len` bytes.
 struct dormouse_made_identity dormouse_identity_self_signed(const uint8_t *name, size_t name_len);
+
+// Adds an OCSP response (DER) for the identity's certificate, which handshakes then send. It must be valid, and for
+// this certificate. Contexts that were made with the identity before are not changed.
+//
+// # Safety
+// `response` points to `response_len` bytes.
+struct dormouse_result dormouse_identity_staple(struct dormouse_identity identity,
+                                                const uint8_t *response,
+                                                size_t response_len);
 
 // Frees an identity. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 enum dormouse_status dormouse_identity_free(struct dormouse_identity identity);

@@ -4,8 +4,8 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use dormouse_embed::{
-    ClientHello, End, Event, Exporter, HandshakeInfo, HandshakeLimits, Session, TicketWatch,
-    UnixTime,
+    ClientHello, End, Event, Exporter, FailureKind, HandshakeInfo, HandshakeLimits, Session,
+    TicketWatch, UnixTime,
 };
 use zerocopy::IntoBytes as _;
 
@@ -300,6 +300,8 @@ pub struct dormouse_failure {
     pub result: dormouse_result,
     /// Number of the alert that was sent or received; 0: none known.
     pub alert: u8,
+    /// 1 if the peer sent the alert.
+    pub is_received: u8,
 }
 
 /// Returns why a handshake failed.
@@ -310,12 +312,18 @@ pub extern "C" fn dormouse_handshake_failure(handshake: dormouse_handshake) -> d
         Ok(dormouse_failure {
             result: dormouse_result::new(DORMOUSE_HANDSHAKE_FAILED, &end.to_string()),
             alert: end.alert().unwrap_or_default(),
+            is_received: u8::from(is_received(end)),
         })
     });
     outcome.unwrap_or_else(|status| dormouse_failure {
         result: status.into(),
         alert: 0,
+        is_received: 0,
     })
+}
+
+fn is_received(end: &End) -> bool {
+    matches!(end, End::Handshake(failure) if matches!(failure.kind, FailureKind::PeerAlert(_)))
 }
 
 /// Results of a handshake.

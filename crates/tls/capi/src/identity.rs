@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_embed::{Identity, pem_chain};
+use dormouse_embed::{Identity, UnixTime, pem_chain};
 
 use crate::boundary::bytes;
 use crate::callback::Callback;
-use crate::registry::{Registry, free, make};
+use crate::registry::{Registry, change, free, make};
 use crate::sign::{CallerKey, dormouse_sign_callback};
 use crate::status::*;
 
@@ -126,6 +126,25 @@ pub unsafe extern "C" fn dormouse_identity_self_signed(
         let name = std::str::from_utf8(unsafe { bytes(name, name_len) }?)
             .map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
         Identity::self_signed(name).map_err(Refusal::settings)
+    })
+}
+
+/// Adds an OCSP response (DER) for the identity's certificate, which handshakes then send. It must be valid, and for
+/// this certificate. Contexts that were made with the identity before are not changed.
+///
+/// # Safety
+/// `response` points to `response_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_identity_staple(
+    identity: dormouse_identity,
+    response: *const u8,
+    response_len: usize,
+) -> dormouse_result {
+    change(&IDENTITIES, identity.id, |identity| {
+        // SAFETY: guaranteed by the caller.
+        let response = unsafe { bytes(response, response_len) }?;
+        let stapled = identity.staple(response, UnixTime::now());
+        stapled.map(drop).map_err(Refusal::settings)
     })
 }
 

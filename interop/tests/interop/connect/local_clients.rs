@@ -16,6 +16,7 @@ use dormouse_interop::scene::{self, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{self, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::web::Web;
 
 /// A `dormouse serve` in front of an echo backend: the server of most tests here.
 pub(super) fn server() -> Scene {
@@ -43,6 +44,31 @@ fn handshakes(connect: &Originator, sum: usize) -> (usize, usize) {
         let (full, resumed) = connect.handshakes();
         (full + resumed >= sum).then_some((full, resumed))
     })
+}
+
+/// Perl's LWP drops its sessions when it closes a connection. Through `connect` it needs none.
+#[test]
+fn every_agent_of_lwp_gets_a_resumed_handshake() {
+    requires!("perl");
+    let host = unused_host();
+    let web = Web::start(SocketAddr::new(host, scene::PLAIN_PORT));
+    let target = Target::Tcp(web.address());
+    let settings = terminator::Settings::new(SocketAddr::new(host, TLS_PORT), target);
+    let idle = Backend::tcp(SocketAddr::new(host, 0));
+    let server = Scene::of(Terminator::Dormouse, idle, &settings);
+    let connect = Originator::start(&Settings::new(&[server.address]));
+    let program = "use LWP::UserAgent; \
+        for (1 .. 8) { LWP::UserAgent->new->get($ARGV[0])->is_success or die }";
+    let mut perl = Command::new("perl");
+    perl.args([
+        "-e",
+        program,
+        &format!("http://{}/bytes/100", connect.address),
+    ]);
+    let output = perl.output().expect("perl");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(handshakes(&connect, 8), (1, 7));
 }
 
 #[test]

@@ -90,6 +90,7 @@ static void wrong_handles(dormouse_server context, dormouse_client of_client)
     CHECK(step.progress == DORMOUSE_NOT_ESTABLISHED && step.output_left > 0);
     dormouse_failure failure = dormouse_handshake_failure(handshake);
     CHECK(failure.result.status == DORMOUSE_HANDSHAKE_FAILED && failure.result.message[0] != 0);
+    CHECK(failure.is_received == 0);
     CHECK(dormouse_handshake_step(handshake, room, 1, room + 10, 10).status == DORMOUSE_FINISHED);
     CHECK(dormouse_handshake_finish(handshake, &client, room, 10).status == DORMOUSE_HANDSHAKE_FAILED);
     CHECK(dormouse_handshake_free(handshake) == DORMOUSE_OK);
@@ -141,6 +142,11 @@ static void wrong_settings(void)
     identity = dormouse_identity_from_pem((const uint8_t *)"no", 2, (const uint8_t *)"pem", 3);
     CHECK(identity.result.status == DORMOUSE_BAD_SETTINGS && identity.identity.id == 0);
     CHECK(dormouse_identity_from_signer(room, 10, NULL, NULL).result.status == DORMOUSE_BAD_ARGUMENT);
+    CHECK(dormouse_identity_staple(identity.identity, room, 10).status == DORMOUSE_NO_SUCH_HANDLE);
+    identity = dormouse_identity_self_signed((const uint8_t *)"a.test", 6);
+    CHECK(dormouse_identity_staple(identity.identity, NULL, 1).status == DORMOUSE_BAD_ARGUMENT);
+    CHECK(dormouse_identity_staple(identity.identity, room, 10).status == DORMOUSE_BAD_SETTINGS);
+    CHECK(dormouse_identity_free(identity.identity) == DORMOUSE_OK);
     dormouse_client_settings client_settings = dormouse_client_settings_new();
     CHECK(dormouse_client_trust(client_settings, room, 10).status == DORMOUSE_OK);
     CHECK(dormouse_client_new(client_settings).result.status == DORMOUSE_BAD_SETTINGS);

@@ -2,6 +2,7 @@
 
 mod build;
 mod examples;
+mod installed;
 mod misuse;
 mod peers;
 mod process;

@@ -1,0 +1,56 @@
+package dormouse
+
+import (
+	"io"
+	"net"
+	"testing"
+)
+
+// BenchmarkMessage is a message of 100 bytes and its echo over TCP: two seal, two open.
+func BenchmarkMessage(b *testing.B) {
+	stacks := map[string]func() (server, client net.Conn){
+		"plain": func() (server, client net.Conn) { return tcp(b) },
+		"crypto/tls": func() (server, client net.Conn) {
+			return pairing{goStack, goStack}.connect(b, serverSettings(), clientSettings())
+		},
+		"dormouse": func() (server, client net.Conn) { return pairings[2].connect(b, serverSettings(), clientSettings()) },
+	}
+	for name, connect := range stacks {
+		b.Run(name, func(b *testing.B) {
+			server, client := connect()
+			go io.Copy(server, server)
+			message := make([]byte, 100)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := client.Write(message); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(client, message); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCall is the way to C and back, and the wiping of 128 bytes.
+func BenchmarkCall(b *testing.B) {
+	for keys := new(keys); b.Loop(); {
+		keys.wipe()
+	}
+}
+
+// BenchmarkHandshake is a handshake of a client of crypto/tls, with its garbage.
+func BenchmarkHandshake(b *testing.B) {
+	for _, server := range []stack{goStack, dormouseStack} {
+		b.Run(server.name, func(b *testing.B) {
+			pairing := sharing(pairing{server, goStack}, serverSettings(), clientSettings())
+			b.ReportAllocs()
+			for b.Loop() {
+				server, client := pairing(b)
+				server.Close()
+				client.Close()
+			}
+		})
+	}
+}
