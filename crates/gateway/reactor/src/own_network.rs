@@ -1,5 +1,6 @@
 //! A network for one test, in which it may do what needs privileges.
 
+use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 
@@ -11,15 +12,9 @@ use crate::outcome::os_result;
 pub(crate) fn alone(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         if let Err(error) = enter_new_network() {
-            let skips = std::env::var_os("DORMOUSE_SKIP_MISSING").is_some_and(|value| value == "1");
-            assert!(
-                skips,
-                "tests of TCP_REPAIR need CAP_SYS_ADMIN and CAP_NET_ADMIN: {error} \
-                 (or set DORMOUSE_SKIP_MISSING=1 to skip what cannot run here)"
-            );
-            let text = "SKIPPED: no CAP_SYS_ADMIN and CAP_NET_ADMIN for TCP_REPAIR";
-            let _ = writeln!(io::stderr(), "{text}: {error}");
-            return;
+            return skip(&format!(
+                "no CAP_SYS_ADMIN and CAP_NET_ADMIN for a network of its own: {error}"
+            ));
         }
         test();
     });
@@ -39,4 +34,18 @@ fn enter_new_network() -> io::Result<()> {
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the kernel reads the structure.
     os_result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+}
+
+/// Says what this machine lacks for a test.
+pub(crate) fn skip(why: &str) {
+    let _ = writeln!(io::stderr(), "SKIPPED: {why}");
+}
+
+/// A counter of this network's TCP.
+pub(crate) fn counted(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters of TCP");
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    let position = names.split(' ').position(|word| word == name).unwrap();
+    values.split(' ').nth(position).unwrap().parse().unwrap()
 }

@@ -73,7 +73,7 @@ const _: () = assert!(size_of::<TcpState>() == 56, "beside 8 bytes of the holder
 /// Options of the handshake that a socket must get again (TCPI_OPT_*): time stamps and selective acknowledgements.
 const OPTIONS: u8 = options::TIMESTAMPS | options::SACK;
 
-/// Maximum of TCP_MAXSEG. Only loopback has larger segments, and there the kernel's own choice is right.
+/// Maximum of TCP_MAXSEG. Only loopback has larger segments.
 const MAXSEG_MAX: u16 = 32_767;
 
 /// Why a connection cannot leave the kernel now.
@@ -126,7 +126,7 @@ pub struct Muted {
 /// The connection is not quiet, cannot be restored, or a call failed.
 pub fn checkpoint(fd: Fd, filter: Filter) -> Result<(TcpState, Muted), Refusal> {
     let muted = Muted { fd };
-    options::attach(fd, filter)?;
+    filter.attach(fd)?;
     if let Err(error) = options::start_repair(fd) {
         options::detach(fd)?;
         return Err(error.into());
@@ -323,11 +323,9 @@ fn write_state(fd: Fd, state: &TcpState, filter: Filter) -> io::Result<()> {
     rustix::net::bind(socket, &state.local())?;
     options::set_sequence_number(fd, Queue::Receive, state.receive_next)?;
     options::set_sequence_number(fd, Queue::Send, state.send_next)?;
-    if state.mss <= MAXSEG_MAX {
-        // Before connect, or the segments stay at 524 bytes.
-        options::set_maximum_segment(fd, state.mss)?;
-    }
-    options::attach(fd, filter)?;
+    // Before connect, or the segments stay at 524 bytes.
+    options::set_maximum_segment(fd, state.mss.min(MAXSEG_MAX))?;
+    filter.attach(fd)?;
     rustix::net::connect(socket, &state.peer())?;
     // The scales always, 0 if there were none: connect has chosen its own for the receive window.
     options::set_options(

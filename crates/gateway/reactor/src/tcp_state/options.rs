@@ -34,6 +34,38 @@ pub enum Filter {
     Program(Fd),
 }
 
+impl Filter {
+    /// Makes this drop the socket's packets.
+    pub(crate) fn attach(self, fd: Fd) -> io::Result<()> {
+        match self {
+            Filter::Program(program) => set(fd, SOL_SOCKET, libc::SO_ATTACH_BPF, &program.0),
+            Filter::DropAll => {
+                let mut program = [libc::sock_filter {
+                    code: libc::BPF_RET as u16,
+                    jt: 0,
+                    jf: 0,
+                    k: 0,
+                }];
+                let program = libc::sock_fprog {
+                    len: 1,
+                    filter: program.as_mut_ptr(),
+                };
+                // SAFETY: the kernel reads one structure, and through it one instruction; both live until the call ends.
+                let result = unsafe {
+                    libc::setsockopt(
+                        fd.0,
+                        SOL_SOCKET,
+                        libc::SO_ATTACH_FILTER,
+                        (&raw const program).cast(),
+                        size_of_val(&program) as socklen_t,
+                    )
+                };
+                os_result(result)
+            }
+        }
+    }
+}
+
 /// The beginning of the kernel's `struct tcp_info`.
 #[derive(FromBytes, IntoBytes, Immutable, Default)]
 #[repr(C)]
@@ -154,36 +186,6 @@ pub(super) fn set_options(fd: Fd, scales: (u8, u8), options: u8, mss: u16) -> io
         mss,
     ];
     set(fd, IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS, &all)
-}
-
-/// Makes a filter drop the socket's packets.
-pub(super) fn attach(fd: Fd, filter: Filter) -> io::Result<()> {
-    match filter {
-        Filter::Program(program) => set(fd, SOL_SOCKET, libc::SO_ATTACH_BPF, &program.0),
-        Filter::DropAll => {
-            let mut program = [libc::sock_filter {
-                code: libc::BPF_RET as u16,
-                jt: 0,
-                jf: 0,
-                k: 0,
-            }];
-            let program = libc::sock_fprog {
-                len: 1,
-                filter: program.as_mut_ptr(),
-            };
-            // SAFETY: the kernel reads one structure, and through it one instruction; both live until the call ends.
-            let result = unsafe {
-                libc::setsockopt(
-                    fd.0,
-                    SOL_SOCKET,
-                    libc::SO_ATTACH_FILTER,
-                    (&raw const program).cast(),
-                    size_of_val(&program) as socklen_t,
-                )
-            };
-            os_result(result)
-        }
-    }
 }
 
 pub(super) fn detach(fd: Fd) -> io::Result<()> {
