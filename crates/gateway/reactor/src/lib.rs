@@ -30,8 +30,9 @@ mod fd;
 pub mod file;
 pub mod memory;
 mod outcome;
-#[cfg(test)]
-mod own_network;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod own_network;
 pub mod pending;
 pub mod poller;
 pub mod process;

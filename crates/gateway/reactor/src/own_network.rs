@@ -1,4 +1,4 @@
-//! A network for one test, in which it may do what needs privileges.
+//! A network for one test, in which it may do what needs privileges. Only in debug builds.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,7 +9,10 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::outcome::os_result;
 
 /// Runs a test in a network of its own, which has only the loopback interface. Skips it without the privileges.
-pub(crate) fn alone(test: impl FnOnce() + Send + 'static) {
+///
+/// # Panics
+/// When the test does.
+pub fn alone(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         if let Err(error) = enter_new_network() {
             return skip(&format!(
@@ -37,12 +40,20 @@ fn enter_new_network() -> io::Result<()> {
 }
 
 /// Says what this machine lacks for a test.
-pub(crate) fn skip(why: &str) {
-    let _ = writeln!(io::stderr(), "SKIPPED: {why}");
+pub fn skip(why: &str) {
+    say(&format!("SKIPPED: {why}"));
+}
+
+/// Writes a line that the test's output does not hold back.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// A counter of this network's TCP.
-pub(crate) fn counted(name: &str) -> u64 {
+///
+/// # Panics
+/// When there is none of this name.
+pub fn counted(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters of TCP");
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (rows.next().unwrap(), rows.next().unwrap());

@@ -38,17 +38,51 @@ const RING_LEN: usize = 4 << 20;
 /// Names of what was dropped and counted in the kernel.
 const COUNTERS: u32 = 3;
 
-/// The descriptors of everything in the kernel, and what is needed to use them. Dropping this closes nothing.
+/// The descriptors of everything in the kernel. Dropping this closes nothing.
 #[derive(Debug)]
 pub struct Steering {
-    table: Fd,
-    ring: Fd,
+    access: Access,
     counters: Words,
     sinks: Vec<Fd>,
-    mute: Fd,
     link: Fd,
-    buckets: u32,
-    key: [u64; 2],
+}
+
+/// What the one process needs that takes connections out of the kernel and brings them back.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// The table, a BPF array.
+    pub table: Fd,
+    /// The ring.
+    pub ring: Fd,
+    /// The program for mute sockets.
+    pub mute: Fd,
+    /// The length of the table.
+    pub buckets: u32,
+    /// The key of its digests.
+    pub key: [u64; 2],
+}
+
+impl Access {
+    /// Maps the table, for its only writer.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn table(&self) -> io::Result<Table> {
+        Table::open(self.table, self.buckets, self.key)
+    }
+
+    /// Maps the ring, for its only reader.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn ring(&self) -> io::Result<Ring> {
+        Ring::open(self.ring, RING_LEN)
+    }
+
+    /// Returns the filter for sockets that are taken or made: their packets come to the ring too.
+    pub fn mute(&self) -> Filter {
+        Filter::Program(self.mute)
+    }
 }
 
 /// What the programs counted.
@@ -71,7 +105,7 @@ pub struct SteeringError {
 
 impl fmt::Display for SteeringError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {}: {}", self.attempt, self.source)
+        write!(f, "{}: {}", self.attempt, self.source)
     }
 }
 
@@ -149,45 +183,35 @@ impl Steering {
         for fd in [sink_map, sink, steer] {
             fd.close();
         }
-        Ok(Steering {
+        let access = Access {
             table,
             ring,
-            counters,
-            sinks,
             mute,
-            link,
             buckets,
             key,
+        };
+        Ok(Steering {
+            access,
+            counters,
+            sinks,
+            link,
         })
     }
 
     /// Ends it. Packets of connections that still rest are answered with a reset.
     pub fn close(self) {
-        let all = [self.table, self.ring, self.counters.fd(), self.mute];
+        let Access {
+            table, ring, mute, ..
+        } = self.access;
+        let all = [table, ring, mute, self.counters.fd()];
         for fd in [self.link].into_iter().chain(self.sinks).chain(all) {
             fd.close();
         }
     }
 
-    /// Maps the table, for its only writer.
-    ///
-    /// # Errors
-    /// The operating system's error.
-    pub fn table(&self) -> io::Result<Table> {
-        Table::open(self.table, self.buckets, self.key)
-    }
-
-    /// Maps the ring, for its only reader.
-    ///
-    /// # Errors
-    /// The operating system's error.
-    pub fn ring(&self) -> io::Result<Ring> {
-        Ring::open(self.ring, RING_LEN)
-    }
-
-    /// Returns the filter for sockets that are taken or made: their packets come to the ring too.
-    pub fn mute(&self) -> Filter {
-        Filter::Program(self.mute)
+    /// Returns what the process needs that uses this.
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     /// Returns what the programs counted.

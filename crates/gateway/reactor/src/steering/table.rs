@@ -28,7 +28,7 @@ pub struct Table {
 
 /// The keyed hash of a connection's addresses; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Digest(pub(super) u64);
+pub struct Digest(pub u64);
 
 /// Returns the number of buckets for this many connections.
 pub(super) fn buckets(connections: u32) -> u32 {
@@ -112,6 +112,7 @@ impl Table {
     /// Removes a connection, if it is there. Its packets find a socket, or are answered with a reset.
     pub fn remove(&self, digest: Digest) {
         if let Some(entry) = self.entries(digest).find(|entry| entry.is(digest)) {
+            crate::step::step();
             entry.digest.store(0, Ordering::Release);
         }
     }
@@ -152,6 +153,7 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn set(&self, digest: Digest, value: u64) {
+        crate::step::step();
         self.value.store(value, Ordering::Relaxed);
         self.digest.store(digest.0, Ordering::Release);
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::own_network::{alone, counted, skip};
+use crate::own_network::{alone, counted, say, skip};
 use crate::tcp_state::{Muted, Refusal, TcpState, build, checkpoint};
 
 /// A network with steering and one connection, whose server's end rests.
@@ -26,7 +26,10 @@ const RECORD: u32 = 77;
 impl Scene {
     fn make(address: &str) -> Scene {
         let steering = Steering::create(1000).unwrap();
-        let (table, ring) = (steering.table().unwrap(), steering.ring().unwrap());
+        let (table, ring) = (
+            steering.access().table().unwrap(),
+            steering.access().ring().unwrap(),
+        );
         let listener = TcpListener::bind(address).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client
@@ -34,7 +37,7 @@ impl Scene {
             .unwrap();
         let server = listener.accept().unwrap().0;
         let fd = Fd::from_owned(server.into());
-        let (state, muted) = checkpoint(fd, steering.mute()).unwrap();
+        let (state, muted) = checkpoint(fd, steering.access().mute()).unwrap();
         let digest = table.digest(state.local(), state.peer());
         assert!(table.insert(digest, state.receive_next(), RECORD));
         muted.unhash().unwrap().close();
@@ -67,7 +70,7 @@ impl Scene {
     }
 
     fn wake(&self) -> TcpStream {
-        let muted = build(&self.state, self.steering.mute(), OnExec::Close).unwrap();
+        let muted = build(&self.state, self.steering.access().mute(), OnExec::Close).unwrap();
         let live = muted.release().unwrap();
         self.table.remove(self.digest);
         let stream = TcpStream::from(live.into_owned().unwrap());
@@ -201,13 +204,13 @@ fn a_long_packet_is_cut_and_says_so() {
 fn packets_during_a_wake_come_to_the_ring_too() {
     alone(|| {
         let mut scene = Scene::make("127.0.0.1:0");
-        let muted = build(&scene.state, scene.steering.mute(), OnExec::Close).unwrap();
+        let muted = build(&scene.state, scene.steering.access().mute(), OnExec::Close).unwrap();
         scene.table.remove(scene.digest);
         scene.client.write_all(b"early").unwrap();
         let (digest, _, bytes, _) = scene.captured();
         assert!(digest == scene.digest && bytes.ends_with(b"early"));
         assert!(matches!(
-            checkpoint(muted.fd(), scene.steering.mute())
+            checkpoint(muted.fd(), scene.steering.access().mute())
                 .map(|(_, muted): (_, Muted)| muted.release().is_ok()),
             Ok(true) | Err(Refusal::System(_))
         ));
@@ -276,7 +279,7 @@ fn the_end_of_steering_is_the_end_of_resting_connections() {
 fn a_table_that_is_four_fifths_full_refuses_few() {
     alone(|| {
         let steering = Steering::create(10_000).unwrap();
-        let table = steering.table().unwrap();
+        let table = steering.access().table().unwrap();
         let local: SocketAddr = "192.0.2.1:443".parse().unwrap();
         let digests: Vec<Digest> = (0..10_000u32)
             .map(|i| {
@@ -326,4 +329,56 @@ fn the_instructions_are_those_of_the_source() {
         "differs from what clang-14 makes of programs.c: run `compile > instructions.rs` in {}",
         folder.display()
     );
+}
+
+/// `cargo test -p dormouse-reactor --lib -- --ignored --nocapture steering::tests::cost`
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_checkpoint_and_of_a_restore() {
+    alone(|| {
+        const COUNT: usize = 2000;
+        let steering = Steering::create(1).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ends = (0..COUNT).map(|_| {
+            let client = TcpStream::connect(address).unwrap();
+            (client, Fd::from_owned(listener.accept().unwrap().0.into()))
+        });
+        let (clients, servers): (Vec<TcpStream>, Vec<Fd>) = ends.unzip();
+        for round in 0..3 {
+            let start = cpu_ns();
+            let states: Vec<TcpState> = servers
+                .iter()
+                .map(|fd| {
+                    let (state, muted) = checkpoint(*fd, steering.access().mute()).unwrap();
+                    let _ = muted.unhash().unwrap();
+                    state
+                })
+                .collect();
+            let checkpoints = (cpu_ns() - start) / COUNT as i64;
+            let start = cpu_ns();
+            let live = states.iter().map(|state| {
+                let muted = build(state, steering.access().mute(), OnExec::Close).unwrap();
+                muted.release().unwrap()
+            });
+            let live: Vec<Fd> = live.collect();
+            let restores = (cpu_ns() - start) / COUNT as i64;
+            let text =
+                format!("round {round}: checkpoint {checkpoints} ns, restore {restores} ns of CPU");
+            say(&text);
+            // Back to where the next round finds them.
+            for (new, old) in live.iter().zip(&servers) {
+                new.move_to(*old).unwrap();
+            }
+        }
+        drop(clients);
+        servers.iter().for_each(|fd| fd.close());
+        steering.close();
+    });
+}
+
+/// CPU time of this thread.
+fn cpu_ns() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }

@@ -125,6 +125,10 @@ pub struct Muted {
 /// # Errors
 /// The connection is not quiet, cannot be restored, or a call failed.
 pub fn checkpoint(fd: Fd, filter: Filter) -> Result<(TcpState, Muted), Refusal> {
+    // Before the filter: on a listener it would stop all other processes that share it.
+    if !Info::of(fd)?.is_established() {
+        return Err(Refusal::NotEstablished);
+    }
     let muted = Muted { fd };
     filter.attach(fd)?;
     if let Err(error) = options::start_repair(fd) {
@@ -170,7 +174,7 @@ impl Muted {
         self.fd
     }
 
-    /// Takes up a socket that another process muted and that [`is_muted`].
+    /// Takes up a socket that a process muted which is gone, and perhaps released already.
     pub fn of(fd: Fd) -> Muted {
         Muted { fd }
     }
@@ -193,7 +197,9 @@ impl Muted {
     /// # Errors
     /// The operating system's error.
     pub fn unhash(self) -> io::Result<Fd> {
+        crate::step::step();
         rustix::net::connect_unspec(self.fd.borrow()?)?;
+        crate::step::step();
         Ok(self.fd)
     }
 }
@@ -207,6 +213,26 @@ pub fn is_muted(fd: Fd) -> io::Result<bool> {
 }
 
 impl TcpState {
+    /// A connection of these addresses and numbers that was never in a kernel, for those who test what packets mean.
+    #[doc(hidden)]
+    pub fn invented(
+        local: SocketAddr,
+        peer: SocketAddr,
+        send_next: u32,
+        receive_next: u32,
+    ) -> TcpState {
+        TcpState {
+            local_ip: mapped(local.ip()),
+            peer_ip: mapped(peer.ip()),
+            local_port: local.port(),
+            peer_port: peer.port(),
+            send_next,
+            receive_next,
+            options: OPTIONS,
+            ..TcpState::default()
+        }
+    }
+
     /// Returns the local address.
     pub fn local(&self) -> SocketAddr {
         address(self.local_ip, self.local_port)

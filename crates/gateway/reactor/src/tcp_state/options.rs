@@ -188,12 +188,17 @@ pub(super) fn set_options(fd: Fd, scales: (u8, u8), options: u8, mss: u16) -> io
     set(fd, IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS, &all)
 }
 
+/// Removes the filter, if there is one.
 pub(super) fn detach(fd: Fd) -> io::Result<()> {
-    set::<c_int>(fd, SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+    match set::<c_int>(fd, SOL_SOCKET, libc::SO_DETACH_FILTER, &0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other,
+    }
 }
 
 fn set<T: IntoBytes + Immutable>(fd: Fd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let bytes = value.as_bytes();
+    crate::step::step();
     // SAFETY: the kernel reads as many bytes as the slice has.
     let result = unsafe {
         libc::setsockopt(

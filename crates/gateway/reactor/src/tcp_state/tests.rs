@@ -297,6 +297,19 @@ fn a_connection_that_is_not_quiet_is_as_before() {
 }
 
 #[test]
+fn a_listener_is_refused_and_keeps_listening() {
+    alone(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let refused = checkpoint(Fd(listener.as_raw_fd()), Filter::DropAll);
+        assert!(
+            matches!(refused, Err(Refusal::NotEstablished)),
+            "{refused:?}"
+        );
+        Pair::of(listener).exchange(10);
+    });
+}
+
+#[test]
 fn bytes_for_a_mute_socket_are_repeated_by_the_peer() {
     alone(|| {
         let mut pair = Pair::connect("127.0.0.1:0");

@@ -1,0 +1,459 @@
+//! The one part of a gateway that takes connections out of the kernel and brings them back.
+//!
+//! It runs in a process of its own, which may use TCP_REPAIR, and obeys workers, which may not. A worker passes it
+//! descriptors of quiet connections; it gets a descriptor back when a packet comes. Order is everything here:
+//!
+//! - *Rest:* the socket becomes mute; the record is written; the digest enters the table; the socket leaves the kernel.
+//! - *Wake:* the socket is built, mute; **its descriptor is sent to the worker**; it is released; the digest leaves the
+//!   table; the packets that came meanwhile are sent to it again.
+//!
+//! So this process may die at any point, and its successor finds in the records what to do ([`Repair::recall`]): a
+//! record that rests is whole; one that wakes is asked for; one whose peer has ended it is told again. A record is free
+//! only when its worker was told. A request is repeated by the worker if it had no answer, and every request may be.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+use dormouse_reactor::process::boottime_ms;
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::steering::{Access, Captured, Digest, Ring, Table};
+use dormouse_reactor::tcp_state::{self, Filter, Muted, Refusal};
+use dormouse_reactor::{Fd, OnExec};
+
+use crate::answer::{Answer, answer};
+use crate::message::{Detail, MESSAGE_LEN, Message, Subject};
+use crate::record::{Phase, Record, Records};
+use crate::segment::{Checked, Segment, acknowledge, check, copy};
+
+/// Maximum wakes per second. Packets beyond are dropped, and repeated by their senders.
+const WAKES_PER_S: u32 = 20_000;
+
+/// Packets handled before messages are looked at again.
+const PACKETS_PER_TURN: usize = 256;
+
+/// Messages that wait for a worker that does not read. While there are more, no packet and no request is handled.
+const UNSENT_MAX: usize = 1024;
+
+/// What a repair process works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The programs' table and ring.
+    pub access: Access,
+    /// The records.
+    pub records: Records,
+    /// Raw sockets for IPv4 and IPv6.
+    pub raw: [Fd; 2],
+    /// The channel to the worker.
+    pub worker: Fd,
+}
+
+/// What happened to resting connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Connections that left the kernel.
+    pub rested: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Connections that came back.
+    pub woken: u64,
+    /// Wakes that failed.
+    pub failed: u64,
+    /// Acknowledgements sent for records.
+    pub acknowledged: u64,
+    /// Connections that their peers reset.
+    pub gone: u64,
+    /// Packets that were damaged, or whose connection is not in the table.
+    pub stray: u64,
+}
+
+/// The connections that rest, and the way back.
+#[derive(Debug)]
+pub struct Repair {
+    table: Table,
+    ring: Ring,
+    filter: Filter,
+    records: Records,
+    raw: [Fd; 2],
+    worker: Fd,
+    unsent: VecDeque<Message>,
+    /// Packets that came while their socket was being built, or after.
+    packet: Vec<u8>,
+    wakes: Allowance,
+    counts: Counts,
+}
+
+impl Repair {
+    /// Takes everything up. Connections that a predecessor was waking are asked for.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn begin(parts: Parts) -> io::Result<Repair> {
+        let mut repair = Repair {
+            table: parts.access.table()?,
+            ring: parts.access.ring()?,
+            filter: parts.access.mute(),
+            records: parts.records,
+            raw: parts.raw,
+            worker: parts.worker,
+            unsent: VecDeque::new(),
+            packet: Vec::new(),
+            wakes: Allowance::default(),
+            counts: Counts::default(),
+        };
+        repair.recall();
+        Ok(repair)
+    }
+
+    /// The descriptors to wait for: each is readable when there is work.
+    pub fn readable(&self) -> [Fd; 2] {
+        [self.ring.fd(), self.worker]
+    }
+
+    /// Whether messages wait until the worker's channel is writable.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Returns what has happened.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Does the work that is there, a bounded amount. Returns `false` when the worker's channel is closed.
+    ///
+    /// # Errors
+    /// The worker's channel is broken.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        self.send_unsent()?;
+        for _ in 0..PACKETS_PER_TURN {
+            if self.unsent.len() > UNSENT_MAX || !self.handle_packet()? {
+                break;
+            }
+        }
+        while self.unsent.len() <= UNSENT_MAX {
+            let mut bytes = [0; MESSAGE_LEN];
+            match socket::receive_message(self.worker, &mut bytes, OnExec::Close) {
+                Ok(Attempt::WouldBlock) => break,
+                Ok(Attempt::Done(message)) if message.len == 0 => return Ok(false),
+                Ok(Attempt::Done(message)) => {
+                    let read = bytes.get(..message.len).and_then(Message::from_bytes);
+                    self.handle_message(read, &message.descriptors)?;
+                }
+                // Too long for a message: not one.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn handle_message(&mut self, message: Option<Message>, descriptors: &[Fd]) -> io::Result<()> {
+        let record = message.map_or(u32::MAX, |message| message.record);
+        match (message.map(|message| message.subject), descriptors) {
+            (Some(Subject::Rest), [fd]) => {
+                let detail = match self.rest(record, *fd) {
+                    Ok(()) => Detail::Done,
+                    Err(detail) => detail,
+                };
+                match detail {
+                    Detail::Done => self.counts.rested += 1,
+                    _ => self.counts.refused += 1,
+                }
+                self.send(Message {
+                    detail,
+                    ..Message::new(Subject::Rested, record)
+                })?;
+            }
+            (Some(Subject::Wake), []) => {
+                self.wake(record)?;
+            }
+            (Some(Subject::Recalled), found) => {
+                let has_ended = message.is_some_and(|message| message.detail == Detail::Done);
+                self.settle(record, found.first().copied(), has_ended)?;
+            }
+            // Nothing that a worker of this build sends.
+            _ => {}
+        }
+        descriptors.iter().for_each(|fd| fd.close());
+        Ok(())
+    }
+
+    // ---- rest ----
+
+    /// Takes a connection out of the kernel. If it fails, the connection is as before.
+    fn rest(&mut self, number: u32, fd: Fd) -> Result<(), Detail> {
+        let record = *self.records.get(number).ok_or(Detail::Unable)?;
+        let muted = match record.phase() {
+            Phase::Waking | Phase::Gone => return Err(Detail::NoRoom),
+            // A predecessor has written the record, and died before it answered: the socket is mute or out already.
+            Phase::Resting => Muted::of(fd),
+            Phase::Free => {
+                let taken = tcp_state::checkpoint(fd, self.filter);
+                let (state, muted) = taken.map_err(|refusal| match refusal {
+                    Refusal::Unread | Refusal::Unacknowledged | Refusal::NotEstablished => {
+                        Detail::Busy
+                    }
+                    _ => Detail::Unable,
+                })?;
+                if let Some(record) = self.records.get_mut(number) {
+                    *record = Record::resting(state, boottime_ms());
+                }
+                muted
+            }
+        };
+        if !self.is_in_table(number) {
+            self.free(number);
+            // The worker closes it, if it is broken.
+            let _ = muted.release();
+            return Err(Detail::NoRoom);
+        }
+        // It cannot fail: the socket is TCP and ours.
+        let _ = muted.unhash();
+        Ok(())
+    }
+
+    /// Enters a record into the table, if it is not there. Returns `false` if there is no room, or another record
+    /// has its digest.
+    fn is_in_table(&self, number: u32) -> bool {
+        self.records.get(number).is_some_and(|record| {
+            let state = &record.state;
+            let digest = self.table.digest(state.local(), state.peer());
+            match self.table.find(digest) {
+                Some(found) => found == number,
+                None => self.table.insert(digest, state.receive_next(), number),
+            }
+        })
+    }
+
+    // ---- packets ----
+
+    /// Handles the next packet of the ring. Returns `false` if there is none.
+    fn handle_packet(&mut self) -> io::Result<bool> {
+        let now_ms = boottime_ms();
+        let Some(captured) = self.ring.take() else {
+            return Ok(false);
+        };
+        let checked = check(&captured);
+        let Some(segment) = Segment::parse(captured.bytes, captured.len) else {
+            return Ok(true);
+        };
+        if checked == Checked::Damaged {
+            self.counts.stray += 1;
+            return Ok(true);
+        }
+        let is_whole = matches!(checked, Checked::Whole | Checked::Beginning);
+        if is_whole {
+            copy(&captured, &mut self.packet);
+        } else {
+            self.packet.clear();
+        }
+        let Captured {
+            digest,
+            source,
+            destination,
+            ..
+        } = captured;
+        match self.resting(digest, source, destination) {
+            // The socket exists by now, or never left the kernel.
+            None => self.send_again(destination),
+            Some(number) => self.handle_segment(number, &segment, now_ms)?,
+        }
+        Ok(true)
+    }
+
+    /// Returns the record that has these addresses, if it rests.
+    fn resting(&self, digest: Digest, source: SocketAddr, destination: SocketAddr) -> Option<u32> {
+        let number = self.table.find(digest)?;
+        let record = self.records.get(number)?;
+        let has_them = record.state.peer() == source && record.state.local() == destination;
+        (has_them && record.phase() == Phase::Resting).then_some(number)
+    }
+
+    fn handle_segment(&mut self, number: u32, segment: &Segment, now_ms: u64) -> io::Result<()> {
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(());
+        };
+        let answer = answer(&record.state, segment);
+        if answer != Answer::Drop {
+            record.heard_s = (now_ms / 1000) as u32;
+        }
+        match answer {
+            Answer::Drop => {}
+            Answer::Note { window } => record.state.set_send_window(window),
+            Answer::Acknowledge => {
+                if record.may_acknowledge(now_ms) {
+                    let mut packet = Vec::new();
+                    let echo = segment.timestamp.unwrap_or(0);
+                    acknowledge(&record.state, false, echo, &mut packet);
+                    self.send_raw(&packet, record_peer(&self.records, number));
+                    self.counts.acknowledged += 1;
+                }
+            }
+            Answer::Gone => {
+                record.set_phase(Phase::Gone);
+                self.leave_table(number);
+                self.counts.gone += 1;
+                self.send(Message::new(Subject::Gone, number))?;
+            }
+            Answer::Wake => {
+                let destination = record.state.local();
+                if self.wakes.take(now_ms) && self.wake(number)? {
+                    self.send_again(destination);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the packet in hand to a socket of this machine.
+    fn send_again(&self, destination: SocketAddr) {
+        if !self.packet.is_empty() {
+            self.send_raw(&self.packet, Some(destination));
+        }
+    }
+
+    fn send_raw(&self, packet: &[u8], to: Option<SocketAddr>) {
+        if let Some(to) = to {
+            let raw = self.raw[usize::from(to.is_ipv6())];
+            // A packet that cannot be sent is a packet that is lost: TCP repeats it.
+            let _ = socket::send_raw(raw, packet, to.ip());
+        }
+    }
+
+    // ---- wake ----
+
+    /// Makes a record into a socket and gives it to the worker. Returns `false` if it still rests.
+    fn wake(&mut self, number: u32) -> io::Result<bool> {
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(false);
+        };
+        // A worker may ask for one that is on its way.
+        if record.phase() != Phase::Resting || self.unsent.len() > UNSENT_MAX {
+            return Ok(false);
+        }
+        record.set_phase(Phase::Waking);
+        let Ok(muted) = tcp_state::build(&record.state, self.filter, OnExec::Close) else {
+            self.counts.failed += 1;
+            return self.rest_again(number);
+        };
+        let fd = muted.fd();
+        let message = Message::new(Subject::Awake, number).to_bytes();
+        // From here on the worker has it, whatever happens to this process.
+        match socket::send_message(self.worker, &message, &[fd]) {
+            Ok(Attempt::Done(())) => {}
+            Ok(Attempt::WouldBlock) => {
+                fd.close();
+                return self.rest_again(number);
+            }
+            Err(error) => {
+                fd.close();
+                return Err(error);
+            }
+        }
+        let released = muted.release();
+        fd.close();
+        released?;
+        self.leave_table(number);
+        self.counts.woken += 1;
+        self.send(Message::new(Subject::Go, number))?;
+        Ok(true)
+    }
+
+    fn rest_again(&mut self, number: u32) -> io::Result<bool> {
+        if let Some(record) = self.records.get_mut(number) {
+            record.set_phase(Phase::Resting);
+        }
+        Ok(false)
+    }
+
+    fn leave_table(&self, number: u32) {
+        if let Some(record) = self.records.get(number) {
+            let digest = self.table.digest(record.state.local(), record.state.peer());
+            self.table.remove(digest);
+        }
+    }
+
+    fn free(&mut self, number: u32) {
+        if let Some(record) = self.records.get_mut(number) {
+            *record = Record::default();
+        }
+    }
+
+    // ---- after the death of a predecessor ----
+
+    /// Asks the worker for connections that a predecessor was waking, and tells it of those that have ended.
+    fn recall(&mut self) {
+        for (phase, subject) in [
+            (Phase::Waking, Subject::Recall),
+            (Phase::Gone, Subject::Gone),
+        ] {
+            let numbers = self.records.in_phase(phase);
+            let messages = numbers.map(|number| Message::new(subject, number));
+            self.unsent.extend(messages);
+        }
+    }
+
+    /// Finishes a wake if the worker has the descriptor. If it never had one, the socket died with the predecessor,
+    /// and the record rests.
+    fn settle(&mut self, number: u32, found: Option<Fd>, has_ended: bool) -> io::Result<()> {
+        let phase = self.records.get(number).map(Record::phase);
+        if phase != Some(Phase::Waking) {
+            return Ok(());
+        }
+        match found {
+            None if has_ended => {
+                self.free(number);
+                Ok(())
+            }
+            None => self.rest_again(number).map(|_| ()),
+            Some(fd) => {
+                Muted::of(fd).release()?;
+                self.leave_table(number);
+                self.send(Message::new(Subject::Go, number))
+            }
+        }
+    }
+
+    // ---- messages ----
+
+    fn send(&mut self, message: Message) -> io::Result<()> {
+        self.unsent.push_back(message);
+        self.send_unsent()
+    }
+
+    fn send_unsent(&mut self) -> io::Result<()> {
+        while let Some(message) = self.unsent.front().copied() {
+            match socket::send_message(self.worker, &message.to_bytes(), &[])? {
+                Attempt::WouldBlock => break,
+                Attempt::Done(()) => self.unsent.pop_front(),
+            };
+            if matches!(message.subject, Subject::Go | Subject::Gone) {
+                self.free(message.record);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn record_peer(records: &Records, number: u32) -> Option<SocketAddr> {
+    records.get(number).map(|record| record.state.peer())
+}
+
+/// The number of wakes in the current second.
+#[derive(Debug, Default)]
+struct Allowance {
+    second: u64,
+    used: u32,
+}
+
+impl Allowance {
+    fn take(&mut self, now_ms: u64) -> bool {
+        let second = now_ms / 1000;
+        if self.second != second {
+            (self.second, self.used) = (second, 0);
+        }
+        self.used += 1;
+        self.used <= WAKES_PER_S
+    }
+}
