@@ -32,7 +32,11 @@ const WAKES_PER_S: u32 = 20_000;
 /// Packets handled before messages are looked at again.
 const PACKETS_PER_TURN: usize = 256;
 
-/// Messages that wait for a worker that does not read. While there are more, no packet and no request is handled.
+/// Messages of a worker handled before the next worker's turn.
+const MESSAGES_PER_TURN: usize = 256;
+
+/// Messages that wait for a worker that does not read. While there are more, none of its requests is handled, and
+/// none of its connections wakes.
 const UNSENT_MAX: usize = 1024;
 
 /// What a repair process works with.
@@ -44,8 +48,17 @@ pub struct Parts {
     pub records: Records,
     /// Raw sockets for IPv4 and IPv6.
     pub raw: [Fd; 2],
-    /// The channel to the worker.
-    pub worker: Fd,
+    /// The channel to each worker.
+    pub workers: Vec<Fd>,
+    /// The number of records of each worker, which follow those of the worker before it.
+    pub records_per_worker: u32,
+}
+
+/// What is between this process and a worker.
+#[derive(Debug)]
+struct Worker {
+    channel: Fd,
+    unsent: VecDeque<Message>,
 }
 
 /// What happened to resting connections.
@@ -75,9 +88,9 @@ pub struct Repair {
     filter: Filter,
     records: Records,
     raw: [Fd; 2],
-    worker: Fd,
-    unsent: VecDeque<Message>,
-    /// Packets that came while their socket was being built, or after.
+    workers: Vec<Worker>,
+    records_per_worker: u32,
+    /// The packet in hand, to be sent again.
     packet: Vec<u8>,
     wakes: Allowance,
     counts: Counts,
@@ -95,8 +108,13 @@ impl Repair {
             filter: parts.access.mute(),
             records: parts.records,
             raw: parts.raw,
-            worker: parts.worker,
-            unsent: VecDeque::new(),
+            workers: (parts.workers.into_iter())
+                .map(|channel| Worker {
+                    channel,
+                    unsent: VecDeque::new(),
+                })
+                .collect(),
+            records_per_worker: parts.records_per_worker.max(1),
             packet: Vec::new(),
             wakes: Allowance::default(),
             counts: Counts::default(),
@@ -105,14 +123,16 @@ impl Repair {
         Ok(repair)
     }
 
-    /// The descriptors to wait for: each is readable when there is work.
-    pub fn readable(&self) -> [Fd; 2] {
-        [self.ring.fd(), self.worker]
+    /// Returns the descriptor that is readable when there is a packet.
+    pub fn packets(&self) -> Fd {
+        self.ring.fd()
     }
 
-    /// Whether messages wait until the worker's channel is writable.
-    pub fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+    /// Returns the channels of all workers, and whether messages wait until one is writable.
+    pub fn channels(&self) -> impl Iterator<Item = (Fd, bool)> {
+        self.workers
+            .iter()
+            .map(|worker| (worker.channel, !worker.unsent.is_empty()))
     }
 
     /// Returns what has happened.
@@ -120,25 +140,37 @@ impl Repair {
         self.counts
     }
 
-    /// Does the work that is there, a bounded amount. Returns `false` when the worker's channel is closed.
+    /// Does the work that is there, a bounded amount. Returns `false` when the channels are closed.
     ///
     /// # Errors
-    /// The worker's channel is broken.
+    /// A channel is broken.
     pub fn turn(&mut self) -> io::Result<bool> {
-        self.send_unsent()?;
+        let mut is_open = true;
+        for worker in 0..self.workers.len() {
+            self.send_unsent(worker)?;
+            is_open &= self.handle_messages(worker)?;
+        }
         for _ in 0..PACKETS_PER_TURN {
-            if self.unsent.len() > UNSENT_MAX || !self.handle_packet()? {
+            if !self.handle_packet()? {
                 break;
             }
         }
-        while self.unsent.len() <= UNSENT_MAX {
+        Ok(is_open)
+    }
+
+    fn handle_messages(&mut self, worker: usize) -> io::Result<bool> {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(channel) = self.channel_with_room(worker) else {
+                break;
+            };
             let mut bytes = [0; MESSAGE_LEN];
-            match socket::receive_message(self.worker, &mut bytes, OnExec::Close) {
+            match socket::receive_message(channel, &mut bytes, OnExec::Close) {
                 Ok(Attempt::WouldBlock) => break,
                 Ok(Attempt::Done(message)) if message.len == 0 => return Ok(false),
                 Ok(Attempt::Done(message)) => {
                     let read = bytes.get(..message.len).and_then(Message::from_bytes);
-                    self.handle_message(read, &message.descriptors)?;
+                    let own = read.filter(|read| self.worker_of(read.record) == worker);
+                    self.handle_message(own, &message.descriptors)?;
                 }
                 // Too long for a message: not one.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
@@ -148,6 +180,18 @@ impl Repair {
         Ok(true)
     }
 
+    /// The worker that has this record; a number from the length of the list on if none has.
+    fn worker_of(&self, record: u32) -> usize {
+        (record / self.records_per_worker) as usize
+    }
+
+    /// The channel of a worker that reads what it is told.
+    fn channel_with_room(&self, worker: usize) -> Option<Fd> {
+        let worker = self.workers.get(worker)?;
+        (worker.unsent.len() <= UNSENT_MAX).then_some(worker.channel)
+    }
+
+    /// Handles what a worker asks, about one of its own records. It may be a compromised one.
     fn handle_message(&mut self, message: Option<Message>, descriptors: &[Fd]) -> io::Result<()> {
         let record = message.map_or(u32::MAX, |message| message.record);
         match (message.map(|message| message.subject), descriptors) {
@@ -208,8 +252,10 @@ impl Repair {
             let _ = muted.release();
             return Err(Detail::NoRoom);
         }
-        // It cannot fail: the socket is TCP and ours.
-        let _ = muted.unhash();
+        // A compromised worker could have passed another socket for its own record, even a listener.
+        if tcp_state::is_muted(muted.fd()).is_ok_and(|is_muted| is_muted) {
+            let _ = muted.unhash();
+        }
         Ok(())
     }
 
@@ -325,13 +371,19 @@ impl Repair {
 
     /// Makes a record into a socket and gives it to the worker. Returns `false` if it still rests.
     fn wake(&mut self, number: u32) -> io::Result<bool> {
-        let Some(record) = self.records.get_mut(number) else {
+        let Some(record) = self.records.get(number) else {
             return Ok(false);
         };
         // A worker may ask for one that is on its way.
-        if record.phase() != Phase::Resting || self.unsent.len() > UNSENT_MAX {
+        if record.phase() != Phase::Resting {
             return Ok(false);
         }
+        let Some(channel) = self.channel_with_room(self.worker_of(number)) else {
+            return Ok(false);
+        };
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(false);
+        };
         record.set_phase(Phase::Waking);
         let Ok(muted) = tcp_state::build(&record.state, self.filter, OnExec::Close) else {
             self.counts.failed += 1;
@@ -340,7 +392,7 @@ impl Repair {
         let fd = muted.fd();
         let message = Message::new(Subject::Awake, number).to_bytes();
         // From here on the worker has it, whatever happens to this process.
-        match socket::send_message(self.worker, &message, &[fd]) {
+        match socket::send_message(channel, &message, &[fd]) {
             Ok(Attempt::Done(())) => {}
             Ok(Attempt::WouldBlock) => {
                 fd.close();
@@ -389,8 +441,12 @@ impl Repair {
             (Phase::Gone, Subject::Gone),
         ] {
             let numbers = self.records.in_phase(phase);
-            let messages = numbers.map(|number| Message::new(subject, number));
-            self.unsent.extend(messages);
+            for number in numbers.collect::<Vec<u32>>() {
+                let worker = self.worker_of(number);
+                if let Some(worker) = self.workers.get_mut(worker) {
+                    worker.unsent.push_back(Message::new(subject, number));
+                }
+            }
         }
     }
 
@@ -407,26 +463,34 @@ impl Repair {
                 Ok(())
             }
             None => self.rest_again(number).map(|_| ()),
-            Some(fd) => {
-                Muted::of(fd).release()?;
-                self.leave_table(number);
-                self.send(Message::new(Subject::Go, number))
-            }
+            Some(fd) => match Muted::of(fd).release() {
+                Ok(_) => {
+                    self.leave_table(number);
+                    self.send(Message::new(Subject::Go, number))
+                }
+                // Not what it was sent.
+                Err(_) => self.rest_again(number).map(|_| ()),
+            },
         }
     }
 
     // ---- messages ----
 
     fn send(&mut self, message: Message) -> io::Result<()> {
-        self.unsent.push_back(message);
-        self.send_unsent()
+        let number = self.worker_of(message.record);
+        if let Some(worker) = self.workers.get_mut(number) {
+            worker.unsent.push_back(message);
+        }
+        self.send_unsent(number)
     }
 
-    fn send_unsent(&mut self) -> io::Result<()> {
-        while let Some(message) = self.unsent.front().copied() {
-            match socket::send_message(self.worker, &message.to_bytes(), &[])? {
+    fn send_unsent(&mut self, number: usize) -> io::Result<()> {
+        while let Some(worker) = self.workers.get_mut(number)
+            && let Some(message) = worker.unsent.front().copied()
+        {
+            match socket::send_message(worker.channel, &message.to_bytes(), &[])? {
                 Attempt::WouldBlock => break,
-                Attempt::Done(()) => self.unsent.pop_front(),
+                Attempt::Done(()) => worker.unsent.pop_front(),
             };
             if matches!(message.subject, Subject::Go | Subject::Gone) {
                 self.free(message.record);

@@ -54,7 +54,8 @@ impl Scene {
             access: self.access,
             records: Records::adopt(self.records, RECORDS).unwrap(),
             raw: self.raw,
-            worker: self.theirs,
+            workers: vec![self.theirs],
+            records_per_worker: RECORDS,
         })
         .unwrap()
     }

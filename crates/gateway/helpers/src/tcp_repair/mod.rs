@@ -33,9 +33,9 @@ struct RepairArguments {
     buckets: u32,
     key: [u64; 2],
     records: i32,
-    records_max: u32,
     raw: [i32; 2],
-    worker: i32,
+    workers: Vec<i32>,
+    records_per_worker: u32,
 }
 
 /// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
@@ -44,10 +44,11 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 }
 
 fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
-    let worker = Fd(arguments.worker);
     let poller = Poller::create(OnExec::Close)?;
     privileges.confine(Role::TcpRepair)?;
-    let records = Records::adopt(Fd(arguments.records), arguments.records_max);
+    let workers: Vec<Fd> = arguments.workers.iter().copied().map(Fd).collect();
+    let records = arguments.records_per_worker * workers.len() as u32;
+    let records = Records::adopt(Fd(arguments.records), records);
     let mut repair = Repair::begin(Parts {
         access: Access {
             table: Fd(arguments.table),
@@ -58,15 +59,23 @@ fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
         },
         records: records.map_err(io::Error::other)?,
         raw: arguments.raw.map(Fd),
-        worker,
+        workers,
+        records_per_worker: arguments.records_per_worker,
     })?;
-    for fd in repair.readable() {
-        poller.add(fd, 0, Interest::READ)?;
+    poller.add(repair.packets(), 0, Interest::READ)?;
+    let mut watched: Vec<(Fd, bool)> = repair.channels().map(|(fd, _)| (fd, false)).collect();
+    for (channel, _) in &watched {
+        poller.add(*channel, 0, Interest::READ)?;
     }
-    let mut events = Events::with_capacity(2);
+    let mut events = Events::with_capacity(64);
     while repair.turn()? {
-        let interest = Interest::READ.with(Interest::WRITE, repair.has_unsent());
-        poller.modify(worker, 0, interest)?;
+        for (watched, now) in watched.iter_mut().zip(repair.channels()) {
+            if *watched != now {
+                let interest = Interest::READ.with(Interest::WRITE, now.1);
+                poller.modify(now.0, 0, interest)?;
+                *watched = now;
+            }
+        }
         poller.wait(&mut events, None)?;
     }
     Ok(())

@@ -151,9 +151,9 @@ impl Scene {
             buckets: access.buckets,
             key: access.key,
             records: records.fd().0,
-            records_max: RECORDS,
             raw: raw.map(|fd| fd.0),
-            worker: worker.0,
+            workers: vec![worker.0],
+            records_per_worker: RECORDS,
         };
         let inherited = [access.table, access.ring, access.mute, records.fd(), worker];
         let inherited = inherited.into_iter().chain(raw).collect();

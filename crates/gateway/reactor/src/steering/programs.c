@@ -44,7 +44,7 @@ struct bucket {
 // As in ring.rs.
 struct packet {
     __u64 digest;
-    __u32 len; // of the packet, of which at most SHORT or LONG bytes follow
+    __u32 len; // of the packet, of which at most SHORT, LONG or HUGE bytes follow
     __u16 family;
     __u16 ports[2];     // of the sender, of the receiver
     __u8 addresses[32]; // of the sender, then of the receiver
@@ -52,7 +52,8 @@ struct packet {
     __u8 bytes[]; // from the TCP header on
 };
 #define SHORT 200
-#define LONG 1992
+#define LONG 1992  // more than an Ethernet frame
+#define HUGE 65512 // what fits into an IPv4 packet: loopback, jumbo frames, and packets that the kernel has merged
 _Static_assert(sizeof(struct packet) == 56, "a multiple of eight");
 
 // A packet this far before or after the next byte is worth a look. A peer's first flight after a pause is shorter.
@@ -153,31 +154,27 @@ INLINE void describe(struct packet *copy, __u64 digest, const struct origin *ori
     __builtin_memcpy(copy->addresses, origin->addresses, 32);
 }
 
-INLINE void copy(struct __sk_buff *packet, __u64 digest, const struct origin *origin) {
+// A ring reserves room of a constant size only.
+INLINE void copy_up_to(__u32 max, struct __sk_buff *packet, __u64 digest, const struct origin *origin) {
     __u32 len = packet->len;
-    if (len < sizeof(struct tcphdr))
-        return;
-    if (len <= SHORT) {
-        struct packet *copy = reserve(&RING, sizeof(*copy) + SHORT, 0);
-        if (!copy) {
-            count(RING_FULL);
-            return;
-        }
-        describe(copy, digest, origin, len);
-        if (load(packet, 0, copy->bytes, len))
-            copy->len = 0;
-        submit(copy, 0);
-        return;
-    }
-    struct packet *copy = reserve(&RING, sizeof(*copy) + LONG, 0);
+    struct packet *copy = reserve(&RING, sizeof(*copy) + max, 0);
     if (!copy) {
         count(RING_FULL);
         return;
     }
     describe(copy, digest, origin, len);
-    if (load(packet, 0, copy->bytes, len > LONG ? LONG : len))
+    if (len < sizeof(struct tcphdr) || load(packet, 0, copy->bytes, len > max ? max : len))
         copy->len = 0;
     submit(copy, 0);
+}
+
+INLINE void copy(struct __sk_buff *packet, __u64 digest, const struct origin *origin) {
+    if (packet->len <= SHORT)
+        copy_up_to(SHORT, packet, digest, origin);
+    else if (packet->len <= LONG)
+        copy_up_to(LONG, packet, digest, origin);
+    else
+        copy_up_to(HUGE, packet, digest, origin);
 }
 
 SECTION("program/sink") int sink(struct __sk_buff *packet) {

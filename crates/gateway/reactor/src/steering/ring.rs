@@ -33,7 +33,7 @@ struct PacketHeader {
 }
 
 /// Bytes of a packet that fit.
-const BYTES_MAX: usize = 1992;
+const BYTES_MAX: usize = 65_512;
 
 /// The reader of the ring.
 #[derive(Debug)]
