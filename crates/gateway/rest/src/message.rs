@@ -19,7 +19,7 @@ pub enum Subject {
     Awake,
     /// The socket of the last [`Subject::Awake`] about this record speaks.
     Go,
-    /// The peer has reset the connection.
+    /// The connection is over: the peer has reset it, or is [`Detail::Silent`].
     Gone,
     /// This process is new and found the record waking: what does the worker have?
     Recall,
@@ -47,9 +47,17 @@ pub enum Detail {
     Unable,
     /// Not now: the table is full, or the record is in use.
     NoRoom,
+    /// In [`Subject::Gone`]: the peer does not answer.
+    Silent,
 }
 
-const DETAILS: [Detail; 4] = [Detail::Done, Detail::Busy, Detail::Unable, Detail::NoRoom];
+const DETAILS: [Detail; 5] = [
+    Detail::Done,
+    Detail::Busy,
+    Detail::Unable,
+    Detail::NoRoom,
+    Detail::Silent,
+];
 
 /// A message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +118,7 @@ mod tests {
         for bytes in [
             &[][..],
             &[8, 0, 0, 0, 0, 0, 0, 0],
-            &[0, 4, 0, 0, 0, 0, 0, 0],
+            &[0, 5, 0, 0, 0, 0, 0, 0],
             &[0; 9],
         ] {
             assert_eq!(Message::from_bytes(bytes), None);

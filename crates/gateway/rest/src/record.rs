@@ -5,6 +5,7 @@
 //! a socket.
 
 use std::io;
+use std::ops::Range;
 
 use dormouse_reactor::memory::Mapping;
 use dormouse_reactor::tcp_state::TcpState;
@@ -18,10 +19,11 @@ pub struct Record {
     /// Everything that TCP needs.
     pub state: TcpState,
     /// When the peer was last heard, in seconds of CLOCK_BOOTTIME.
-    pub heard_s: u32,
+    heard_s: u32,
     /// The phase; see [`Record::phase`].
     phase: u8,
-    unused: u8,
+    /// Probes since then that had no answer.
+    pub unanswered: u8,
     /// When an acknowledgement was last sent, in units of [`QUIET_MS`], wrapping.
     acknowledged: u16,
 }
@@ -53,6 +55,17 @@ impl Record {
             phase: 1,
             ..Record::default()
         }
+    }
+
+    /// Records a sign of life.
+    pub fn hear(&mut self, now_ms: u64) {
+        self.heard_s = (now_ms / 1000) as u32;
+        self.unanswered = 0;
+    }
+
+    /// How long the peer was not heard.
+    pub fn silent_s(&self, now_ms: u64) -> u32 {
+        ((now_ms / 1000) as u32).saturating_sub(self.heard_s)
     }
 
     /// Returns the phase.
@@ -117,10 +130,16 @@ impl Records {
         records.get_mut(number as usize)
     }
 
-    /// Returns the numbers of the records in this phase.
-    pub fn in_phase(&self, phase: Phase) -> impl Iterator<Item = u32> {
-        let numbered = self.all().iter().zip(0u32..);
-        numbered.filter_map(move |(record, number)| (record.phase() == phase).then_some(number))
+    /// Returns the numbers of all records that may be in use. Looking at others would make them use memory.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn in_use(&self) -> io::Result<Vec<Range<u32>>> {
+        let number = |byte: usize| (byte / size_of::<Record>()) as u32;
+        let ranges = self.0.data()?.into_iter();
+        Ok(ranges
+            .map(|bytes| number(bytes.start)..number(bytes.end))
+            .collect())
     }
 
     fn all(&self) -> &[Record] {

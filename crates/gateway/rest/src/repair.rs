@@ -14,9 +14,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use dormouse_reactor::process::boottime_ms;
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::{self, Attempt, Keepalive};
 use dormouse_reactor::steering::{Access, Captured, Digest, Ring, Table};
 use dormouse_reactor::tcp_state::{self, Filter, Muted, Refusal};
 use dormouse_reactor::{Fd, OnExec};
@@ -31,6 +32,9 @@ const WAKES_PER_S: u32 = 20_000;
 
 /// Packets handled before messages are looked at again.
 const PACKETS_PER_TURN: usize = 256;
+
+/// Records looked at for silent peers before packets are looked at again.
+const PROBES_PER_TURN: u64 = 1024;
 
 /// Messages of a worker handled before the next worker's turn.
 const MESSAGES_PER_TURN: usize = 256;
@@ -52,6 +56,8 @@ pub struct Parts {
     pub workers: Vec<Fd>,
     /// The number of records of each worker, which follow those of the worker before it.
     pub records_per_worker: u32,
+    /// When a silent peer is asked whether it lives.
+    pub keepalive: Keepalive,
 }
 
 /// What is between this process and a worker.
@@ -74,7 +80,9 @@ pub struct Counts {
     pub failed: u64,
     /// Acknowledgements sent for records.
     pub acknowledged: u64,
-    /// Connections that their peers reset.
+    /// Probes of silent peers.
+    pub probed: u64,
+    /// Connections that their peers reset, or whose peers have vanished.
     pub gone: u64,
     /// Packets that were damaged, or whose connection is not in the table.
     pub stray: u64,
@@ -90,6 +98,8 @@ pub struct Repair {
     raw: [Fd; 2],
     workers: Vec<Worker>,
     records_per_worker: u32,
+    keepalive: Keepalive,
+    rounds: Rounds,
     /// The packet in hand, to be sent again.
     packet: Vec<u8>,
     wakes: Allowance,
@@ -115,11 +125,13 @@ impl Repair {
                 })
                 .collect(),
             records_per_worker: parts.records_per_worker.max(1),
+            keepalive: parts.keepalive,
+            rounds: Rounds::default(),
             packet: Vec::new(),
             wakes: Allowance::default(),
             counts: Counts::default(),
         };
-        repair.recall();
+        repair.recall()?;
         Ok(repair)
     }
 
@@ -155,6 +167,7 @@ impl Repair {
                 break;
             }
         }
+        self.probe(boottime_ms())?;
         Ok(is_open)
     }
 
@@ -322,7 +335,7 @@ impl Repair {
         };
         let answer = answer(&record.state, segment);
         if answer != Answer::Drop {
-            record.heard_s = (now_ms / 1000) as u32;
+            record.hear(now_ms);
         }
         match answer {
             Answer::Drop => {}
@@ -336,12 +349,7 @@ impl Repair {
                     self.counts.acknowledged += 1;
                 }
             }
-            Answer::Gone => {
-                record.set_phase(Phase::Gone);
-                self.leave_table(number);
-                self.counts.gone += 1;
-                self.send(Message::new(Subject::Gone, number))?;
-            }
+            Answer::Gone => self.end(number)?,
             Answer::Wake => {
                 let destination = record.state.local();
                 if self.wakes.take(now_ms) && self.wake(number)? {
@@ -432,22 +440,63 @@ impl Repair {
         }
     }
 
+    // ---- peers that have vanished ----
+
+    /// Asks some silent peers whether they live, and ends connections whose peers have not answered.
+    fn probe(&mut self, now_ms: u64) -> io::Result<()> {
+        let records = &self.records;
+        let interval_s = self.keepalive.interval_s;
+        for number in self.rounds.next(now_ms, interval_s, || records.in_use())? {
+            let Some(record) = self.records.get_mut(number) else {
+                continue;
+            };
+            let is_silent = record.silent_s(now_ms) >= self.keepalive.idle_s;
+            if record.phase() != Phase::Resting || !is_silent {
+                continue;
+            }
+            if u32::from(record.unanswered) >= self.keepalive.count {
+                self.end(number)?;
+                continue;
+            }
+            record.unanswered = record.unanswered.saturating_add(1);
+            let (mut packet, peer) = (Vec::new(), record.state.peer());
+            acknowledge(&record.state, true, 0, &mut packet);
+            self.send_raw(&packet, Some(peer));
+            self.counts.probed += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends a connection that rests, without a packet.
+    fn end(&mut self, number: u32) -> io::Result<()> {
+        self.leave_table(number);
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(());
+        };
+        record.set_phase(Phase::Gone);
+        let message = gone(number, record);
+        self.counts.gone += 1;
+        self.send(message)
+    }
+
     // ---- after the death of a predecessor ----
 
-    /// Asks the worker for connections that a predecessor was waking, and tells it of those that have ended.
-    fn recall(&mut self) {
-        for (phase, subject) in [
-            (Phase::Waking, Subject::Recall),
-            (Phase::Gone, Subject::Gone),
-        ] {
-            let numbers = self.records.in_phase(phase);
-            for number in numbers.collect::<Vec<u32>>() {
-                let worker = self.worker_of(number);
-                if let Some(worker) = self.workers.get_mut(worker) {
-                    worker.unsent.push_back(Message::new(subject, number));
+    /// Asks the workers for connections that a predecessor was waking, and tells them of those that have ended.
+    fn recall(&mut self) -> io::Result<()> {
+        for number in self.records.in_use()?.into_iter().flatten() {
+            let message = match self.records.get(number) {
+                Some(record) if record.phase() == Phase::Gone => gone(number, record),
+                Some(record) if record.phase() == Phase::Waking => {
+                    Message::new(Subject::Recall, number)
                 }
+                _ => continue,
+            };
+            let worker = self.worker_of(number);
+            if let Some(worker) = self.workers.get_mut(worker) {
+                worker.unsent.push_back(message);
             }
         }
+        Ok(())
     }
 
     /// Finishes a wake if the worker has the descriptor. If it never had one, the socket died with the predecessor,
@@ -497,6 +546,63 @@ impl Repair {
             }
         }
         Ok(())
+    }
+}
+
+/// What a worker is told of a connection that is over.
+fn gone(number: u32, record: &Record) -> Message {
+    Message {
+        detail: match record.unanswered {
+            0 => Detail::Done,
+            _ => Detail::Silent,
+        },
+        ..Message::new(Subject::Gone, number)
+    }
+}
+
+/// Looks at every record in use once in an interval, at some in each turn, so that probes are spread.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// What is left of this round.
+    left: VecDeque<Range<u32>>,
+    count: u64,
+    began_ms: u64,
+    looked: u64,
+}
+
+impl Rounds {
+    /// Returns the records whose turn has come.
+    fn next(
+        &mut self,
+        now_ms: u64,
+        interval_s: u32,
+        in_use: impl FnOnce() -> io::Result<Vec<Range<u32>>>,
+    ) -> io::Result<Vec<u32>> {
+        let interval_ms = u64::from(interval_s.max(1)) * 1000;
+        let elapsed_ms = now_ms.saturating_sub(self.began_ms);
+        if self.left.is_empty() {
+            if elapsed_ms < interval_ms {
+                return Ok(Vec::new());
+            }
+            let ranges = in_use()?;
+            self.count = ranges.iter().map(|range| range.len() as u64).sum();
+            self.left = ranges.into();
+            (self.began_ms, self.looked) = (now_ms, 0);
+            return Ok(Vec::new());
+        }
+        let due = (self.count * elapsed_ms / interval_ms).min(self.count) - self.looked;
+        let mut now = Vec::new();
+        while (now.len() as u64) < due.min(PROBES_PER_TURN)
+            && let Some(range) = self.left.front_mut()
+        {
+            match range.next() {
+                Some(number) => now.push(number),
+                None => drop(self.left.pop_front()),
+            }
+        }
+        self.left.retain(|range| !range.is_empty());
+        self.looked += now.len() as u64;
+        Ok(now)
     }
 }
 

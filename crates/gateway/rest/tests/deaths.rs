@@ -11,13 +11,18 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dormouse_reactor::own_network::{alone, counted};
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::{self, Attempt, Keepalive};
 use dormouse_reactor::steering::{Access, Steering};
 use dormouse_reactor::{Fd, OnExec, step};
 use dormouse_rest::{Detail, MESSAGE_LEN, Message, Parts, Records, Repair, Subject};
 
 const RECORDS: u32 = 64;
 const RECORD: u32 = 7;
+const HOURS: Keepalive = Keepalive {
+    idle_s: 7200,
+    interval_s: 75,
+    count: 9,
+};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The simulated end of the process.
@@ -56,6 +61,7 @@ impl Scene {
             raw: self.raw,
             workers: vec![self.theirs],
             records_per_worker: RECORDS,
+            keepalive: HOURS,
         })
         .unwrap()
     }

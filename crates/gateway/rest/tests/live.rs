@@ -8,8 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dormouse_reactor::own_network::{alone, counted};
-use dormouse_reactor::socket::{self, Attempt, send_message};
+use dormouse_reactor::socket::{self, Attempt, Keepalive, send_message};
 use dormouse_reactor::steering::Steering;
+use dormouse_reactor::tcp_state::{Filter, checkpoint};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_rest::{Detail, MESSAGE_LEN, Message, Parts, Records, Repair, Subject};
 
@@ -17,6 +18,11 @@ const PER_WORKER: u32 = 64;
 /// Time after which a connection rests. Less than a client's pause, so that packets meet it in every phase; more than
 /// the time between a packet that was cut and its repetition.
 const QUIET: Duration = Duration::from_millis(1);
+const HOURS: Keepalive = Keepalive {
+    idle_s: 7200,
+    interval_s: 75,
+    count: 9,
+};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Scene {
@@ -28,7 +34,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn make() -> Scene {
+    fn make(keepalive: Keepalive) -> Scene {
         let steering = Steering::create(2 * PER_WORKER).unwrap();
         let channels = [(), ()].map(|()| socket::channel(OnExec::Close).unwrap());
         let repair = Repair::begin(Parts {
@@ -37,6 +43,7 @@ impl Scene {
             raw: [socket::raw(false).unwrap(), socket::raw(true).unwrap()],
             workers: channels.map(|(_, theirs)| theirs).to_vec(),
             records_per_worker: PER_WORKER,
+            keepalive,
         });
         Scene {
             steering,
@@ -182,7 +189,7 @@ impl Echo {
 fn no_byte_is_lost_or_changed_while_connections_rest_between_all_others() {
     alone(|| {
         const CLIENTS: u32 = 24;
-        let mut scene = Scene::make();
+        let mut scene = Scene::make(HOURS);
         let until = Instant::now() + Duration::from_secs(4);
         let address = scene.address();
         let clients: Vec<_> = (0..CLIENTS)
@@ -238,7 +245,7 @@ fn no_byte_is_lost_or_changed_while_connections_rest_between_all_others() {
 #[test]
 fn a_compromised_worker_reaches_nothing_but_its_own_connections() {
     alone(|| {
-        let mut scene = Scene::make();
+        let mut scene = Scene::make(HOURS);
         let address = scene.address();
         let mut victim = TcpStream::connect(address).unwrap();
         victim.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -314,5 +321,49 @@ fn a_compromised_worker_reaches_nothing_but_its_own_connections() {
             assert_eq!(&hello, b"hello");
         }
         assert_eq!(counted("OutRsts"), 0);
+    });
+}
+
+#[test]
+fn a_silent_peer_is_asked_and_a_vanished_one_ends() {
+    alone(|| {
+        let keepalive = Keepalive {
+            idle_s: 1,
+            interval_s: 1,
+            count: 2,
+        };
+        let mut scene = Scene::make(keepalive);
+        let address = scene.address();
+        let clients = [0, 1].map(|record| {
+            let client = TcpStream::connect(address).unwrap();
+            let server = scene.accept();
+            let detail = scene.answer_to(0, Subject::Rest, record, &[server]);
+            assert_eq!(detail, Detail::Done);
+            server.close();
+            client
+        });
+        // The second client vanishes: its socket drops everything, and the kernel answers nothing for it.
+        let vanished = Fd::from_owned(clients[1].try_clone().unwrap().into());
+        let (_, muted) = checkpoint(vanished, Filter::DropAll).unwrap();
+        let start = Instant::now();
+        let (message, _) = loop {
+            assert!(scene.repair.turn().unwrap());
+            if let Some(answer) = scene.answer(0) {
+                break answer;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "the vanished peer is not noticed"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let expected = (Subject::Gone, Detail::Silent, 1);
+        assert_eq!((message.subject, message.detail, message.record), expected);
+        // The first one was asked as often, and has answered.
+        let counts = scene.repair.counts();
+        assert!(counts.probed >= 4 && counts.gone == 1, "{counts:?}");
+        assert_eq!(scene.steering.access().table().unwrap().count(), 1);
+        assert_eq!(counted("OutRsts"), 0);
+        drop(muted);
     });
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use dormouse_config::Log;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::socket::Keepalive;
 use dormouse_reactor::steering::Access;
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_rest::{Parts, Records, Repair};
@@ -23,6 +24,9 @@ use crate::helper::{self, Privileges};
 
 /// Name of the process.
 pub const NAME: &str = "tcp-repair";
+
+/// Time until silent peers are looked at again.
+const PROBE_MS: u64 = 1000;
 
 /// What main tells it: descriptors, and the key of the table.
 #[derive(Serialize, Deserialize)]
@@ -36,6 +40,10 @@ struct RepairArguments {
     raw: [i32; 2],
     workers: Vec<i32>,
     records_per_worker: u32,
+    /// [`Keepalive`].
+    idle_s: u32,
+    interval_s: u32,
+    count: u32,
 }
 
 /// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
@@ -61,6 +69,11 @@ fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
         raw: arguments.raw.map(Fd),
         workers,
         records_per_worker: arguments.records_per_worker,
+        keepalive: Keepalive {
+            idle_s: arguments.idle_s,
+            interval_s: arguments.interval_s,
+            count: arguments.count,
+        },
     })?;
     poller.add(repair.packets(), 0, Interest::READ)?;
     let mut watched: Vec<(Fd, bool)> = repair.channels().map(|(fd, _)| (fd, false)).collect();
@@ -76,7 +89,7 @@ fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
                 *watched = now;
             }
         }
-        poller.wait(&mut events, None)?;
+        poller.wait(&mut events, Some(PROBE_MS))?;
     }
     Ok(())
 }

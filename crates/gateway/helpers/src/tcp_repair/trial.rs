@@ -154,6 +154,10 @@ impl Scene {
             raw: raw.map(|fd| fd.0),
             workers: vec![worker.0],
             records_per_worker: RECORDS,
+            // Longer than the trial.
+            idle_s: 60,
+            interval_s: 15,
+            count: 4,
         };
         let inherited = [access.table, access.ring, access.mute, records.fd(), worker];
         let inherited = inherited.into_iter().chain(raw).collect();

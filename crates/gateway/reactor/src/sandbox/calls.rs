@@ -312,6 +312,8 @@ const TCP_REPAIR: &[c_long] = &[
     libc::SYS_getpeername,
     libc::SYS_close,
     libc::SYS_write,
+    // Which records are in use.
+    libc::SYS_lseek,
     libc::SYS_fstat,
     libc::SYS_munmap,
     libc::SYS_mremap,
