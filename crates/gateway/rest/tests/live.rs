@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use dormouse_reactor::own_network::{alone, counted};
 use dormouse_reactor::socket::{self, Attempt, Keepalive, send_message};
-use dormouse_reactor::steering::Steering;
+use dormouse_reactor::steering::{Captured, Digest, Steering};
 use dormouse_reactor::tcp_state::{Filter, checkpoint};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_rest::{Detail, MESSAGE_LEN, Message, Parts, Records, Repair, Subject};
+use dormouse_rest::{Detail, MESSAGE_LEN, Message, Parts, Records, Repair, Subject, copy};
 
 const PER_WORKER: u32 = 64;
 /// Time after which a connection rests. Less than a client's pause, so that packets meet it in every phase; more than
@@ -35,6 +35,10 @@ struct Scene {
 
 impl Scene {
     fn make(keepalive: Keepalive) -> Scene {
+        Scene::on("127.0.0.1:0", keepalive)
+    }
+
+    fn on(address: &str, keepalive: Keepalive) -> Scene {
         let steering = Steering::create(2 * PER_WORKER).unwrap();
         let channels = [(), ()].map(|()| socket::channel(OnExec::Close).unwrap());
         let repair = Repair::begin(Parts {
@@ -49,7 +53,7 @@ impl Scene {
             steering,
             repair: repair.unwrap(),
             workers: channels.map(|(ours, _)| ours).to_vec(),
-            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            listener: TcpListener::bind(address).unwrap(),
         }
     }
 
@@ -187,59 +191,62 @@ impl Echo {
 
 #[test]
 fn no_byte_is_lost_or_changed_while_connections_rest_between_all_others() {
-    alone(|| {
-        const CLIENTS: u32 = 24;
-        let mut scene = Scene::make(HOURS);
-        let until = Instant::now() + Duration::from_secs(4);
-        let address = scene.address();
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|seed| client(address, seed, until))
-            .collect();
-        // Every second connection belongs to the second worker.
-        let record = |number: u32| number / 2 + number % 2 * PER_WORKER;
-        let mut echoes: Vec<Echo> = (0..CLIENTS)
-            .map(|_| Echo {
-                fd: Some(scene.accept()),
-                ..Echo::default()
-            })
-            .collect();
-        let start = Instant::now();
-        while echoes.iter().any(|echo| !echo.ended) {
-            assert!(start.elapsed() < PATIENCE, "not all have ended");
-            for (number, echo) in (0..).zip(&mut echoes) {
-                // It may go to rest at once, with a packet on its way.
-                if !echo.is_asked && echo.work() {
-                    echo.is_asked = true;
-                    let fd = echo.fd.unwrap();
-                    scene.ask(number as usize % 2, Subject::Rest, record(number), &[fd]);
-                }
-            }
-            assert!(scene.repair.turn().unwrap());
-            for worker in 0..2 {
-                while let Some((message, fd)) = scene.answer(worker) {
-                    let number = message.record % PER_WORKER * 2 + worker as u32;
-                    echoes[number as usize].hear(message, fd);
-                }
+    alone(|| race("127.0.0.1:0"));
+    alone(|| race("[::1]:0"));
+}
+
+fn race(address: &str) {
+    const CLIENTS: u32 = 24;
+    let mut scene = Scene::on(address, HOURS);
+    let until = Instant::now() + Duration::from_secs(3);
+    let address = scene.address();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|seed| client(address, seed, until))
+        .collect();
+    // Every second connection belongs to the second worker.
+    let record = |number: u32| number / 2 + number % 2 * PER_WORKER;
+    let mut echoes: Vec<Echo> = (0..CLIENTS)
+        .map(|_| Echo {
+            fd: Some(scene.accept()),
+            ..Echo::default()
+        })
+        .collect();
+    let start = Instant::now();
+    while echoes.iter().any(|echo| !echo.ended) {
+        assert!(start.elapsed() < PATIENCE, "not all have ended");
+        for (number, echo) in (0..).zip(&mut echoes) {
+            // It may go to rest at once, with a packet on its way.
+            if !echo.is_asked && echo.work() {
+                echo.is_asked = true;
+                let fd = echo.fd.unwrap();
+                scene.ask(number as usize % 2, Subject::Rest, record(number), &[fd]);
             }
         }
-        let total: usize = clients
-            .into_iter()
-            .map(|client| client.join().unwrap())
-            .sum();
-        let rests: u32 = echoes.iter().map(|echo| echo.rests).sum();
-        assert!(
-            total > 100_000 && rests > 500,
-            "{total} bytes, {rests} rests"
-        );
-        assert_eq!(counted("OutRsts"), 0);
-        let counts = scene.repair.counts();
-        assert_eq!(
-            (counts.failed, counts.woken),
-            (0, u64::from(rests)),
-            "{counts:?}"
-        );
-        assert_eq!(scene.steering.access().table().unwrap().count(), 0);
-    });
+        assert!(scene.repair.turn().unwrap());
+        for worker in 0..2 {
+            while let Some((message, fd)) = scene.answer(worker) {
+                let number = message.record % PER_WORKER * 2 + worker as u32;
+                echoes[number as usize].hear(message, fd);
+            }
+        }
+    }
+    let total: usize = clients
+        .into_iter()
+        .map(|client| client.join().unwrap())
+        .sum();
+    let rests: u32 = echoes.iter().map(|echo| echo.rests).sum();
+    assert!(
+        total > 100_000 && rests > 500,
+        "{total} bytes, {rests} rests"
+    );
+    assert_eq!(counted("OutRsts"), 0);
+    let counts = scene.repair.counts();
+    assert_eq!(
+        (counts.failed, counts.woken),
+        (0, u64::from(rests)),
+        "{counts:?}"
+    );
+    assert_eq!(scene.steering.access().table().unwrap().count(), 0);
 }
 
 #[test]
@@ -365,5 +372,69 @@ fn a_silent_peer_is_asked_and_a_vanished_one_ends() {
         assert_eq!(scene.steering.access().table().unwrap().count(), 1);
         assert_eq!(counted("OutRsts"), 0);
         drop(muted);
+    });
+}
+
+#[test]
+fn forged_packets_wake_nothing_and_are_answered_rarely() {
+    alone(|| {
+        const PACKETS: u32 = 20_000;
+        let mut scene = Scene::make(HOURS);
+        let address = scene.address();
+        let client = TcpStream::connect(address).unwrap();
+        let peer = client.local_addr().unwrap();
+        let server = scene.accept();
+        let (state, muted) = checkpoint(server, Filter::DropAll).unwrap();
+        let _ = muted.release().unwrap();
+        assert_eq!(
+            scene.answer_to(0, Subject::Rest, 0, &[server]),
+            Detail::Done
+        );
+        server.close();
+        let raw = socket::raw(false).unwrap();
+        let mut packet = Vec::new();
+        let mut send = |sequence: u32, acknowledgement: u32, flags: u8| {
+            let mut bytes = [0; 24];
+            bytes[..2].copy_from_slice(&peer.port().to_be_bytes());
+            bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+            bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
+            bytes[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
+            (bytes[12], bytes[13]) = (5 << 4, flags);
+            let forged = Captured {
+                digest: Digest(0),
+                source: peer,
+                destination: address,
+                len: bytes.len(),
+                bytes: &bytes,
+            };
+            copy(&forged, &mut packet);
+            socket::send_raw(raw, &packet, address.ip()).unwrap();
+        };
+        // Right addresses and ports, and numbers that are guessed: data, ends, resets.
+        for number in 0..PACKETS {
+            let guess = number.wrapping_mul(2_654_435_761).wrapping_add(99_999_999);
+            let flags = [0x18, 0x11, 0x04][number as usize % 3];
+            send(guess, guess.rotate_left(9), flags);
+        }
+        // The right number before the next one, which a live connection answers each time.
+        for _ in 0..1000 {
+            send(
+                state.receive_next().wrapping_sub(4),
+                state.send_next(),
+                0x10,
+            );
+        }
+        for _ in 0..20 {
+            assert!(scene.repair.turn().unwrap());
+        }
+        let (counts, kernel) = (scene.repair.counts(), scene.steering.counts());
+        assert_eq!((counts.woken, counts.gone), (0, 0), "{counts:?}");
+        assert!((1..5).contains(&counts.acknowledged), "{counts:?}");
+        assert!(kernel.outside > u64::from(PACKETS) * 9 / 10, "{kernel:?}");
+        // And a reset with the right number is one.
+        send(state.receive_next(), 0, 0x04);
+        assert!(scene.repair.turn().unwrap());
+        assert_eq!(scene.repair.counts().gone, 1);
+        raw.close();
     });
 }
