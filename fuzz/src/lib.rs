@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     target("slots", targets::handover::slots),
     target("orders", targets::handover::orders),
     target("proc_files", targets::instrument::proc_files),
+    target("tcp_segment", targets::tcp_segment::run),
     target("heap", targets::instrument::heap),
     target("symbols", targets::instrument::symbols),
     target("server_replies", targets::instrument::server_replies),

@@ -253,6 +253,9 @@ pub(crate) enum Command {
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,
+    /// Try whether quiet connections can leave the kernel on this machine
+    #[command(hide = true)]
+    RestTrial,
     /// Print a JSON schema of the configuration, for completion and checks in editors
     Schema,
     /// Process that only `serve` starts
@@ -264,6 +267,9 @@ pub(crate) enum Command {
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Control(ProcessArgs),
+    /// Process that only `serve` starts
+    #[command(hide = true, disable_help_flag = true)]
+    TcpRepair(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     TicketStore(ProcessArgs),

@@ -24,6 +24,7 @@ mod mistakes;
 mod options;
 mod pages;
 mod paint;
+mod rest_trial;
 mod results;
 mod serve;
 mod show;
@@ -39,7 +40,9 @@ use std::process::ExitCode;
 use admin::Exit;
 use arguments::{Arguments, Command};
 use dormouse_dataplane::keeper;
-use dormouse_helpers::{connection_log, control, errand, fleet, redirect, scout, upgrade_trial};
+use dormouse_helpers::{
+    connection_log, control, errand, fleet, redirect, scout, tcp_repair, upgrade_trial,
+};
 use dormouse_reactor::wiping::WipingAllocator;
 
 #[global_allocator]
@@ -78,12 +81,14 @@ fn run(command: Command) -> Exit {
             terminal::print(&dormouse_config::schema());
             ExitCode::SUCCESS
         }
+        Command::RestTrial => rest_trial::run(),
         Command::Control(args) => args.run(control::process_entry),
         Command::Errand(args) => args.run(errand::process_entry),
         Command::Keeper(args) => args.run(keeper::process_entry),
         Command::LogWriter(args) => args.run(connection_log::process_entry),
         Command::Redirect(args) => args.run(redirect::process_entry),
         Command::Scout(args) => args.run(scout::process_entry),
+        Command::TcpRepair(args) => args.run(tcp_repair::process_entry),
         Command::TicketStore(args) => args.run(fleet::process_entry),
         Command::UpgradeTrial(args) => args.run(upgrade_trial::process_entry),
     })

@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("java", "embed"),
     ("node", "embed"),
     ("python", "embed"),
+    ("rest", "reactor"),
     // Their sizes limit the configuration, so they are below it.
     ("tables", "engine reactor"),
     ("config", "printable engine reactor tables"),
@@ -33,7 +34,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "helpers",
-        "printable record engine reactor tables config handover routes",
+        "printable record engine reactor rest tables config handover routes",
     ),
     ("measure", "printable reactor"),
     // `measure`: the process that holds an address.
@@ -62,7 +63,7 @@ const MAY_USE: &[(&str, &str)] = &[
     // A target for each parser, wherever it is.
     (
         "fuzz",
-        "printable record engine embed capi config handover dataplane helpers supervisor measure bench audit import",
+        "printable record engine embed capi reactor rest config handover dataplane helpers supervisor measure bench audit import",
     ),
     ("ci-bench", "testkit record engine sim"),
     ("interop", "testkit"),

@@ -39,17 +39,16 @@ enum Kept {
     /// If it stays root, to look at other users' sockets and files.
     FilesOfOthers,
     ReadingFiles,
+    TcpRepair,
 }
 
 impl Privileges {
     /// The user nobody if main is root, else main's own user. A container's root may be unable to change its user: the
     /// helper then stays root, without capabilities.
     pub fn nobody(config: &Config) -> Privileges {
-        let (uid, gid) = NOBODY;
-        let becomes = process::user_id() == 0 && process::can_become(User { uid, gid });
         Privileges {
             kept: Kept::Nothing,
-            ..Privileges::of(becomes.then_some(NOBODY), config)
+            ..Privileges::of(can_be_nobody().then_some(NOBODY), config)
         }
     }
 
@@ -75,6 +74,16 @@ impl Privileges {
         }
     }
 
+    /// The user nobody as in [`Privileges::nobody`], with the capabilities of TCP_REPAIR.
+    pub fn tcp_repair(log: Log) -> Privileges {
+        Privileges {
+            user: can_be_nobody().then_some(NOBODY),
+            kept: Kept::TcpRepair,
+            sandbox: Sandbox::On,
+            log,
+        }
+    }
+
     /// Gives up main's privileges for good, before the process reads anything that does not come from main.
     pub(crate) fn assume(&self) -> io::Result<()> {
         let user = self.user.map(|(uid, gid)| User { uid, gid });
@@ -82,6 +91,7 @@ impl Privileges {
             Kept::Nothing => KeptPrivileges::Nothing,
             Kept::FilesOfOthers => KeptPrivileges::FilesOfOthers,
             Kept::ReadingFiles => KeptPrivileges::ReadingFiles,
+            Kept::TcpRepair => KeptPrivileges::TcpRepair,
         };
         process::drop_privileges(user, kept)?;
         process::forbid_core_dumps()
@@ -91,6 +101,11 @@ impl Privileges {
     pub(crate) fn confine(&self, role: Role) -> io::Result<()> {
         child::confine(role, self.sandbox)
     }
+}
+
+fn can_be_nobody() -> bool {
+    let (uid, gid) = NOBODY;
+    process::user_id() == 0 && process::can_become(User { uid, gid })
 }
 
 /// Restart schedule of a helper: at once after a long run, with increasing delays if the helper

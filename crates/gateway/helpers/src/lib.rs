@@ -9,6 +9,7 @@
 //! | [`fleet`] | shares ticket keys through a store |
 //! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
+//! | [`tcp_repair`] | takes quiet connections out of the kernel and brings them back |
 //! | [`upgrade_trial`] | executes a new binary, which tells whether it can take over |
 //!
 //! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers,
@@ -29,6 +30,7 @@ pub mod private_file;
 pub mod redirect;
 pub mod scout;
 pub mod syslog;
+pub mod tcp_repair;
 pub mod tls_file;
 mod transport;
 pub mod upgrade_trial;

@@ -14,6 +14,8 @@
 //! - **The cache** ([`cache`]) is a mapping that all workers read and write. It has no locks, so a worker that
 //!   is killed while using it blocks no other.
 //! - **The epoll instance** ([`poller`]) is a descriptor too: the next worker adopts it with its registrations.
+//! - **A quiet TCP connection** can be a value instead of a socket ([`tcp_state`]), whose packets
+//!   BPF programs collect ([`steering`]).
 //!
 //! The parts are separate structs without locks, so that a loop can hold mutable references to a slot, the
 //! pending pool, the timer wheel and the poller at the same time.
@@ -28,6 +30,9 @@ mod fd;
 pub mod file;
 pub mod memory;
 mod outcome;
+#[cfg(any(test, debug_assertions))]
+#[doc(hidden)]
+pub mod own_network;
 pub mod pending;
 pub mod poller;
 pub mod process;
@@ -36,7 +41,9 @@ pub mod shared;
 pub mod signal;
 pub mod slab;
 pub mod socket;
+pub mod steering;
 pub mod step;
+pub mod tcp_state;
 pub mod terminal;
 pub mod timer;
 pub mod wiping;

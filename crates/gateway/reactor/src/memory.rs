@@ -221,6 +221,10 @@ impl Words {
         Mapping::window(fd, offset, len).map(Words)
     }
 
+    pub(crate) fn window_to_read(fd: Fd, offset: usize, len: usize) -> io::Result<Words> {
+        Mapping::map(fd, offset, len, ProtFlags::READ).map(Words)
+    }
+
     /// Returns a read-only descriptor for [`Words::adopt_to_read`].
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod agreement;
 mod connection_log;
 mod connections;
 mod control;
+mod deep_rest;
 mod fleets;
 mod foreign_text;
 mod instances;

@@ -77,6 +77,8 @@ pub enum KeptPrivileges {
     FilesOfOthers,
     /// Reading all files that it could read before; the programs that it executes as well.
     ReadingFiles,
+    /// Taking TCP connections out of the kernel and putting them back, on any port.
+    TcpRepair,
     /// If it is root and stays root: all current privileges.
     Everything,
 }
@@ -89,6 +91,8 @@ pub enum KeptPrivileges {
 /// The operating system's error; only a privileged process can switch users.
 pub fn drop_privileges(user: Option<User>, kept: KeptPrivileges) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
+    // A change of the user drops all capabilities but those of a process that says this.
+    rustix::thread::set_keep_capabilities(kept == KeptPrivileges::TcpRepair)?;
     if let Some(user) = user {
         become_user(user)?;
     }
@@ -99,6 +103,9 @@ pub fn drop_privileges(user: Option<User>, kept: KeptPrivileges) -> io::Result<(
         KeptPrivileges::FilesOfOthers if is_root => permitted & CapabilitySet::DAC_OVERRIDE,
         KeptPrivileges::ReadingFiles if permitted.contains(CapabilitySet::DAC_READ_SEARCH) => {
             CapabilitySet::DAC_READ_SEARCH
+        }
+        KeptPrivileges::TcpRepair => {
+            permitted & (CapabilitySet::NET_ADMIN | CapabilitySet::NET_BIND_SERVICE)
         }
         // A container may lack the other one.
         KeptPrivileges::ReadingFiles => permitted & CapabilitySet::DAC_OVERRIDE,

@@ -297,6 +297,64 @@ const SOCKET_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
 ];
 
+/// The calls of the tcp-repair process. Not accept, shutdown, reading and writing of streams, or new memory files.
+const TCP_REPAIR: &[c_long] = &[
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_close,
+    libc::SYS_write,
+    // Which records are in use.
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_getrandom,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_gettid,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+#[cfg(target_arch = "x86_64")]
+const TCP_REPAIR_BY_OTHER_NAMES: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_time];
+#[cfg(not(target_arch = "x86_64"))]
+const TCP_REPAIR_BY_OTHER_NAMES: &[c_long] = &[];
+
+/// Socket options that the tcp-repair process sets.
+const TCP_REPAIR_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
+    (libc::SOL_SOCKET, libc::SO_ATTACH_BPF),
+    (libc::SOL_SOCKET, libc::SO_DETACH_FILTER),
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE),
+    (libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW),
+    (libc::IPPROTO_TCP, libc::TCP_TIMESTAMP),
+    (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+];
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the keeper's filter: for this process, everything it executes, and its worker. Installed once.
@@ -446,6 +504,33 @@ fn answering_rules() -> io::Result<Rules> {
     Ok(rules)
 }
 
+/// Installs the filter of the process that uses TCP_REPAIR.
+pub(super) fn allow_tcp_repair() -> io::Result<()> {
+    let program = program(tcp_repair_rules()?, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+fn tcp_repair_rules() -> io::Result<Rules> {
+    let mut rules = always(&[TCP_REPAIR, TCP_REPAIR_BY_OTHER_NAMES]);
+    rules.extend(memory_and_self()?);
+    let families = [libc::AF_INET, libc::AF_INET6].into_iter();
+    let streams = families.map(|family| socket(family, libc::SOCK_STREAM, 0));
+    rules.insert(libc::SYS_socket, streams.collect::<io::Result<_>>()?);
+    rules.insert(libc::SYS_setsockopt, options(TCP_REPAIR_OPTIONS)?);
+    Ok(rules)
+}
+
+/// Rules that allow these options of sockets.
+fn options(list: &[(libc::c_int, libc::c_int)]) -> io::Result<Vec<SeccompRule>> {
+    let one = |&(level, option): &(libc::c_int, libc::c_int)| {
+        rule(vec![
+            argument(1, Len::Dword, Is::Eq, level as u64)?,
+            argument(2, Len::Dword, Is::Eq, option as u64)?,
+        ])
+    };
+    list.iter().map(one).collect()
+}
+
 /// Installs the filter of control and scout in all their threads. Control makes no sockets.
 pub(super) fn allow_looking(makes_sockets: bool) -> io::Result<()> {
     let program = program(looking_rules(makes_sockets)?, REFUSED, SeccompAction::Allow)?;
@@ -544,18 +629,9 @@ fn memory_and_self() -> io::Result<Rules> {
 /// Rules for calls that could end a listener or change it for all processes that share it. To end the sending
 /// direction has no effect on a listener.
 fn sockets_that_others_share() -> io::Result<Rules> {
-    let set = |&(level, option): &(libc::c_int, libc::c_int)| {
-        rule(vec![
-            argument(1, Len::Dword, Is::Eq, level as u64)?,
-            argument(2, Len::Dword, Is::Eq, option as u64)?,
-        ])
-    };
     let sending = argument(1, Len::Dword, Is::Eq, libc::SHUT_WR as u64)?;
     Ok(Rules::from([
-        (
-            libc::SYS_setsockopt,
-            SOCKET_OPTIONS.iter().map(set).collect::<io::Result<_>>()?,
-        ),
+        (libc::SYS_setsockopt, options(SOCKET_OPTIONS)?),
         (libc::SYS_shutdown, vec![rule(vec![sending])?]),
     ]))
 }

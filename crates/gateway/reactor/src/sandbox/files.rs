@@ -3,8 +3,9 @@
 use std::io;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible as _, NetPort, Ruleset,
-    RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible as _, NetPort, RestrictionStatus,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    path_beneath_rules,
 };
 
 /// Paths that the name resolver reads. All of /etc, because a rule applies to the existing file and not to a
@@ -46,14 +47,30 @@ pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<(
             .add_rule(NetPort::new(0, AccessNet::BindTcp))?;
         ruleset.restrict_self()
     };
-    let status = rules().map_err(io::Error::other)?;
-    if status.ruleset == RulesetStatus::NotEnforced {
-        return Err(io::Error::new(
+    enforced(rules())
+}
+
+/// Confines as [`confine`] does, but leaves the ports to a process that must have them.
+pub(super) fn confine_files() -> io::Result<()> {
+    let rules = || {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(TESTED))?
+            .scope(Scope::Signal | Scope::AbstractUnixSocket)?
+            .create()?
+            .restrict_self()
+    };
+    enforced(rules())
+}
+
+fn enforced(status: Result<RestrictionStatus, RulesetError>) -> io::Result<()> {
+    match status.map_err(io::Error::other)?.ruleset {
+        RulesetStatus::NotEnforced => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this kernel does not support Landlock",
-        ));
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 pub(super) fn supported() -> bool {

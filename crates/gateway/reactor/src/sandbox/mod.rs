@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | worker | the needs of its loop: existing sockets, new TCP connections, unix connections if a route has such a backend, its memory | a list of allowed calls; Landlock: no files, no chosen port, no signals, no abstract sockets |
 //! | redirect, log-writer | the worker's calls, but no new socket; the log-writer appends to its file, and no more | as for a worker |
+//! | tcp-repair | its own list: TCP sockets and TCP_REPAIR, two channels | a short list; Landlock: no files, no signals, no abstract sockets |
 //! | control | the same, reading files under /proc, starting threads | a longer list; Landlock: this path, read-only |
 //! | scout | the same, with sockets, under the paths of name resolution | a longer list; Landlock: these paths, read-only |
 //! | upgrade-trial | reading all files, and what another program needs to start | a list of refused calls; Landlock: read-only |
@@ -65,6 +66,8 @@ pub enum Role {
     Redirect,
     /// Writes to a file that is already open.
     LogWriter,
+    /// Takes TCP connections out of the kernel and puts them back.
+    TcpRepair,
     /// Executes another binary, which tells whether it can take over.
     UpgradeTrial,
 }
@@ -79,6 +82,7 @@ impl fmt::Display for Role {
             Role::Scout => "Scout",
             Role::Redirect => "Redirect",
             Role::LogWriter => "LogWriter",
+            Role::TcpRepair => "TcpRepair",
             Role::UpgradeTrial => "UpgradeTrial",
         })
     }
@@ -99,6 +103,8 @@ pub fn enter(role: Role) -> io::Result<()> {
         }
         Role::Redirect | Role::LogWriter => files::confine(&[], false),
         Role::Control => files::confine(&["/proc"], false),
+        // Its sockets get the ports of connections that rest.
+        Role::TcpRepair => files::confine_files(),
         Role::UpgradeTrial => files::confine(&["/"], false),
         Role::Scout => files::confine(files::FOR_NAMES, true),
     };
@@ -109,6 +115,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::WorkersFirstThread { .. } => {}
         Role::Redirect => calls::allow_answering()?,
         Role::LogWriter => calls::allow_appending()?,
+        Role::TcpRepair => calls::allow_tcp_repair()?,
         Role::Control => calls::allow_looking(false)?,
         Role::Scout => calls::allow_looking(true)?,
         Role::UpgradeTrial => calls::refuse_effects()?,

@@ -9,6 +9,7 @@ mod datagram;
 mod joint;
 mod open;
 mod options;
+mod raw;
 mod transfer;
 
 pub use crate::outcome::Attempt;
@@ -29,6 +30,7 @@ pub use options::{
     set_keepalive, set_keepalive_times, set_nodelay, set_receive_buffer, set_send_buffer,
     set_user_timeout, set_writable_when_drained, take_error, takes_both_families, unsent,
 };
+pub use raw::{raw, send_raw};
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, reset_on_close, send, send_before_more,
     send_gathered, shutdown_write,

@@ -1,0 +1,95 @@
+//! The tcp-repair process: takes quiet connections out of the kernel and brings them back ([`dormouse_rest::Repair`]).
+//!
+//! It alone may use TCP_REPAIR, so it keeps two capabilities and nothing else: CAP_NET_ADMIN, and CAP_NET_BIND_SERVICE
+//! for ports below 1024, which repair mode does not spare. It parses TCP headers from the network, in 250 lines. It has
+//! a file table of its own, opens no path, and makes no socket but TCP's.
+
+mod trial;
+
+pub use trial::{Cycle, CycleError, try_cycles};
+
+use std::io;
+use std::process::ExitCode;
+
+use dormouse_config::Log;
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::socket::Keepalive;
+use dormouse_reactor::steering::Access;
+use dormouse_reactor::{Fd, OnExec};
+use dormouse_rest::{Parts, Records, Repair};
+use serde::{Deserialize, Serialize};
+
+use crate::helper::{self, Privileges};
+
+/// Name of the process.
+pub const NAME: &str = "tcp-repair";
+
+/// Time until silent peers are looked at again.
+const PROBE_MS: u64 = 1000;
+
+/// What main tells it: descriptors, and the key of the table.
+#[derive(Serialize, Deserialize)]
+struct RepairArguments {
+    table: i32,
+    ring: i32,
+    mute: i32,
+    buckets: u32,
+    key: [u64; 2],
+    records: i32,
+    raw: [i32; 2],
+    workers: Vec<i32>,
+    records_per_worker: u32,
+    /// [`Keepalive`].
+    idle_s: u32,
+    interval_s: u32,
+    count: u32,
+}
+
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    helper::run(NAME, args, start_logs, run)
+}
+
+fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
+    let poller = Poller::create(OnExec::Close)?;
+    privileges.confine(Role::TcpRepair)?;
+    let workers: Vec<Fd> = arguments.workers.iter().copied().map(Fd).collect();
+    let records = arguments.records_per_worker * workers.len() as u32;
+    let records = Records::adopt(Fd(arguments.records), records);
+    let mut repair = Repair::begin(Parts {
+        access: Access {
+            table: Fd(arguments.table),
+            ring: Fd(arguments.ring),
+            mute: Fd(arguments.mute),
+            buckets: arguments.buckets,
+            key: arguments.key,
+        },
+        records: records.map_err(io::Error::other)?,
+        raw: arguments.raw.map(Fd),
+        workers,
+        records_per_worker: arguments.records_per_worker,
+        keepalive: Keepalive {
+            idle_s: arguments.idle_s,
+            interval_s: arguments.interval_s,
+            count: arguments.count,
+        },
+    })?;
+    poller.add(repair.packets(), 0, Interest::READ)?;
+    let mut watched: Vec<(Fd, bool)> = repair.channels().map(|(fd, _)| (fd, false)).collect();
+    for (channel, _) in &watched {
+        poller.add(*channel, 0, Interest::READ)?;
+    }
+    let mut events = Events::with_capacity(64);
+    while repair.turn()? {
+        for (watched, now) in watched.iter_mut().zip(repair.channels()) {
+            if *watched != now {
+                let interest = Interest::READ.with(Interest::WRITE, now.1);
+                poller.modify(now.0, 0, interest)?;
+                *watched = now;
+            }
+        }
+        poller.wait(&mut events, Some(PROBE_MS))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,629 @@
+//! The one part of a gateway that takes connections out of the kernel and brings them back.
+//!
+//! It runs in a process of its own, which may use TCP_REPAIR, and obeys workers, which may not. A worker passes it
+//! descriptors of quiet connections; it gets a descriptor back when a packet comes. Order is everything here:
+//!
+//! - *Rest:* the socket becomes mute; the record is written; the digest enters the table; the socket leaves the kernel.
+//! - *Wake:* the socket is built, mute; **its descriptor is sent to the worker**; it is released; the digest leaves the
+//!   table; the packets that came meanwhile are sent to it again.
+//!
+//! So this process may die at any point, and its successor finds in the records what to do ([`Repair::recall`]): a
+//! record that rests is whole; one that wakes is asked for; one whose peer has ended it is told again. A record is free
+//! only when its worker was told. A request is repeated by the worker if it had no answer, and every request may be.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use dormouse_reactor::process::boottime_ms;
+use dormouse_reactor::socket::{self, Attempt, Keepalive};
+use dormouse_reactor::steering::{Access, Captured, Digest, Ring, Table};
+use dormouse_reactor::tcp_state::{self, Filter, Muted, Refusal};
+use dormouse_reactor::{Fd, OnExec};
+
+use crate::answer::{Answer, answer};
+use crate::message::{Detail, MESSAGE_LEN, Message, Subject};
+use crate::record::{Phase, Record, Records};
+use crate::segment::{Checked, Segment, acknowledge, check, copy};
+
+/// Maximum wakes per second. Packets beyond are dropped, and repeated by their senders.
+const WAKES_PER_S: u32 = 20_000;
+
+/// Packets handled before messages are looked at again.
+const PACKETS_PER_TURN: usize = 256;
+
+/// Records looked at for silent peers before packets are looked at again.
+const PROBES_PER_TURN: u64 = 1024;
+
+/// Messages of a worker handled before the next worker's turn.
+const MESSAGES_PER_TURN: usize = 256;
+
+/// Messages that wait for a worker that does not read. While there are more, none of its requests is handled, and
+/// none of its connections wakes.
+const UNSENT_MAX: usize = 1024;
+
+/// What a repair process works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The programs' table and ring.
+    pub access: Access,
+    /// The records.
+    pub records: Records,
+    /// Raw sockets for IPv4 and IPv6.
+    pub raw: [Fd; 2],
+    /// The channel to each worker.
+    pub workers: Vec<Fd>,
+    /// The number of records of each worker, which follow those of the worker before it.
+    pub records_per_worker: u32,
+    /// When a silent peer is asked whether it lives.
+    pub keepalive: Keepalive,
+}
+
+/// What is between this process and a worker.
+#[derive(Debug)]
+struct Worker {
+    channel: Fd,
+    unsent: VecDeque<Message>,
+}
+
+/// What happened to resting connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Connections that left the kernel.
+    pub rested: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Connections that came back.
+    pub woken: u64,
+    /// Wakes that failed.
+    pub failed: u64,
+    /// Acknowledgements sent for records.
+    pub acknowledged: u64,
+    /// Probes of silent peers.
+    pub probed: u64,
+    /// Connections that their peers reset, or whose peers have vanished.
+    pub gone: u64,
+    /// Packets that were damaged, or whose connection is not in the table.
+    pub stray: u64,
+}
+
+/// The connections that rest, and the way back.
+#[derive(Debug)]
+pub struct Repair {
+    table: Table,
+    ring: Ring,
+    filter: Filter,
+    records: Records,
+    raw: [Fd; 2],
+    workers: Vec<Worker>,
+    records_per_worker: u32,
+    keepalive: Keepalive,
+    rounds: Rounds,
+    /// The packet in hand, to be sent again.
+    packet: Vec<u8>,
+    wakes: Allowance,
+    counts: Counts,
+}
+
+impl Repair {
+    /// Takes everything up. Connections that a predecessor was waking are asked for.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn begin(parts: Parts) -> io::Result<Repair> {
+        let mut repair = Repair {
+            table: parts.access.table()?,
+            ring: parts.access.ring()?,
+            filter: parts.access.mute(),
+            records: parts.records,
+            raw: parts.raw,
+            workers: (parts.workers.into_iter())
+                .map(|channel| Worker {
+                    channel,
+                    unsent: VecDeque::new(),
+                })
+                .collect(),
+            records_per_worker: parts.records_per_worker.max(1),
+            keepalive: parts.keepalive,
+            rounds: Rounds::default(),
+            packet: Vec::new(),
+            wakes: Allowance::default(),
+            counts: Counts::default(),
+        };
+        repair.recall()?;
+        Ok(repair)
+    }
+
+    /// Returns the descriptor that is readable when there is a packet.
+    pub fn packets(&self) -> Fd {
+        self.ring.fd()
+    }
+
+    /// Returns the channels of all workers, and whether messages wait until one is writable.
+    pub fn channels(&self) -> impl Iterator<Item = (Fd, bool)> {
+        self.workers
+            .iter()
+            .map(|worker| (worker.channel, !worker.unsent.is_empty()))
+    }
+
+    /// Returns what has happened.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Does the work that is there, a bounded amount. Returns `false` when the channels are closed.
+    ///
+    /// # Errors
+    /// A channel is broken.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let mut is_open = true;
+        for worker in 0..self.workers.len() {
+            self.send_unsent(worker)?;
+            is_open &= self.handle_messages(worker)?;
+        }
+        for _ in 0..PACKETS_PER_TURN {
+            if !self.handle_packet()? {
+                break;
+            }
+        }
+        self.probe(boottime_ms())?;
+        Ok(is_open)
+    }
+
+    fn handle_messages(&mut self, worker: usize) -> io::Result<bool> {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(channel) = self.channel_with_room(worker) else {
+                break;
+            };
+            let mut bytes = [0; MESSAGE_LEN];
+            match socket::receive_message(channel, &mut bytes, OnExec::Close) {
+                Ok(Attempt::WouldBlock) => break,
+                Ok(Attempt::Done(message)) if message.len == 0 => return Ok(false),
+                Ok(Attempt::Done(message)) => {
+                    let read = bytes.get(..message.len).and_then(Message::from_bytes);
+                    let own = read.filter(|read| self.worker_of(read.record) == worker);
+                    self.handle_message(own, &message.descriptors)?;
+                }
+                // Too long for a message: not one.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The worker that has this record; a number from the length of the list on if none has.
+    fn worker_of(&self, record: u32) -> usize {
+        (record / self.records_per_worker) as usize
+    }
+
+    /// The channel of a worker that reads what it is told.
+    fn channel_with_room(&self, worker: usize) -> Option<Fd> {
+        let worker = self.workers.get(worker)?;
+        (worker.unsent.len() <= UNSENT_MAX).then_some(worker.channel)
+    }
+
+    /// Handles what a worker asks, about one of its own records. It may be a compromised one.
+    fn handle_message(&mut self, message: Option<Message>, descriptors: &[Fd]) -> io::Result<()> {
+        let record = message.map_or(u32::MAX, |message| message.record);
+        match (message.map(|message| message.subject), descriptors) {
+            (Some(Subject::Rest), [fd]) => {
+                let detail = match self.rest(record, *fd) {
+                    Ok(()) => Detail::Done,
+                    Err(detail) => detail,
+                };
+                match detail {
+                    Detail::Done => self.counts.rested += 1,
+                    _ => self.counts.refused += 1,
+                }
+                self.send(Message {
+                    detail,
+                    ..Message::new(Subject::Rested, record)
+                })?;
+            }
+            (Some(Subject::Wake), []) => {
+                self.wake(record)?;
+            }
+            (Some(Subject::Recalled), found) => {
+                let has_ended = message.is_some_and(|message| message.detail == Detail::Done);
+                self.settle(record, found.first().copied(), has_ended)?;
+            }
+            // Nothing that a worker of this build sends.
+            _ => {}
+        }
+        descriptors.iter().for_each(|fd| fd.close());
+        Ok(())
+    }
+
+    // ---- rest ----
+
+    /// Takes a connection out of the kernel. If it fails, the connection is as before.
+    fn rest(&mut self, number: u32, fd: Fd) -> Result<(), Detail> {
+        let record = *self.records.get(number).ok_or(Detail::Unable)?;
+        let muted = match record.phase() {
+            Phase::Waking | Phase::Gone => return Err(Detail::NoRoom),
+            // A predecessor has written the record, and died before it answered: the socket is mute or out already.
+            Phase::Resting => Muted::of(fd),
+            Phase::Free => {
+                let taken = tcp_state::checkpoint(fd, self.filter);
+                let (state, muted) = taken.map_err(|refusal| match refusal {
+                    Refusal::Unread | Refusal::Unacknowledged | Refusal::NotEstablished => {
+                        Detail::Busy
+                    }
+                    _ => Detail::Unable,
+                })?;
+                if let Some(record) = self.records.get_mut(number) {
+                    *record = Record::resting(state, boottime_ms());
+                }
+                muted
+            }
+        };
+        if !self.is_in_table(number) {
+            self.free(number);
+            // The worker closes it, if it is broken.
+            let _ = muted.release();
+            return Err(Detail::NoRoom);
+        }
+        // A compromised worker could have passed another socket for its own record, even a listener.
+        if tcp_state::is_muted(muted.fd()).is_ok_and(|is_muted| is_muted) {
+            let _ = muted.unhash();
+        }
+        Ok(())
+    }
+
+    /// Enters a record into the table, if it is not there. Returns `false` if there is no room, or another record
+    /// has its digest.
+    fn is_in_table(&self, number: u32) -> bool {
+        self.records.get(number).is_some_and(|record| {
+            let state = &record.state;
+            let digest = self.table.digest(state.local(), state.peer());
+            match self.table.find(digest) {
+                Some(found) => found == number,
+                None => self.table.insert(digest, state.receive_next(), number),
+            }
+        })
+    }
+
+    // ---- packets ----
+
+    /// Handles the next packet of the ring. Returns `false` if there is none.
+    fn handle_packet(&mut self) -> io::Result<bool> {
+        let now_ms = boottime_ms();
+        let Some(captured) = self.ring.take() else {
+            return Ok(false);
+        };
+        let checked = check(&captured);
+        let Some(segment) = Segment::parse(captured.bytes, captured.len) else {
+            return Ok(true);
+        };
+        if checked == Checked::Damaged {
+            self.counts.stray += 1;
+            return Ok(true);
+        }
+        let is_whole = matches!(checked, Checked::Whole | Checked::Beginning);
+        if is_whole {
+            copy(&captured, &mut self.packet);
+        } else {
+            self.packet.clear();
+        }
+        let Captured {
+            digest,
+            source,
+            destination,
+            ..
+        } = captured;
+        match self.resting(digest, source, destination) {
+            // The socket exists by now, or never left the kernel.
+            None => self.send_again(destination),
+            Some(number) => self.handle_segment(number, &segment, now_ms)?,
+        }
+        Ok(true)
+    }
+
+    /// Returns the record that has these addresses, if it rests.
+    fn resting(&self, digest: Digest, source: SocketAddr, destination: SocketAddr) -> Option<u32> {
+        let number = self.table.find(digest)?;
+        let record = self.records.get(number)?;
+        let has_them = record.state.peer() == source && record.state.local() == destination;
+        (has_them && record.phase() == Phase::Resting).then_some(number)
+    }
+
+    fn handle_segment(&mut self, number: u32, segment: &Segment, now_ms: u64) -> io::Result<()> {
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(());
+        };
+        let answer = answer(&record.state, segment);
+        if answer != Answer::Drop {
+            record.hear(now_ms);
+        }
+        match answer {
+            Answer::Drop => {}
+            Answer::Note { window } => record.state.set_send_window(window),
+            Answer::Acknowledge => {
+                if record.may_acknowledge(now_ms) {
+                    let mut packet = Vec::new();
+                    let echo = segment.timestamp.unwrap_or(0);
+                    acknowledge(&record.state, false, echo, &mut packet);
+                    self.send_raw(&packet, record_peer(&self.records, number));
+                    self.counts.acknowledged += 1;
+                }
+            }
+            Answer::Gone => self.end(number)?,
+            Answer::Wake => {
+                let destination = record.state.local();
+                if self.wakes.take(now_ms) && self.wake(number)? {
+                    self.send_again(destination);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the packet in hand to a socket of this machine.
+    fn send_again(&self, destination: SocketAddr) {
+        if !self.packet.is_empty() {
+            self.send_raw(&self.packet, Some(destination));
+        }
+    }
+
+    fn send_raw(&self, packet: &[u8], to: Option<SocketAddr>) {
+        if let Some(to) = to {
+            let raw = self.raw[usize::from(to.is_ipv6())];
+            // A packet that cannot be sent is a packet that is lost: TCP repeats it.
+            let _ = socket::send_raw(raw, packet, to.ip());
+        }
+    }
+
+    // ---- wake ----
+
+    /// Makes a record into a socket and gives it to the worker. Returns `false` if it still rests.
+    fn wake(&mut self, number: u32) -> io::Result<bool> {
+        let Some(record) = self.records.get(number) else {
+            return Ok(false);
+        };
+        // A worker may ask for one that is on its way.
+        if record.phase() != Phase::Resting {
+            return Ok(false);
+        }
+        let Some(channel) = self.channel_with_room(self.worker_of(number)) else {
+            return Ok(false);
+        };
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(false);
+        };
+        record.set_phase(Phase::Waking);
+        let Ok(muted) = tcp_state::build(&record.state, self.filter, OnExec::Close) else {
+            self.counts.failed += 1;
+            return self.rest_again(number);
+        };
+        let fd = muted.fd();
+        let message = Message::new(Subject::Awake, number).to_bytes();
+        // From here on the worker has it, whatever happens to this process.
+        match socket::send_message(channel, &message, &[fd]) {
+            Ok(Attempt::Done(())) => {}
+            Ok(Attempt::WouldBlock) => {
+                fd.close();
+                return self.rest_again(number);
+            }
+            Err(error) => {
+                fd.close();
+                return Err(error);
+            }
+        }
+        let released = muted.release();
+        fd.close();
+        released?;
+        self.leave_table(number);
+        self.counts.woken += 1;
+        self.send(Message::new(Subject::Go, number))?;
+        Ok(true)
+    }
+
+    fn rest_again(&mut self, number: u32) -> io::Result<bool> {
+        if let Some(record) = self.records.get_mut(number) {
+            record.set_phase(Phase::Resting);
+        }
+        Ok(false)
+    }
+
+    fn leave_table(&self, number: u32) {
+        if let Some(record) = self.records.get(number) {
+            let digest = self.table.digest(record.state.local(), record.state.peer());
+            self.table.remove(digest);
+        }
+    }
+
+    fn free(&mut self, number: u32) {
+        if let Some(record) = self.records.get_mut(number) {
+            *record = Record::default();
+        }
+    }
+
+    // ---- peers that have vanished ----
+
+    /// Asks some silent peers whether they live, and ends connections whose peers have not answered.
+    fn probe(&mut self, now_ms: u64) -> io::Result<()> {
+        let records = &self.records;
+        let interval_s = self.keepalive.interval_s;
+        for number in self.rounds.next(now_ms, interval_s, || records.in_use())? {
+            let Some(record) = self.records.get_mut(number) else {
+                continue;
+            };
+            let is_silent = record.silent_s(now_ms) >= self.keepalive.idle_s;
+            if record.phase() != Phase::Resting || !is_silent {
+                continue;
+            }
+            if u32::from(record.unanswered) >= self.keepalive.count {
+                self.end(number)?;
+                continue;
+            }
+            record.unanswered = record.unanswered.saturating_add(1);
+            let (mut packet, peer) = (Vec::new(), record.state.peer());
+            acknowledge(&record.state, true, 0, &mut packet);
+            self.send_raw(&packet, Some(peer));
+            self.counts.probed += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends a connection that rests, without a packet.
+    fn end(&mut self, number: u32) -> io::Result<()> {
+        self.leave_table(number);
+        let Some(record) = self.records.get_mut(number) else {
+            return Ok(());
+        };
+        record.set_phase(Phase::Gone);
+        let message = gone(number, record);
+        self.counts.gone += 1;
+        self.send(message)
+    }
+
+    // ---- after the death of a predecessor ----
+
+    /// Asks the workers for connections that a predecessor was waking, and tells them of those that have ended.
+    fn recall(&mut self) -> io::Result<()> {
+        for number in self.records.in_use()?.into_iter().flatten() {
+            let message = match self.records.get(number) {
+                Some(record) if record.phase() == Phase::Gone => gone(number, record),
+                Some(record) if record.phase() == Phase::Waking => {
+                    Message::new(Subject::Recall, number)
+                }
+                _ => continue,
+            };
+            let worker = self.worker_of(number);
+            if let Some(worker) = self.workers.get_mut(worker) {
+                worker.unsent.push_back(message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes a wake if the worker has the descriptor. If it never had one, the socket died with the predecessor,
+    /// and the record rests.
+    fn settle(&mut self, number: u32, found: Option<Fd>, has_ended: bool) -> io::Result<()> {
+        let phase = self.records.get(number).map(Record::phase);
+        if phase != Some(Phase::Waking) {
+            return Ok(());
+        }
+        match found {
+            None if has_ended => {
+                self.free(number);
+                Ok(())
+            }
+            None => self.rest_again(number).map(|_| ()),
+            Some(fd) => match Muted::of(fd).release() {
+                Ok(_) => {
+                    self.leave_table(number);
+                    self.send(Message::new(Subject::Go, number))
+                }
+                // Not what it was sent.
+                Err(_) => self.rest_again(number).map(|_| ()),
+            },
+        }
+    }
+
+    // ---- messages ----
+
+    fn send(&mut self, message: Message) -> io::Result<()> {
+        let number = self.worker_of(message.record);
+        if let Some(worker) = self.workers.get_mut(number) {
+            worker.unsent.push_back(message);
+        }
+        self.send_unsent(number)
+    }
+
+    fn send_unsent(&mut self, number: usize) -> io::Result<()> {
+        while let Some(worker) = self.workers.get_mut(number)
+            && let Some(message) = worker.unsent.front().copied()
+        {
+            match socket::send_message(worker.channel, &message.to_bytes(), &[])? {
+                Attempt::WouldBlock => break,
+                Attempt::Done(()) => worker.unsent.pop_front(),
+            };
+            if matches!(message.subject, Subject::Go | Subject::Gone) {
+                self.free(message.record);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a worker is told of a connection that is over.
+fn gone(number: u32, record: &Record) -> Message {
+    Message {
+        detail: match record.unanswered {
+            0 => Detail::Done,
+            _ => Detail::Silent,
+        },
+        ..Message::new(Subject::Gone, number)
+    }
+}
+
+/// Looks at every record in use once in an interval, at some in each turn, so that probes are spread.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// What is left of this round.
+    left: VecDeque<Range<u32>>,
+    count: u64,
+    began_ms: u64,
+    looked: u64,
+}
+
+impl Rounds {
+    /// Returns the records whose turn has come.
+    fn next(
+        &mut self,
+        now_ms: u64,
+        interval_s: u32,
+        in_use: impl FnOnce() -> io::Result<Vec<Range<u32>>>,
+    ) -> io::Result<Vec<u32>> {
+        let interval_ms = u64::from(interval_s.max(1)) * 1000;
+        let elapsed_ms = now_ms.saturating_sub(self.began_ms);
+        if self.left.is_empty() {
+            if elapsed_ms < interval_ms {
+                return Ok(Vec::new());
+            }
+            let ranges = in_use()?;
+            self.count = ranges.iter().map(|range| range.len() as u64).sum();
+            self.left = ranges.into();
+            (self.began_ms, self.looked) = (now_ms, 0);
+            return Ok(Vec::new());
+        }
+        let due = (self.count * elapsed_ms / interval_ms).min(self.count) - self.looked;
+        let mut now = Vec::new();
+        while (now.len() as u64) < due.min(PROBES_PER_TURN)
+            && let Some(range) = self.left.front_mut()
+        {
+            match range.next() {
+                Some(number) => now.push(number),
+                None => drop(self.left.pop_front()),
+            }
+        }
+        self.left.retain(|range| !range.is_empty());
+        self.looked += now.len() as u64;
+        Ok(now)
+    }
+}
+
+fn record_peer(records: &Records, number: u32) -> Option<SocketAddr> {
+    records.get(number).map(|record| record.state.peer())
+}
+
+/// The number of wakes in the current second.
+#[derive(Debug, Default)]
+struct Allowance {
+    second: u64,
+    used: u32,
+}
+
+impl Allowance {
+    fn take(&mut self, now_ms: u64) -> bool {
+        let second = now_ms / 1000;
+        if self.second != second {
+            (self.second, self.used) = (second, 0);
+        }
+        self.used += 1;
+        self.used <= WAKES_PER_S
+    }
+}
