@@ -187,6 +187,8 @@ impl Scene {
                 Subject::Go => return here.unwrap(),
                 // If it had none, the next packet wakes it again.
                 Subject::Recall => self.recalled(Detail::Busy, here),
+                // The answer to a request that was repeated.
+                Subject::Rested => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -4,6 +4,8 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -94,7 +96,7 @@ impl Scene {
 }
 
 /// A client that sends pieces of random length at random times, and compares what comes back.
-fn client(address: SocketAddr, seed: u32, until: Instant) -> JoinHandle<usize> {
+fn client(address: SocketAddr, seed: u32, is_over: Arc<AtomicBool>) -> JoinHandle<usize> {
     std::thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -105,7 +107,7 @@ fn client(address: SocketAddr, seed: u32, until: Instant) -> JoinHandle<usize> {
             (random >> 8) % below
         };
         let (mut total, mut number) = (0, 0_u8);
-        while Instant::now() < until {
+        while !is_over.load(Ordering::Relaxed) {
             let len = match next(8) {
                 0 => 1 + next(60_000),
                 _ => 1 + next(3_000),
@@ -121,14 +123,14 @@ fn client(address: SocketAddr, seed: u32, until: Instant) -> JoinHandle<usize> {
             stream.read_exact(&mut back).unwrap();
             assert!(back == piece, "other bytes after {total}");
             total += piece.len();
-            std::thread::sleep(Duration::from_micros(next(4_000).into()));
+            std::thread::sleep(Duration::from_micros(next(20_000).into()));
         }
         total
     })
 }
 
 /// One connection of a worker, which echoes.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Echo {
     /// `None`: it rests.
     fd: Option<Fd>,
@@ -198,10 +200,10 @@ fn no_byte_is_lost_or_changed_while_connections_rest_between_all_others() {
 fn race(address: &str) {
     const CLIENTS: u32 = 24;
     let mut scene = Scene::on(address, HOURS);
-    let until = Instant::now() + Duration::from_secs(3);
+    let is_over = Arc::new(AtomicBool::new(false));
     let address = scene.address();
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|seed| client(address, seed, until))
+        .map(|seed| client(address, seed, is_over.clone()))
         .collect();
     // Every second connection belongs to the second worker.
     let record = |number: u32| number / 2 + number % 2 * PER_WORKER;
@@ -213,7 +215,16 @@ fn race(address: &str) {
         .collect();
     let start = Instant::now();
     while echoes.iter().any(|echo| !echo.ended) {
-        assert!(start.elapsed() < PATIENCE, "not all have ended");
+        let rests: u32 = echoes.iter().map(|echo| echo.rests).sum();
+        is_over.fetch_or(rests >= 500, Ordering::Relaxed);
+        let left = || echoes.iter().filter(|echo| !echo.ended).collect::<Vec<_>>();
+        assert!(
+            start.elapsed() < PATIENCE,
+            "not ended: {:?}, {:?}, {:?}",
+            left(),
+            scene.repair.counts(),
+            scene.steering.counts()
+        );
         for (number, echo) in (0..).zip(&mut echoes) {
             // It may go to rest at once, with a packet on its way.
             if !echo.is_asked && echo.work() {
@@ -234,16 +245,12 @@ fn race(address: &str) {
         .into_iter()
         .map(|client| client.join().unwrap())
         .sum();
-    let rests: u32 = echoes.iter().map(|echo| echo.rests).sum();
-    assert!(
-        total > 100_000 && rests > 500,
-        "{total} bytes, {rests} rests"
-    );
+    assert!(total > 100_000, "{total} bytes");
     assert_eq!(counted("OutRsts"), 0);
     let counts = scene.repair.counts();
     assert_eq!(
         (counts.failed, counts.woken),
-        (0, u64::from(rests)),
+        (0, counts.rested),
         "{counts:?}"
     );
     assert_eq!(scene.steering.access().table().unwrap().count(), 0);

@@ -287,7 +287,8 @@ fn address(ip: [u8; 16], port: u16) -> SocketAddr {
 
 /// Reads the state of a mute socket.
 fn read_state(fd: Fd) -> Result<TcpState, Refusal> {
-    if socket::received_unread(fd)? != 0 {
+    // Including what came out of order: the peer was told of it, and would not soon send it again.
+    if socket::queues(fd)?.received != 0 {
         return Err(Refusal::Unread);
     }
     let info = Info::of(fd)?;
