@@ -282,8 +282,9 @@ fn control_cannot_have_another_program_executed() {
     drop(intruder);
     let executed = scene.folder.path().join("executed");
     let directory = fs::read_link(format!("/proc/{}/cwd", scene.terminator.pid()));
-    let script = format!("touch {}\nexit 75\n", executed.display());
-    fs::write(directory.expect("a directory").join("serve"), script).expect("a script");
+    let script = directory.expect("a directory").join("serve");
+    let text = format!("touch {}\nexit 75\n", executed.display());
+    fs::write(&script, text).expect("a script");
     let control = scene
         .terminator
         .named("control")
@@ -302,6 +303,7 @@ fn control_cannot_have_another_program_executed() {
         });
     }
     drop(intruder);
+    fs::remove_file(script).expect("its end");
     assert!(!executed.exists(), "main has executed a script");
     probe.echo(100).expect("an echo");
     assert_eq!(Admin::of(&scene).status()["phase"], "ready");
