@@ -149,7 +149,9 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
         .option("memory", &format!("{} MiB", budget >> 20))
         .option("max_connections", &connections.to_string())
         .option("handshake_timeout", "5m")
-        .option("partial_record_timeout", "5m");
+        .option("partial_record_timeout", "5m")
+        // These readers read again in the end.
+        .option("stall_timeout", "1d");
     settings.wrapper = group.wrapper();
     let backend = Flood::start(behind);
     // The scene's own backend is not used here.
