@@ -67,6 +67,34 @@ fn an_honest_client_is_served_at_once() {
     }
 }
 
+/// More of them than the reserve has room for: a record that finds none gets the room of those that have taken nothing for
+/// the longest time, at least a thirtieth of `stall_timeout`. They lose no more than is needed.
+#[test]
+fn an_honest_client_gets_the_room_of_hogs() {
+    const LIMIT: u64 = 1 << 20;
+    for route_kind in [
+        RouteKind::Echo,
+        RouteKind::Terminate,
+        RouteKind::TerminateUnix,
+    ] {
+        let mut crowd = Crowd::new(route_kind, 0, LIMIT).expect("a worker");
+        crowd.welcome();
+        crowd.invade(Hog::ReadsNothing, 80);
+        let first = crowd.exchange(1, 16_000);
+        assert!(first.us < 2_100_000, "{route_kind:?}: {first:?}");
+        // Hogs that still waited for a record have got it by then.
+        crowd.wait(5);
+        let closed = crowd.count(Count::StallTimeouts);
+        assert!(closed > 0, "{route_kind:?}");
+        let then = crowd.exchange(40, 16_000);
+        assert!(then.us <= 40 * LOOK_US, "{route_kind:?}: {then:?}");
+        let more = crowd.count(Count::StallTimeouts) - closed;
+        assert!(more <= 2, "{route_kind:?}: {more} more");
+        crowd.wait(5);
+        assert!(crowd.count(Count::KernelBytes) >= LIMIT / 4 * 3);
+    }
+}
+
 #[test]
 fn idle_hogs_cause_no_events() {
     for (what, _, mut crowd) in crowds() {

@@ -554,7 +554,17 @@ impl Connections {
         let none = StepBytes::default();
         for index in work.next_measured() {
             self.note_queues(index, &none, work);
-            self.end_if_stalled(index, settings, work);
+            if let Some(patience_ms) = work.patience_ms(settings) {
+                self.end_if_stalled(index, patience_ms, settings, work);
+            }
+        }
+        let patience_ms = work.displaced_after_ms(settings);
+        for index in work.kernel.next_displaced(patience_ms, work.now_ms) {
+            if !work.kernel.is_wanted() {
+                break;
+            }
+            self.note_queues(index, &none, work);
+            self.end_if_stalled(index, patience_ms, settings, work);
         }
         for _ in 0..SURVEYED_PER_TURN {
             let next = self.survey_from.and_then(|from| self.slots.next_live(from));
@@ -606,12 +616,15 @@ impl Connections {
         work.kernel.note(index, held, work.now_ms);
     }
 
-    /// Ends a connection with a reset if memory is short and its peer has neither taken a byte of what the connection
-    /// holds, nor completed its record, for `stall_timeout`.
-    fn end_if_stalled<I: Io>(&mut self, index: u32, settings: &Settings, work: &mut Workspace<I>) {
-        let Some(patience_ms) = work.patience_ms(settings) else {
-            return;
-        };
+    /// Ends a connection with a reset if its peer has neither taken a byte of what the connection holds, nor completed
+    /// its record, for `patience_ms`.
+    fn end_if_stalled<I: Io>(
+        &mut self,
+        index: u32,
+        patience_ms: u64,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
         let Some(stall) = work.kernel.stall(index, patience_ms, work.now_ms) else {
             return;
         };

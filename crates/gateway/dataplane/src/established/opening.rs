@@ -38,7 +38,7 @@
 //! | no memory | `Starved` | a check |
 //! | plaintext waits in the chunk | `OpeningBlocked` | the destination is writable |
 //!
-//! A check applies [`next`], like a step ([`may_resume`]). The chunk of bytes that followed a handshake may contain
+//! A check applies [`next`], like a step ([`check`]). The chunk of bytes that followed a handshake may contain
 //! several records; `open_stored` opens them when the backend is connected.
 
 use crate::established::context::Context;
@@ -47,7 +47,7 @@ use crate::established::flow;
 use crate::established::interest::may_read_tls;
 use crate::established::pass_through;
 use crate::io::Io;
-use crate::memory::allowance::{Allowance, OPENING};
+use crate::memory::allowance::{Allowance, Check, OPENING};
 use crate::memory::backlog;
 use crate::workspace::Workspace;
 use crate::workspace::scratch::content_ranges;
@@ -153,18 +153,20 @@ enum Next {
     Starve { moves: bool },
 }
 
-/// Whether a step would read a connection that waits for memory, or for the rest of a record.
-pub(crate) fn may_resume(slot: &Slot, work: &Workspace<impl Io>) -> bool {
+/// What a step would do with a connection that waits for memory, or for the rest of a record.
+pub(crate) fn check(slot: &Slot, work: &Workspace<impl Io>) -> Check {
     if slot.has(Flag::PassThrough) {
-        return pass_through::room(work, slot.plain_fd()).is_ok();
+        let room = pass_through::room(work, slot.plain_fd());
+        return room.map_or_else(Check::starved, |_| Check::Reads);
     }
-    !matches!(
-        next(slot, work),
-        Ok(Next::AwaitRecord | Next::Starve { .. })
-    )
+    match next(slot, work) {
+        Ok(Next::AwaitRecord) => Check::Waits,
+        Ok(Next::Starve { moves }) => Check::starved(moves),
+        _ => Check::Reads,
+    }
 }
 
-/// Decides what to do with the TLS side: the one rule of steps and of [`may_resume`].
+/// Decides what to do with the TLS side: the one rule of steps and of [`check`].
 fn next(slot: &Slot, work: &Workspace<impl Io>) -> Flow<Next> {
     match work.allowance(destination(slot)) {
         Allowance::Full => Ok(Next::Receive(work.receive_max())),

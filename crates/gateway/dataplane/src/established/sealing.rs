@@ -10,7 +10,7 @@ use crate::established::flow;
 use crate::established::interest::may_read_plain;
 use crate::established::pass_through;
 use crate::io::Io;
-use crate::memory::allowance::{Allowance, SEALING};
+use crate::memory::allowance::{Allowance, Check, SEALING};
 use crate::workspace::Workspace;
 use crate::workspace::scratch::content_ranges;
 use dormouse_handover::slot::{Flag, Slot};
@@ -90,12 +90,12 @@ fn read_turn(
     Ok(())
 }
 
-/// Whether a step would read a connection that waits for memory.
-pub(crate) fn may_resume(slot: &Slot, work: &Workspace<impl Io>) -> bool {
-    !matches!(
-        work.allowance(slot.tls_fd()),
-        Allowance::Lean { room: 0, .. }
-    )
+/// What a step would do with a connection that waits for memory.
+pub(crate) fn check(slot: &Slot, work: &Workspace<impl Io>) -> Check {
+    match work.allowance(slot.tls_fd()) {
+        Allowance::Lean { room: 0, moves } => Check::starved(moves),
+        _ => Check::Reads,
+    }
 }
 
 /// Receives from the plain side, and reports whether its data has ended.

@@ -5,24 +5,39 @@ use crate::established::fault::Flow;
 use crate::established::interest::{may_read_plain, may_read_tls};
 use crate::established::{opening, sealing};
 use crate::io::Io;
-use crate::memory::allowance::{OPENING, SEALING};
+use crate::memory::allowance::{Check, OPENING, SEALING};
+use crate::memory::kernel::Wish;
 use crate::token::Side;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Slot};
 
 /// Resumes the flows that a step would read now: the rule is that of the step. Returns whether there are some.
-pub(crate) fn resume(slot: &mut Slot, work: &Workspace<impl Io>) -> bool {
-    let waits_for_tls = slot.has(Flag::Starved) || slot.has(Flag::AwaitsRecord);
-    let reads_tls = waits_for_tls && opening::may_resume(slot, work);
-    if reads_tls {
-        OPENING.resume(slot);
-        slot.clear(Flag::AwaitsRecord);
+pub(crate) fn resume(slot: &mut Slot, work: &mut Workspace<impl Io>) -> bool {
+    let mut is_resumed = false;
+    if slot.has(Flag::Starved) || slot.has(Flag::AwaitsRecord) {
+        let check = opening::check(slot, work);
+        note(check, work);
+        if check == Check::Reads {
+            OPENING.resume(slot);
+            slot.clear(Flag::AwaitsRecord);
+            is_resumed = true;
+        }
     }
-    let reads_plain = slot.has(Flag::SealingStarved) && sealing::may_resume(slot, work);
-    if reads_plain {
-        SEALING.resume(slot);
+    if slot.has(Flag::SealingStarved) {
+        let check = sealing::check(slot, work);
+        note(check, work);
+        if check == Check::Reads {
+            SEALING.resume(slot);
+            is_resumed = true;
+        }
     }
-    reads_tls || reads_plain
+    is_resumed
+}
+
+fn note(check: Check, work: &mut Workspace<impl Io>) {
+    if check == Check::Wants {
+        work.kernel.note_wanted(Wish::Old, work.now_ms);
+    }
 }
 
 /// Resumes the flow whose destination has drained: `side` is writable. Returns whether the other side is to be read, in

@@ -118,3 +118,21 @@ impl Allowance {
         moves: true,
     };
 }
+
+/// What a check of a flow that waits has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// A step would read it.
+    Reads,
+    /// There is no memory, although its destination has taken what it got before.
+    Wants,
+    /// Its destination has not, or its record is not complete.
+    Waits,
+}
+
+impl Check {
+    /// No memory.
+    pub(crate) fn starved(moves: bool) -> Check {
+        if moves { Check::Wants } else { Check::Waits }
+    }
+}

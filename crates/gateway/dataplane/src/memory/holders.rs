@@ -86,6 +86,19 @@ struct Holder {
     partial_ms: u64,
 }
 
+impl Holder {
+    /// Last progress of the queue that has made none for longer, if the queues count.
+    fn queued_since_ms(&self) -> Option<u64> {
+        let queues = [
+            (self.held.tls.queue, self.tls_ms),
+            (self.held.plain.queue, self.plain_ms),
+        ];
+        let used = queues.into_iter().filter(|&(queue, _)| queue > 0);
+        let since_ms = used.map(|(_, since_ms)| since_ms).min();
+        since_ms.filter(|_| self.held.counted() > 0)
+    }
+}
+
 /// The connections that hold memory, by slot index.
 #[derive(Default)]
 pub(crate) struct Holders {
@@ -162,6 +175,17 @@ impl Holders {
         } else {
             None
         }
+    }
+
+    /// The connections whose queues have made no progress for `patience_ms`, longest first.
+    pub(crate) fn stalled(&self, patience_ms: u64, now_ms: u64) -> Vec<u32> {
+        let stalled = self.all.iter().filter_map(|(&index, holder)| {
+            let since_ms = holder.queued_since_ms()?;
+            (since_ms + patience_ms <= now_ms).then_some((since_ms, index))
+        });
+        let mut stalled: Vec<_> = stalled.collect();
+        stalled.sort_unstable();
+        stalled.into_iter().map(|(_, index)| index).collect()
     }
 
     /// Whether a connection holds memory.
@@ -252,6 +276,19 @@ mod tests {
         held.partial = 501;
         holders.note(1, held, 3_000);
         assert_eq!(stall(&holders, 3_001), None);
+    }
+
+    /// None whose peer has just taken something, or whose queue is not counted.
+    #[test]
+    fn stalled_queues_are_found_longest_first() {
+        let mut holders = Holders::default();
+        for (index, since_ms) in [(1, 300), (2, 100), (3, 200), (4, 0)] {
+            holders.note(index, tls(20_000, 0, 20_000), since_ms);
+        }
+        holders.note(4, tls(19_000, 0, 0), 350);
+        holders.note(5, tls(UNCOUNTED_MAX, 100_000, 0), 0);
+        assert_eq!(holders.stalled(PATIENCE_MS, 1_099), [0; 0]);
+        assert_eq!(holders.stalled(PATIENCE_MS, 1_300), [2, 3, 1]);
     }
 
     /// Short queues are no memory that counts.

@@ -7,7 +7,8 @@
 //!
 //! The last quarter is a reserve for queues that move: the peer's window is open, and nothing waits for
 //! it in the kernel. So peers that take nothing can't slow down those that do. A queue that stops to
-//! move has got at most one record of the reserve.
+//! move has got at most one record of the reserve. Many such records use up the reserve, too: then a queue
+//! that moves gets the room of those that have made no progress for the longest time.
 //!
 //! Queues of up to 4 KiB are not counted, and every connection may have one: that is a constant per
 //! connection. The kernel does not report that a queue drains, so a number here is what the queue was
@@ -47,6 +48,15 @@ const CHECK_LATE_MS: u64 = 3_200;
 /// Queues measured at once.
 const CHECKS: usize = 512;
 
+/// Who wants a record of a reserve that is used up.
+#[derive(Clone, Copy)]
+pub(crate) enum Wish {
+    /// A connection that begins to wait.
+    New,
+    /// One that has waited.
+    Old,
+}
+
 /// The bound on send queues, and when to measure them.
 pub(crate) struct KernelMemory {
     limit: usize,
@@ -56,6 +66,10 @@ pub(crate) struct KernelMemory {
     /// Whether a peer has taken bytes since the last round of measurements.
     has_moved: bool,
     look_from: u32,
+    /// Memory that queues which move did not get since the reserve is used up.
+    wanted: usize,
+    /// When others lose their room to them.
+    displace_ms: u64,
     refused_until_ms: u64,
     /// Bytes until the next measurement.
     unmeasured: u64,
@@ -72,6 +86,8 @@ impl KernelMemory {
             interval_ms: CHECK_MS,
             has_moved: false,
             look_from: 0,
+            wanted: 0,
+            displace_ms: 0,
             refused_until_ms: 0,
             unmeasured: 0,
             random: seed | 1,
@@ -167,13 +183,43 @@ impl KernelMemory {
         self.sum() + RECORD_BYTES > self.limit
     }
 
+    /// Notes that a queue which moves does not get a record, because the reserve is used up.
+    pub(crate) fn note_wanted(&mut self, wish: Wish, now_ms: u64) {
+        if !self.is_used_up() {
+            return;
+        }
+        if self.wanted == 0 {
+            self.displace_ms = self.displace_ms.max(now_ms);
+        }
+        let wanted = match wish {
+            Wish::New => self.wanted + RECORD_BYTES,
+            Wish::Old => self.wanted.max(RECORD_BYTES),
+        };
+        self.wanted = wanted.min(self.limit / RESERVE_PARTS);
+    }
+
+    /// Returns the connections that lose their room now to queues that move: those without progress for the longest
+    /// time, at least `patience_ms`. They are measured before, and only as many are closed as [`KernelMemory::is_wanted`].
+    pub(crate) fn next_displaced(&mut self, patience_ms: u64, now_ms: u64) -> Vec<u32> {
+        if self.wanted == 0 || now_ms < self.displace_ms {
+            return Vec::new();
+        }
+        self.displace_ms = now_ms + CHECK_MS;
+        self.holders.stalled(patience_ms, now_ms)
+    }
+
+    /// Whether there is less room than queues that move have wanted. If not, nothing is wanted any more.
+    pub(crate) fn is_wanted(&mut self) -> bool {
+        if self.sum() + self.wanted <= self.limit {
+            self.wanted = 0;
+        }
+        self.wanted > 0
+    }
+
     /// Returns the connections to measure again now. There are some while half of the limit is used, or while memory
     /// `is_short` for another reason.
     pub(crate) fn next_checks(&mut self, is_short: bool, now_ms: u64) -> Vec<u32> {
-        if self
-            .next_deadline_ms(is_short)
-            .is_none_or(|due_ms| now_ms < due_ms)
-        {
+        if !self.is_checked(is_short) || now_ms < self.check_ms {
             return Vec::new();
         }
         let next = self.holders.from(self.look_from, CHECKS);
@@ -195,11 +241,17 @@ impl KernelMemory {
         next
     }
 
+    /// Whether queues are measured again.
+    fn is_checked(&self, is_short: bool) -> bool {
+        let is_half_full = self.sum() > 0 && self.sum() >= self.limit / 2;
+        is_half_full || (is_short && !self.holders.is_empty())
+    }
+
     /// Time of the next measurement.
     pub(crate) fn next_deadline_ms(&self, is_short: bool) -> Option<u64> {
-        let is_half_full = self.sum() > 0 && self.sum() >= self.limit / 2;
-        let is_needed = is_half_full || (is_short && !self.holders.is_empty());
-        is_needed.then_some(self.check_ms)
+        let check_ms = self.is_checked(is_short).then_some(self.check_ms);
+        let displace_ms = (self.wanted > 0).then_some(self.displace_ms);
+        check_ms.into_iter().chain(displace_ms).min()
     }
 }
 
@@ -261,6 +313,46 @@ mod tests {
         }
         assert_eq!(given as usize, LIMIT / RESERVE_PARTS / RECORD_BYTES);
         assert!(memory.sum() <= LIMIT);
+    }
+
+    /// A queue that moves gets the room of those that stall, longest first, and only as much as is wanted.
+    #[test]
+    fn a_reserve_that_is_used_up_is_taken_from_those_that_stall() {
+        const LIMIT: usize = 8 << 20;
+        const PATIENCE_MS: u64 = 1_000;
+        let mut memory = KernelMemory::new(LIMIT as u64, 7);
+        memory.note_wanted(Wish::New, 0);
+        assert!(!memory.is_wanted(), "there is room");
+        for index in 0..(LIMIT / RECORD_BYTES) as u32 {
+            memory.note(index, queue(RECORD_BYTES), u64::from(index));
+        }
+        assert!(memory.is_used_up());
+        assert_eq!(
+            memory.next_displaced(PATIENCE_MS, 5_000),
+            [0; 0],
+            "nobody asks"
+        );
+        // One waits for two checks more, another has come.
+        for wish in [Wish::New, Wish::Old, Wish::Old, Wish::New] {
+            memory.note_wanted(wish, 1_001);
+        }
+        assert_eq!(memory.next_deadline_ms(false), Some(0));
+        assert_eq!(memory.next_displaced(PATIENCE_MS, 1_001), [0, 1]);
+        assert_eq!(
+            memory.next_displaced(PATIENCE_MS, 1_002),
+            [0; 0],
+            "too soon"
+        );
+        let stalled = memory.next_displaced(PATIENCE_MS, 5_000);
+        let closed = stalled.iter().take_while(|&&index| {
+            let is_wanted = memory.is_wanted();
+            if is_wanted {
+                memory.forget(index);
+            }
+            is_wanted
+        });
+        assert_eq!(closed.count(), 2);
+        assert_eq!(memory.next_displaced(PATIENCE_MS, 9_000), [0; 0]);
     }
 
     /// No connection forwards much without a measurement, whatever its rhythm; small messages rarely

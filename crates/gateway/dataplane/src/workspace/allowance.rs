@@ -14,6 +14,7 @@ use super::Workspace;
 use crate::io::Io;
 use crate::memory::allowance::{Allowance, StarvedFlow};
 use crate::memory::holders::UNCOUNTED_MAX;
+use crate::memory::kernel::Wish;
 use crate::memory::starved::{LATER_MS, SOON_MS};
 use crate::settings::Settings;
 use dormouse_handover::slot::Slot;
@@ -26,6 +27,11 @@ const LEAN_MIN: usize = 2048;
 
 /// Memory that the kernel needs for a message besides its bytes; a fifth of them is added for each segment's.
 const OVERHEAD: usize = 1024;
+
+/// A connection without progress loses its room to one that makes some after this part of `stall_timeout`,
+const DISPLACED_PARTS: u64 = 30;
+/// but not earlier than a packet may take to be repeated.
+const DISPLACED_MIN_MS: u64 = 1_000;
 
 impl<I: Io> Workspace<I> {
     /// Number of received bytes after which a step ends.
@@ -107,8 +113,11 @@ impl<I: Io> Workspace<I> {
     /// Stops a flow until there is memory, or until its destination has drained, if it doesn't move. Returns the time after
     /// which the connection is looked at again.
     #[must_use]
-    pub(crate) fn starve(&self, slot: &mut Slot, flow: &StarvedFlow, moves: bool) -> u64 {
+    pub(crate) fn starve(&mut self, slot: &mut Slot, flow: &StarvedFlow, moves: bool) -> u64 {
         slot.set(flow.starved);
+        if moves {
+            self.kernel.note_wanted(Wish::New, self.now_ms);
+        }
         let is_reported = !moves && flow.is_reported(slot);
         if is_reported {
             slot.set(flow.held);
@@ -128,10 +137,15 @@ impl<I: Io> Workspace<I> {
     pub(crate) fn patience_ms(&self, settings: &Settings) -> Option<u64> {
         let stall_ms = settings.limits.stall_timeout_ms;
         let is_refused = self.kernel.is_refused(self.now_ms);
-        if is_refused || self.kernel.is_used_up() || !self.has_memory_for_one() {
+        if is_refused || !self.has_memory_for_one() {
             return Some(stall_ms / 4);
         }
         self.is_short().then_some(stall_ms)
+    }
+
+    /// How long a connection may hold kernel memory without progress that others want.
+    pub(crate) fn displaced_after_ms(&self, settings: &Settings) -> u64 {
+        (settings.limits.stall_timeout_ms / DISPLACED_PARTS).max(DISPLACED_MIN_MS)
     }
 
     /// Whether steps receive less than they could, because memory is short.
