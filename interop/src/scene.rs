@@ -1,8 +1,8 @@
 //! A terminator in front of a backend, with their own addresses and folder.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use rustls::ClientConfig;
 use tempfile::TempDir;
@@ -138,6 +138,20 @@ pub fn unused_host() -> IpAddr {
     assert!(number < HOSTS_PER_PROCESS, "more scenes than addresses");
     let block = std::process::id() % HOST_BLOCKS;
     IpAddr::V4((FIRST_HOST + block * HOSTS_PER_PROCESS + number).into())
+}
+
+/// Returns a port for a program that listens on 127.0.0.1, or on all addresses. It is below those that the kernel gives to
+/// connections, so nothing else gets it before the program does.
+///
+/// # Panics
+/// When somebody listens on each of them.
+pub fn unused_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16 % 1_000 * 10;
+    let mut ports = (0..10_000)
+        .map(|_| 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000)
+        .filter(|&port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok());
+    ports.next().expect("a port that nobody listens on")
 }
 
 /// Addresses of one test program, and how many programs with neighbouring process ids may run at once.

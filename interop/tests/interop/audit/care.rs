@@ -16,7 +16,9 @@ use dormouse_interop::terminator::{Settings, Target, Terminator};
 use dormouse_interop::{tools, wait};
 use rustix::process::Signal;
 
-use super::{PATIENCE, audit, read, start, unused_port};
+use dormouse_interop::scene::unused_port;
+
+use super::{PATIENCE, audit, read, start};
 
 /// Number of connections accepted in the network namespace of the calling thread.
 fn accepted_here() -> u64 {

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::scene::unused_port;
 use dormouse_interop::tools;
 
-use super::{Started, audit, read, until_listening, unused_port};
+use super::{Started, audit, read, until_listening};
 use serde_json::Value;
 
 /// A user without any files here.

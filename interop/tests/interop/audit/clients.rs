@@ -9,7 +9,9 @@ use dormouse_interop::web::Web;
 use dormouse_interop::{tools, wait};
 use rustix::process::Signal;
 
-use super::{PATIENCE, audit, finds, read, start, unused_port};
+use dormouse_interop::scene::unused_port;
+
+use super::{PATIENCE, audit, finds, read, start};
 
 /// An interrupted client is ended, and the audit reports what it did.
 #[test]

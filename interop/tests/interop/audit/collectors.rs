@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::scene::unused_port;
 use dormouse_interop::tools;
 use serde_json::Value;
 
 use super::offered::{NODE, key_store};
-use super::{Started, audit, read, until_listening, unused_port};
+use super::{Started, audit, read, until_listening};
 
 /// Findings of growing memory, with their severity.
 const GROWING: [&str; 3] = [

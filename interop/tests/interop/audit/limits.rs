@@ -5,11 +5,12 @@ use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::scene::Scene;
+use dormouse_interop::scene::unused_port;
 use dormouse_interop::tools;
 use dormouse_interop::web::Web;
 
 use super::offered::NODE;
-use super::{Started, until_listening, unused_port};
+use super::{Started, until_listening};
 
 /// Asserts this exit status of an audit of a server. Returns its output on standard error.
 fn ends(expected: i32, words: &[&str]) -> String {

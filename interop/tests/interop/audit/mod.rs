@@ -13,7 +13,7 @@ mod results;
 mod resumption;
 mod starttls;
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -48,11 +48,6 @@ fn read(output: &Output) -> (Value, Option<i32>) {
         audit.unwrap_or_else(|error| panic!("{error}: {said}")),
         output.status.code(),
     )
-}
-
-fn unused_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("its address").port()
 }
 
 /// Waits until the program to be audited listens at this address. A runtime may take long to start.

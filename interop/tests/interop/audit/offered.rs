@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::scene::unused_port;
 use dormouse_interop::tools;
 use serde_json::Value;
 
-use super::{Started, audit, finds, read, until_listening, unused_port};
+use super::{Started, audit, finds, read, until_listening};
 
 /// A server that requires a client certificate: with one the flights are known; without one the audit says
 /// that it could not find out, not that the server does not resume.

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use dormouse_interop::scene::unused_port;
 use dormouse_interop::tools;
 use rustix::process::{Signal, kill_process_group};
 
-use super::{Started, audit, is_here, read, until_listening, unused_port};
+use super::{Started, audit, is_here, read, until_listening};
 
 /// Peers of the lab, with their expected names.
 const PEERS: [(&str, &str); 15] = [

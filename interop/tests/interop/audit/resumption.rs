@@ -6,7 +6,9 @@ use std::process::Command;
 use dormouse_interop::certificates::{Kind, authority};
 use serde_json::Value;
 
-use super::{Started, audit, finds, read, until_listening, unused_port};
+use dormouse_interop::scene::unused_port;
+
+use super::{Started, audit, finds, read, until_listening};
 
 /// Two servers behind one name, with shared ticket keys and with separate ones; and an address without a
 /// server, of which only that is reported.

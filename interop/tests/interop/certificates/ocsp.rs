@@ -2,13 +2,12 @@
 //! the client.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use dormouse_interop::certificates::{Files, Kind, authority};
-use dormouse_interop::scene::unused_host;
+use dormouse_interop::scene::{unused_host, unused_port};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rcgen::{CustomExtension, SerialNumber};
@@ -118,16 +117,9 @@ fn response(folder: &Path, serial: &[u8], file: &Path) {
     assert!(command.status().expect("openssl runs").success());
 }
 
-/// OpenSSL's responder listens on all addresses, so it needs a port that nothing else gets meanwhile: below those
-/// that the kernel chooses.
-fn unused_port() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16 % 1_000 * 10;
-    let mut ports = (0..10_000)
-        .map(|_| 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000)
-        .filter(|&port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok());
-    let port = ports.next().expect("a port that nobody listens on");
-    SocketAddr::new(unused_host(), port)
+/// OpenSSL's responder listens on all addresses.
+fn responder() -> SocketAddr {
+    SocketAddr::new(unused_host(), unused_port())
 }
 
 fn staple(site: &Site) -> Option<String> {
@@ -148,7 +140,7 @@ const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
 fn an_ocsp_response_is_fetched_and_stapled() {
     requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
-    let address = unused_port();
+    let address = responder();
     let files = certificate("fetched", SERIAL, address, folder.path());
     index(folder.path(), "V", SERIAL);
     let _responder = Responder::start(address, folder.path());
@@ -183,7 +175,7 @@ fn an_ocsp_response_is_fetched_and_stapled() {
 fn missing_and_revoked_responses_are_logged() {
     requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
-    let (absent, address) = (unused_port(), unused_port());
+    let (absent, address) = (responder(), responder());
     let gone = certificate("gone", &[0x11], absent, folder.path());
     let revoked = certificate("revoked", &[0x22], address, folder.path());
     index(folder.path(), "R", &[0x22]);
@@ -213,7 +205,7 @@ fn missing_and_revoked_responses_are_logged() {
 fn an_ocsp_response_from_a_file_is_verified() {
     requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
-    let files = certificate("from-file", SERIAL, unused_port(), folder.path());
+    let files = certificate("from-file", SERIAL, responder(), folder.path());
     index(folder.path(), "V", SERIAL);
     let file = folder.path().join("response.der");
     response(folder.path(), SERIAL, &file);

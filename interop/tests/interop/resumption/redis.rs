@@ -3,7 +3,7 @@
 //! notices.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::counts::Counts;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{self, TLS_PORT, unused_host};
+use dormouse_interop::scene::{self, TLS_PORT, unused_host, unused_port};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{PATIENCE, until_true};
@@ -40,12 +40,8 @@ impl Store {
     }
 
     fn start_with(tls: bool, is_mutual: bool) -> Self {
-        // Released at once; no other test in this program asks for a port in between.
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
-        drop(listener);
         let mut store = Self {
-            port,
+            port: unused_port(),
             tls,
             is_mutual,
             process: None,
