@@ -56,8 +56,11 @@ impl ServerSpec {
 
     pub(super) fn sizes(&self) -> Sizes {
         let sizes = self.effort.sizes();
+        // Short timeouts are there for a short time limit. On a busy machine they would be taken for limits of the server.
+        let has_time = self.time_max() >= Effort::Normal.time_max();
         Sizes {
             n: self.connections.unwrap_or(sizes.n),
+            timeout: if has_time { PATIENCE } else { sizes.timeout },
             ..sizes
         }
     }
