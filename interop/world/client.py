@@ -9,6 +9,7 @@ options.add_argument("--before", default="", help="bytes before TLS, in hex, or 
 options.add_argument("--gap", type=float, default=0.0, help="seconds between these bytes, one by one; and TLS")
 options.add_argument("--joined", action="store_true", help="these bytes and the ClientHello in one segment")
 options.add_argument("--chop", type=int, default=0, help="send ciphertext in pieces of so many bytes")
+options.add_argument("--record", default="", help="version of the first records, in hex")
 options.add_argument("--ca", help="verify the server with this file")
 options.add_argument("--cert", help="certificate and key of the client")
 options.add_argument("--alpn", default="")
@@ -52,7 +53,7 @@ class Line:
         self.tcp = socket.create_connection((host.strip("[]"), int(port)), timeout=args.patience)
         self.tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         before = open(args.before[1:], "rb").read() if args.before[:1] == "@" else bytes.fromhex(args.before)
-        self.held = b""
+        self.held, self.first = b"", bytes.fromhex(args.record)
         if before and args.joined:
             self.held = before
         elif before and args.gap:
@@ -68,6 +69,8 @@ class Line:
 
     def flush(self):
         data, self.held = self.held + self.out.read(), b""
+        if data and self.first:
+            data, self.first = data[:1] + self.first + data[3:], b""
         step = args.chop or len(data) or 1
         for at in range(0, len(data), step):
             self.tcp.sendall(data[at:at + step])

@@ -99,6 +99,12 @@ wait_for() {
     until grep -qa "$1" said 2>/dev/null || [ $tries -gt 100 ]; do tries=$((tries + 1)); sleep 0.1; done
 }
 
+# Waits until the program's log has this text, for 15 s at most.
+await() {
+    tries=0
+    until grep -qa "$1" "$LOG" || [ $tries -gt 150 ]; do tries=$((tries + 1)); sleep 0.1; done
+}
+
 # A session of OpenSSL's client, in the file `s`: `session [arguments]`.
 session() {
     rm -f s; { wait_for 'Verify return'; echo hello; wait_for '^hello'; } |
@@ -129,6 +135,15 @@ print((b"\x16\3\1" + sized(b"\1" + sized(body, 3), 2)).hex())' "$@"
 # Extensions for it: the name site.test; a group and a signature.
 site_name=0000000e000c000009736974652e74657374
 usual=000a000400020017000d000400020403
+
+# The extension with these server names, which are in hex: `names NAME…`.
+names() {
+    python3 -c '
+import sys
+def sized(data): return len(data).to_bytes(2, "big") + data
+names = [b"\0" + sized(bytes.fromhex(name)) for name in sys.argv[1:]]
+print((b"\0\0" + sized(sized(b"".join(names)))).hex())' "$@"
+}
 
 # A text in hex: `hex FORMAT`.
 hex() { printf "$@" | od -An -v -tx1 | tr -d ' \n'; }
