@@ -29,7 +29,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
 /// Time for one request and its response.
@@ -59,7 +59,7 @@ impl LastAnswer {
         let is_it = |(name, _): &&(String, Vec<u8>)| name.eq_ignore_ascii_case("retry-after");
         let value = response.headers.iter().find(is_it);
         let value = value.and_then(|(_, value)| std::str::from_utf8(value).ok());
-        let again_s = value.and_then(|text| text.trim().parse().ok());
+        let again_s = value.and_then(|text| pause_s(text.trim(), SystemTime::now()));
         self.again_s.store(again_s.unwrap_or(0), Ordering::Relaxed);
         self.status.store(response.status, Ordering::Relaxed);
     }
@@ -74,6 +74,14 @@ impl LastAnswer {
         let again_s = self.again_s.load(Ordering::Relaxed);
         (again_s > 0).then(|| Duration::from_secs(again_s))
     }
+}
+
+/// The seconds in Retry-After, which are a number, or those until a date (RFC 9110 §10.2.3).
+fn pause_s(value: &str, now: SystemTime) -> Option<u64> {
+    value.parse().ok().or_else(|| {
+        let until = httpdate::parse_http_date(value).ok()?;
+        Some(until.duration_since(now).ok()?.as_secs())
+    })
 }
 
 impl AcmeClient {
@@ -263,13 +271,31 @@ impl Http {
         }
         let mut built = ::http::Response::builder().status(response.status);
         for (name, value) in &response.headers {
-            built = built.header(name, value.as_slice());
+            built = match name.eq_ignore_ascii_case("location") {
+                true => built.header(name, absolute(&url, value)),
+                false => built.header(name, value.as_slice()),
+            };
         }
         let (parts, ()) = built.body(())?.into_parts();
         Ok(BytesResponse {
             parts,
             body: Box::new(Bytes::from(response.body)),
         })
+    }
+}
+
+/// The place in a response's `Location`, as a URL: it may be relative to that of the request (RFC 9110 §10.2.2).
+fn absolute(url: &str, location: &[u8]) -> Vec<u8> {
+    let origin = || {
+        let (scheme, rest) = url.split_once("://")?;
+        Some((scheme, rest.split('/').next()?))
+    };
+    match (location, origin()) {
+        ([b'/', b'/', ..], Some((scheme, _))) => [scheme.as_bytes(), b":", location].concat(),
+        ([b'/', ..], Some((scheme, authority))) => {
+            [scheme.as_bytes(), b"://", authority.as_bytes(), location].concat()
+        }
+        _ => location.to_vec(),
     }
 }
 
@@ -307,6 +333,7 @@ mod tests {
             (" 7 ", Some(7)),
             ("0", None),
             ("soon", None),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", None),
         ] {
             answer.note(&Response {
                 status: 503,
@@ -321,6 +348,31 @@ mod tests {
             body: Vec::new(),
         });
         assert_eq!((answer.status(), answer.again()), (200, None));
+    }
+
+    #[test]
+    fn a_pause_may_end_at_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (value, pause) in [
+            ("120", Some(120)),
+            ("Sun, 06 Nov 1994 08:51:37 GMT", Some(120)),
+            ("Sun, 06 Nov 1994 08:49:36 GMT", None),
+            ("Sun, 36 Nov 1994 08:49:37 GMT", None),
+        ] {
+            assert_eq!(pause_s(value, now), pause, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_relative_place_is_at_the_server_of_the_request() {
+        for (location, expected) in [
+            ("/order/1", "https://ca.example:9000/order/1"),
+            ("//other.example/1", "https://other.example/1"),
+            ("https://other.example/1", "https://other.example/1"),
+        ] {
+            let found = absolute("https://ca.example:9000/acme/new", location.as_bytes());
+            assert_eq!(found, expected.as_bytes());
+        }
     }
 
     #[test]

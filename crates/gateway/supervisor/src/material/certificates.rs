@@ -297,10 +297,22 @@ fn read_again<'a>(pair: &PairFiles, current: Option<&'a Pem>) -> Look<'a> {
         return Look::Same(same);
     }
     let mut warnings = Vec::new();
-    let identity = match read_staple(pair, &mut new, &mut warnings) {
+    let mut identity = match new.identity() {
         Ok(identity) => identity,
-        Err(why) => return Look::Invalid(vec![why]),
+        Err(error) => return Look::Invalid(vec![error.to_string()]),
     };
+    match (
+        read_staple(pair, &mut new, &mut identity, &mut warnings),
+        same,
+    ) {
+        (Ok(()), _) => {}
+        (Err(why), _) if !pair.found => return Look::Invalid(vec![why]),
+        // It may be half written.
+        (Err(why), Some(same)) => return Look::Worse(same, why),
+        (Err(why), None) => {
+            warnings.push(format!("{why}; the certificate is served without it"));
+        }
+    }
     if let Some(same) = same.filter(|pem| pem.ocsp == new.ocsp) {
         return Look::Same(same);
     }

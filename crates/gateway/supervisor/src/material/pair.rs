@@ -65,11 +65,11 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
 pub(super) fn read_staple(
     pair: &PairFiles,
     pem: &mut Pem,
+    identity: &mut Identity,
     warnings: &mut Vec<String>,
-) -> Result<Identity, String> {
-    let mut identity = pem.identity().map_err(|error| error.to_string())?;
+) -> Result<(), String> {
     let Some(path) = &pair.ocsp else {
-        return Ok(identity);
+        return Ok(());
     };
     pem.ocsp_from_file = true;
     let shown = path.display();
@@ -83,7 +83,7 @@ pub(super) fn read_staple(
         Err(problem @ OcspProblem::NotNow(_)) => warnings.push(format!("{shown}: {problem}")),
         Err(problem) => return Err(format!("{shown}: {problem}")),
     }
-    Ok(identity)
+    Ok(())
 }
 
 /// Reuses an OCSP response that was fetched for the same chain.

@@ -102,6 +102,25 @@ impl fmt::Display for TooManySteps {
 
 impl std::error::Error for TooManySteps {}
 
+/// webpki's error of this name, for a name that it does not compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NameConstraintViolation;
+
+impl From<NameConstraintViolation> for Error {
+    fn from(error: NameConstraintViolation) -> Error {
+        let error = OtherError(Arc::new(error));
+        Error::InvalidCertificate(CertificateError::Other(error))
+    }
+}
+
+impl fmt::Display for NameConstraintViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NameConstraintViolation")
+    }
+}
+
+impl std::error::Error for NameConstraintViolation {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

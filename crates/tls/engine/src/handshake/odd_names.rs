@@ -1,7 +1,7 @@
-//! Server names that are no host names, such as `host:8883` and `[::1]`.
+//! Server names that are no host names, such as `host:8883`, `[::1]` and `192.0.2.1`.
 //!
-//! RFC 6066 §3 does not allow them, but devices send them, and rustls refuses them where any certificate would do. So rustls
-//! does not see them: before it reads the ClientHello, the type of the extension is replaced by one that it ignores. The
+//! RFC 6066 §3 does not allow them, but devices send them, and rustls refuses them where any certificate would do, or takes an
+//! address for no name at all. So rustls does not see them: before it reads the ClientHello, the type of the extension is replaced by one that it ignores. The
 //! client knows nothing of this, so wherever the message is hashed or verified, its own type is put back.
 
 use std::ops::RangeInclusive;
@@ -56,7 +56,8 @@ fn find(message: &[u8]) -> Option<(usize, u16, Option<String>)> {
             let name = listed_name(content)?;
             // rustls judges lists of several names.
             let is_only = content.len() == name.len() + 5;
-            let is_odd = is_only && ServerName::try_from(name).is_err();
+            let is_host = matches!(ServerName::try_from(name), Ok(ServerName::DnsName(_)));
+            let is_odd = is_only && !is_host;
             odd = is_odd.then(|| (at, printable(name).map(str::to_owned)));
         } else if PRIVATE.contains(&kind) {
             free = free.start().max(&(kind + 1)).to_owned()..=*PRIVATE.end();
@@ -159,7 +160,7 @@ mod tests {
         for (name, is_odd) in [
             ("a.example", false),
             ("a.example.", false),
-            ("192.0.2.1", false),
+            ("192.0.2.1", true),
             ("host:8883", true),
             ("[::1]", true),
             ("a b", true),

@@ -6,12 +6,15 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 
 use crate::call_scope::in_scope;
 use crate::failure::CertificateProblem;
+use crate::failure::words::NameConstraintViolation;
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::{
     CertificateRefusal, Finding, JudgeCertificate, ShownCertificates,
 };
 use crate::x509::outline::{Outline, name_as_text};
-use crate::x509::unsupported::{critical_extension, key_length, name_constraint};
+use crate::x509::unsupported::{
+    critical_extension, key_length, name_constraint, subject_constraint,
+};
 
 /// The data that a peer presented.
 pub(crate) struct Shown<'a> {
@@ -36,6 +39,10 @@ impl Shown<'_> {
         judge: Option<&dyn JudgeCertificate>,
         accepted: V,
     ) -> Judgement<V> {
+        let of_roots = match of_roots {
+            Some(Ok(_)) if self.breaks_constraint() => Some(Err(NameConstraintViolation.into())),
+            other => other,
+        };
         let problem = match &of_roots {
             Some(Err(Error::InvalidCertificate(error))) => Some(self.problem(error)),
             _ => None,
@@ -83,6 +90,11 @@ impl Shown<'_> {
             now: self.now,
             finding,
         })
+    }
+
+    /// Whether an authority constrains a name that webpki does not compare.
+    fn breaks_constraint(&self) -> bool {
+        subject_constraint(&self.chain(), self.roots).is_some()
     }
 
     fn chain(&self) -> Vec<&[u8]> {

@@ -146,6 +146,23 @@ pub(crate) fn name_constraint(certificates: &[&[u8]], roots: &[TrustAnchor<'_>])
     })
 }
 
+/// Describes a constraint on mail addresses for which webpki accepts a certificate with such an address in its subject: it
+/// looks at alternative names only.
+pub(crate) fn subject_constraint(
+    certificates: &[&[u8]],
+    roots: &[TrustAnchor<'_>],
+) -> Option<String> {
+    let own = Outline::read(certificates.first()?)?;
+    let applies = has_mail(own.subject);
+    applies.then(|| name_constraint(certificates, roots))?
+}
+
+/// Whether a name has a mail address among its attributes (RFC 2985 §5.2.1).
+fn has_mail(name: &[u8]) -> bool {
+    const MAIL: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
+    name.windows(MAIL.len()).any(|part| part == MAIL)
+}
+
 /// Returns the numbers of the kinds of names in constraints (RFC 5280 §4.2.1.10).
 fn constrained(mut constraints: Der<'_>) -> impl Iterator<Item = u8> + use<'_> {
     let permitted = constraints.enter(Tag::CONTEXT_0_CONSTRUCTED);
@@ -160,6 +177,7 @@ fn constrained(mut constraints: Der<'_>) -> impl Iterator<Item = u8> + use<'_> {
 struct NameKind(u8);
 
 impl NameKind {
+    const MAIL: u8 = 1;
     const DIRECTORY_NAME: u8 = 4;
 
     /// DNS names and addresses are supported.
@@ -167,19 +185,22 @@ impl NameKind {
         (!matches!(number, 2 | 7)).then_some(NameKind(number))
     }
 
-    /// Every certificate has a directory name: its subject.
+    /// Every certificate has a directory name: its subject. Constraints on mail addresses are for those in the subject,
+    /// too (RFC 5280 §4.2.1.10).
     fn applies_to(&self, own: &Outline<'_>) -> bool {
         let names = own.extension(id::ALTERNATIVE_NAME).and_then(Der::whole);
         let names = names.and_then(|mut names| names.enter(Tag::SEQUENCE));
         let mut names = names.unwrap_or_else(|| Der::contents(&[]));
         let mut kinds = std::iter::from_fn(|| Some(names.any()?.0.number()));
-        self.0 == NameKind::DIRECTORY_NAME || kinds.any(|kind| kind == self.0)
+        self.0 == NameKind::DIRECTORY_NAME
+            || self.0 == NameKind::MAIL && has_mail(own.subject)
+            || kinds.any(|kind| kind == self.0)
     }
 
     fn words(&self) -> &'static str {
         match self.0 {
             0 => "other names",
-            1 => "mail addresses",
+            NameKind::MAIL => "mail addresses",
             NameKind::DIRECTORY_NAME => "directory names",
             6 => "URIs",
             8 => "registered identifiers",
@@ -279,7 +300,7 @@ mod tests {
             params.subject_alt_names.push(SanType::Rfc822Name(mail));
         };
         let said = |permitted, has_mail: bool| {
-            let root = root(permitted);
+            let root = self::root(permitted);
             let own = leaf(&root, |params| {
                 if has_mail {
                     with_mail(params)
@@ -299,6 +320,16 @@ mod tests {
         assert!(words.contains("directory names"), "{words}");
         assert!(said(mail(), true).unwrap().contains("mail addresses"));
         assert_eq!(said(mail(), false), None, "no mail address is constrained");
+        let root = root(mail());
+        let in_subject = leaf(&root, |params| {
+            let id = DnType::CustomDnType(vec![1, 2, 840, 113_549, 1, 9, 1]);
+            params.distinguished_name.push(id, "alice@example.net");
+        });
+        let chain = [in_subject.der().as_ref(), root.der().as_ref()];
+        assert!(subject_constraint(&chain, &[]).unwrap().contains("mail"));
+        let without = leaf(&root, |_| {});
+        let chain = [without.der().as_ref(), root.der().as_ref()];
+        assert_eq!(subject_constraint(&chain, &[]), None);
         assert_eq!(said(dns(), true), None, "a constraint that is supported");
     }
 

@@ -384,6 +384,8 @@ fn no_certificate_is_passed_over_for_its_label_or_marker() {
         "does not begin its line",
     );
     shapes.refused("a space", begin("----- BEGIN"), first + 1, "damaged marker");
+    let small = "-----begin certificate-----";
+    shapes.refused("small letters", begin(small), first + 1, "damaged marker");
     shapes.refused(
         "a long dash",
         begin("\u{2014}BEGIN"),

@@ -105,3 +105,34 @@ fn a_file_has_one_key_wherever_it_is() {
         assert_eq!(pem_chain(&both, "both").unwrap().len(), 1);
     }
 }
+
+/// RFC 5958 §2 has an implicit tag for the public half; *ring* before 0.17 writes an explicit one.
+#[test]
+fn an_ed25519_key_may_have_its_public_half() {
+    let text = openssl("openssl genpkey -algorithm ed25519", b"");
+    let text = String::from_utf8(text).unwrap();
+    let expected = PemFile::of(text.as_bytes(), "site.key").key().unwrap();
+    let alone = openssl("openssl pkey -outform der", text.as_bytes());
+    let public = openssl("openssl pkey -pubout -outform der", text.as_bytes());
+    let half = &public[public.len() - 32..];
+    let with = |tags: &[u8]| {
+        let contents = [&[2, 1, 1], &alone[5..], tags, half].concat();
+        let der = [
+            &[0x30, u8::try_from(contents.len()).unwrap()],
+            &contents[..],
+        ]
+        .concat();
+        let text = section(&der);
+        PemFile::of(text.as_bytes(), "site.key").key().unwrap()
+    };
+    let [implicit, explicit] = [&[0x81, 0x21, 0][..], &[0xa1, 0x23, 3, 0x21, 0]].map(with);
+    assert_eq!(*implicit, *explicit);
+    assert_ne!(*implicit, *expected, "it has the public half");
+}
+
+/// The section of a key.
+fn section(der: &[u8]) -> String {
+    use base64::prelude::*;
+    let text = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n")
+}

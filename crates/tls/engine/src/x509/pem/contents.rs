@@ -204,6 +204,7 @@ pub(crate) fn key(
         Ok(_) => Kind::Pkcs8Key,
         Err(_) => key.kind,
     };
+    unwrap_public_half(&mut key.der);
     let der = std::mem::take(&mut *key.der);
     let key: PrivateKeyDer<'static> = match kind {
         Kind::RsaKey => PrivatePkcs1KeyDer::from(der).into(),
@@ -211,6 +212,21 @@ pub(crate) fn key(
         _ => PrivatePkcs8KeyDer::from(der).into(),
     };
     Ok(Zeroizing::new(key))
+}
+
+/// Corrects an Ed25519 key (RFC 8410 §7) whose public half has a tag around its own, as older versions of *ring* write it.
+fn unwrap_public_half(der: &mut Vec<u8>) {
+    const BEGIN: &[u8] = &[0x30, 0x53, 2, 1, 1, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70];
+    const TAGS: &[u8] = &[0xa1, 0x23, 3, 0x21, 0];
+    /// Of the key before its public half.
+    const LEN: usize = 48;
+    let is_wrapped = der.get(LEN..).is_some_and(|half| half.starts_with(TAGS));
+    if der.starts_with(BEGIN) && is_wrapped {
+        der.splice(LEN..LEN + TAGS.len(), [0x81, 0x21, 0]);
+        if let Some(length) = der.get_mut(1) {
+            *length -= 2;
+        }
+    }
 }
 
 /// Whether a key begins with an algorithm (RFC 5958 §3). Others begin with a version.

@@ -209,8 +209,11 @@ fn commentary(line: &[u8]) -> Result<(), String> {
                 .is_some_and(|dash| matches!(dash, [0xe2, 0x80, 0x90..=0x95] | [0xe2, 0x88, 0x92]))
     };
     let is_damaged = [&b"BEGIN"[..], b"END"].iter().any(|word| {
-        let mut places =
-            (0..line.len()).filter(|&at| line.get(at..).is_some_and(|l| l.starts_with(word)));
+        let has_word = |at: &usize| {
+            let found = line.get(*at..).and_then(|rest| rest.get(..word.len()));
+            found.is_some_and(|found| found.eq_ignore_ascii_case(word))
+        };
+        let mut places = (0..line.len()).filter(has_word);
         places.any(|at| {
             let before = line.get(..at).unwrap_or_default();
             is_dash(before.strip_suffix(b" ").unwrap_or(before))
