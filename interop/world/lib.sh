@@ -114,6 +114,20 @@ session() {
 # One connection of client.py, which says hello: `talk [arguments]`.
 talk() { python3 "$WORLD/client.py" "$@"; }
 
+# Sends a text (with escapes as in Python) to a port of the program, and prints what comes back: `plain PORT TEXT`.
+plain() {
+    python3 -c '
+import socket, sys
+try:
+    peer = socket.create_connection((sys.argv[1], int(sys.argv[2])), 8)
+    peer.sendall(sys.argv[3].encode("latin-1").decode("unicode_escape").encode("latin-1"))
+    while data := peer.recv(4096):
+        sys.stdout.write(data.decode("latin-1"))
+    print("end fin")
+except OSError as error:
+    print("end", error)' "$HOST" "$@"
+}
+
 # Makes the running program read its files again.
 reload() {
     case $PROGRAM in
