@@ -14,7 +14,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::x509::der::{Der, Tag};
-use crate::x509::outline::{Outline, id};
+use crate::x509::outline::{KeyUsage, Outline, id};
 
 /// Trusted certificates. Cloning them is cheap.
 #[derive(Debug, Clone)]
@@ -86,11 +86,7 @@ pub(crate) fn verify_alone<'a>(
 /// Whether a certificate may be used for handshakes in this role. Without extensions it may; an authority's own key,
 /// in particular, is often only for the signatures of certificates.
 fn allows(outline: &Outline<'_>, purpose: Purpose) -> bool {
-    let signs = outline.extension(id::KEY_USAGE).is_none_or(|usage| {
-        // The first byte counts the unused bits, and the first bit is digitalSignature.
-        let bits = Der::whole(usage).and_then(|mut usage| usage.expect(Tag::BITS));
-        matches!(bits, Some([_, first, ..]) if first & 0x80 != 0)
-    });
+    let signs = outline.has_usage(KeyUsage::Signature);
     let is_for_it = outline
         .extension(id::EXTENDED_KEY_USAGE)
         .is_none_or(|usage| {

@@ -13,7 +13,7 @@ use crate::x509::judge_certificate::{
 };
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::unsupported::{
-    critical_extension, key_length, name_constraint, subject_constraint,
+    critical_extension, key_length, name_constraint, no_signer, subject_constraint,
 };
 
 /// The data that a peer presented.
@@ -124,6 +124,9 @@ impl Shown<'_> {
                 return found.map_or_else(|| error.into(), CertificateProblem::Unsupported);
             }
             _ => return error.into(),
+        }
+        if let Some(words) = no_signer(&self.chain()) {
+            return CertificateProblem::Other(words);
         }
         let last = self.intermediates.last().unwrap_or(self.end_entity);
         let (Some(own), Some(last)) = (Outline::read(self.end_entity), Outline::read(last)) else {

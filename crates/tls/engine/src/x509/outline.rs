@@ -30,6 +30,15 @@ pub(crate) struct Outline<'a> {
     rest: Der<'a>,
 }
 
+/// A use of a key: its bit in the extension (RFC 5280 §4.2.1.3).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum KeyUsage {
+    /// digitalSignature.
+    Signature = 0x80,
+    /// keyCertSign.
+    CertSign = 0x04,
+}
+
 /// An extension of a certificate (RFC 5280 §4.2), or of a revocation list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extension<'a> {
@@ -107,6 +116,20 @@ impl<'a> Outline<'a> {
         ];
         let algorithm = Der::contents(self.algorithm).expect(Tag::OID);
         algorithm.is_some_and(|algorithm| OLD.contains(&algorithm))
+    }
+
+    /// Whether its key may sign certificates: its key usage has keyCertSign, or there is none (RFC 5280 §4.2.1.3).
+    pub(crate) fn may_sign(&self) -> bool {
+        self.has_usage(KeyUsage::CertSign)
+    }
+
+    /// Whether its key may be used for this. Without the extension, it may be used for everything.
+    pub(crate) fn has_usage(&self, wanted: KeyUsage) -> bool {
+        self.extension(id::KEY_USAGE).is_none_or(|usage| {
+            // The first byte counts the unused bits.
+            let bits = Der::whole(usage).and_then(|mut usage| usage.expect(Tag::BITS));
+            matches!(bits, Some([_, first, ..]) if first & wanted as u8 != 0)
+        })
     }
 
     /// Whether it names its subject as its issuer.

@@ -9,7 +9,8 @@
 //! them in any order, with roots, duplicates, old and cross-signed certificates among them. Each rule applies only if
 //! the search among those that are left could still take more than [`STEPS_MAX`] steps:
 //!
-//! 1. names lead to it from the peer's certificate; the nearest [`CERTIFICATES_MAX`] (always applied);
+//! 1. names lead to it from the peer's certificate; the nearest [`CERTIFICATES_MAX`] (always applied). webpki does not look at
+//!    the key usage, so a certificate that may not sign others (RFC 5280 §6.1.4) is left out here, however few there are;
 //! 2. a chain of valid signatures leads from the peer's certificate over this one to a root;
 //! 3. so does a chain of certificates that are within their periods of validity;
 //! 4. it belongs to the shortest such chain.
@@ -60,8 +61,18 @@ pub(crate) fn needed<'a>(
     now: UnixTime,
 ) -> Result<Needed<'a>, TooManySteps> {
     if others.len() <= FEW {
+        let may_sign = |one: &&CertificateDer<'_>| Outline::read(one).is_none_or(|o| o.may_sign());
+        let certificates = match others.iter().all(|one| may_sign(&one)) {
+            true => Cow::Borrowed(others),
+            false => {
+                let signers = others.iter().filter(may_sign);
+                signers
+                    .map(|one| CertificateDer::from(one.as_ref()))
+                    .collect()
+            }
+        };
         return Ok(Needed {
-            certificates: Cow::Borrowed(others),
+            certificates,
             steps: FEW_STEPS,
             signatures: 0,
         });
@@ -75,8 +86,12 @@ pub(crate) fn needed<'a>(
         let mut distances = signed.distances(|_| true);
         kept = between(&distances);
         if message.steps(&kept) > STEPS_MAX {
-            distances = signed.distances(|at| at == OWN || message.is_valid(at, now));
-            kept = between(&distances);
+            let valid = signed.distances(|at| at == OWN || message.is_valid(at, now));
+            // Without a valid chain, webpki is to find what is wrong with the shortest.
+            if valid.contains_key(&OWN) {
+                kept = between(&valid);
+                distances = valid;
+            }
         }
         if message.steps(&kept) > STEPS_MAX {
             kept = signed.shortest(&distances);
@@ -109,7 +124,8 @@ impl<'a> Message<'a> {
             let mut seen = HashSet::new();
             let others = others.iter().map(AsRef::as_ref);
             let others = others.filter(|&der| seen.insert(der));
-            links.extend(others.filter_map(Outline::read));
+            let others = others.filter_map(Outline::read);
+            links.extend(others.filter(Outline::may_sign));
         }
         Message(links)
     }

@@ -62,6 +62,19 @@ fn whose(at: usize, outline: &Outline<'_>) -> String {
     }
 }
 
+/// Describes the first certificate of a chain that has issued another one, and whose key may not sign certificates.
+pub(crate) fn no_signer(certificates: &[&[u8]]) -> Option<String> {
+    let outlines = certificates.iter().filter_map(|der| Outline::read(der));
+    let outlines: Vec<Outline<'_>> = outlines.collect();
+    let has_issued = |name: &[u8]| outlines.iter().any(|one| one.issuer == name);
+    let mut others = outlines.iter().enumerate().skip(1);
+    let (at, outline) = others.find(|(_, one)| has_issued(one.subject) && !one.may_sign())?;
+    let whose = whose(at, outline);
+    Some(format!(
+        "{whose} may not sign certificates (its key usage has no keyCertSign)"
+    ))
+}
+
 /// Lengths of the RSA keys that are supported. webpki reports a signature of another key as wrong.
 const RSA_BITS: RangeInclusive<usize> = 2048..=8192;
 
