@@ -5,7 +5,7 @@ use std::slice;
 
 use dormouse_embed::State;
 
-use crate::kept;
+use crate::key_table;
 use crate::status::*;
 
 // A panic must reach the boundary. Tests and the dev profile unwind; release aborts.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn with_connection<R>(
         state.wipe();
         Err(panic)
     });
-    kept::forget_replaced(connection, state);
+    key_table::forget_replaced(connection.addr(), state);
     done
 }
 

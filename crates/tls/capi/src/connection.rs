@@ -6,7 +6,7 @@ use crate::boundary::{
     bytes, bytes_mut, disjoint, dormouse_connection, guard, look_at_connection, state,
     with_connection,
 };
-use crate::kept;
+use crate::key_table;
 use crate::status::*;
 
 /// Output room for dormouse_receive().
@@ -404,6 +404,6 @@ pub unsafe extern "C" fn dormouse_connection_wipe(connection: *mut dormouse_conn
     // SAFETY: guaranteed by the caller.
     if let Ok(state) = unsafe { state(connection) } {
         let _ = guard(|| state.wipe());
-        kept::forget(connection);
+        key_table::forget(connection.addr());
     }
 }

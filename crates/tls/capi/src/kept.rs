@@ -1,40 +1,10 @@
-//! Expanded keys of the connections that were used last, for programs that want them kept.
+//! Calls that keep expanded keys, for programs that want it.
 
-use std::sync::OnceLock;
-
-use dormouse_embed::{SharedKeys, State, UnixTime};
+use dormouse_embed::UnixTime;
 
 use crate::boundary::{dormouse_connection, guard};
 use crate::connection::{dormouse_received, dormouse_sealed, receive, seal};
-
-/// Exists once a program has asked for kept keys.
-static KEYS: OnceLock<SharedKeys> = OnceLock::new();
-
-fn keys() -> &'static SharedKeys {
-    KEYS.get_or_init(SharedKeys::default)
-}
-
-/// Returns the number of the connection at this address. The product with an odd number is another one for each address,
-/// and its upper bits, which become the lower ones, differ for neighbours.
-fn number(connection: *const dormouse_connection) -> u64 {
-    (connection.addr() as u64)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .rotate_left(32)
-}
-
-/// Wipes the kept keys of the connection at this address.
-pub(crate) fn forget(connection: *const dormouse_connection) {
-    if let Some(keys) = KEYS.get() {
-        keys.forget(number(connection));
-    }
-}
-
-/// Wipes the kept keys of the connection at this address whose secrets were replaced.
-pub(crate) fn forget_replaced(connection: *const dormouse_connection, state: &State) {
-    if let Some(keys) = KEYS.get() {
-        keys.forget_replaced(number(connection), state);
-    }
-}
+use crate::key_table::{forget, keys, number};
 
 /// Does the same as dormouse_receive(), and keeps the expanded key for the connection's next call. For small records
 /// this halves the time of a call, or better.
@@ -54,7 +24,7 @@ pub unsafe extern "C" fn dormouse_receive_kept(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_received {
-    let number = number(connection);
+    let number = number(connection.addr());
     // SAFETY: guaranteed by the caller.
     unsafe {
         receive(
@@ -78,7 +48,7 @@ pub unsafe extern "C" fn dormouse_seal_kept(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_sealed {
-    let number = number(connection);
+    let number = number(connection.addr());
     // SAFETY: guaranteed by the caller.
     unsafe {
         seal(
@@ -94,5 +64,5 @@ pub unsafe extern "C" fn dormouse_seal_kept(
 /// `connection` is not read.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_forget_keys(connection: *const dormouse_connection) {
-    let _ = guard(|| forget(connection));
+    let _ = guard(|| forget(connection.addr()));
 }

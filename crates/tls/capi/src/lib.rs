@@ -16,6 +16,7 @@ mod handshake;
 mod hooks;
 mod identity;
 mod kept;
+mod key_table;
 mod registry;
 mod server;
 mod sign;
