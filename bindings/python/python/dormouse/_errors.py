@@ -16,6 +16,7 @@ class SSLError(ssl.SSLError):
     def __init__(self, *args: object) -> None:
         super().__init__(*(args if len(args) != 1 else (ssl.SSL_ERROR_SSL, args[0])))
         self.library = "DORMOUSE"
+        self.reason: Optional[str] = None
 
     def __str__(self) -> str:
         # Programs search for OpenSSL's reasons in the text.
