@@ -33,6 +33,34 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
+// BenchmarkStream is a block of 64 KiB and its echo, by a server with a buffer of 4 KiB.
+func BenchmarkStream(b *testing.B) {
+	for _, server := range []stack{goStack, dormouseStack} {
+		b.Run(server.name, func(b *testing.B) {
+			server, client := pairing{server, goStack}.connect(b, serverSettings(), clientSettings())
+			go func(conn net.Conn) {
+				buffer := make([]byte, 4096)
+				for {
+					count, err := conn.Read(buffer)
+					if err != nil {
+						return
+					}
+					conn.Write(buffer[:count])
+				}
+			}(server)
+			block := make([]byte, 65536)
+			b.SetBytes(2 * 65536)
+			b.ReportAllocs()
+			for b.Loop() {
+				go client.Write(block)
+				if _, err := io.ReadFull(client, make([]byte, 65536)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkCall is the way to C and back, and the wiping of 128 bytes.
 func BenchmarkCall(b *testing.B) {
 	for keys := new(keys); b.Loop(); {

@@ -33,6 +33,14 @@ type buffer struct {
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
+// An unread holds plaintext that did not fit into a Read, if it is long; streams would make garbage otherwise.
+type unread [recordMax]byte
+
+// unreadMin is the least plaintext that takes an unread: a program may leave it there for long.
+const unreadMin = recordMax / 4
+
+var unreads = sync.Pool{New: func() any { return new(unread) }}
+
 func takeBuffer() *buffer {
 	return buffers.Get().(*buffer)
 }

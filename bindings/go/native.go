@@ -2,12 +2,12 @@ package dormouse
 
 /*
 #cgo CFLAGS: -Wall -Wextra -Werror
-#cgo noescape dormouse_receive
-#cgo nocallback dormouse_receive
+#cgo noescape dormouse_receive_kept
+#cgo nocallback dormouse_receive_kept
 #cgo noescape dormouse_receive_tickets
 #cgo nocallback dormouse_receive_tickets
-#cgo noescape dormouse_seal
-#cgo nocallback dormouse_seal
+#cgo noescape dormouse_seal_kept
+#cgo nocallback dormouse_seal_kept
 #cgo noescape dormouse_close
 #cgo nocallback dormouse_close
 #include "native.h"

@@ -18,8 +18,9 @@ type incoming struct {
 	// nobody has looked at it yet.
 	partial []byte
 	missing int
-	// plaintext waits for the next Read.
+	// plaintext waits for the next Read, in unread if that is not nil.
 	plaintext []byte
+	unread    *unread
 	// err is how the peer's direction ended.
 	err error
 }
@@ -90,6 +91,10 @@ func (conn *Conn) takePlaintext(p []byte) (int, error) {
 	in.plaintext = in.plaintext[count:]
 	if len(in.plaintext) == 0 {
 		in.plaintext = nil
+		if in.unread != nil {
+			unreads.Put(in.unread)
+			in.unread = nil
+		}
 	}
 	conn.settle()
 	return count, nil
@@ -113,12 +118,15 @@ func (conn *Conn) open(received *buffer, p []byte) int {
 func (conn *Conn) left(received *buffer, read int, err error) *incoming {
 	got := &received.opened
 	partial := received.bytes[got.consumed:received.filled]
-	return &incoming{
-		partial:   bytes.Clone(nonempty(partial)),
-		missing:   max(int(got.need)-len(partial), 0),
-		plaintext: bytes.Clone(nonempty(received.bytes[read:got.plaintext_len])),
-		err:       err,
+	in := &incoming{partial: bytes.Clone(nonempty(partial)), missing: max(int(got.need)-len(partial), 0), err: err}
+	switch plaintext := received.bytes[read:got.plaintext_len]; {
+	case len(plaintext) >= unreadMin && len(plaintext) <= recordMax:
+		in.unread = unreads.Get().(*unread)
+		in.plaintext = in.unread[:copy(in.unread[:], plaintext)]
+	default:
+		in.plaintext = bytes.Clone(nonempty(plaintext))
 	}
+	return in
 }
 
 func nonempty(b []byte) []byte {
@@ -139,7 +147,7 @@ func (conn *Conn) openRecords(received *buffer) {
 			conn.ignoreTickets()
 		}
 	} else {
-		received.opened = C.dormouse_receive(&conn.keys.connection, records, length, answer, room)
+		received.opened = C.dormouse_receive_kept(&conn.keys.connection, records, length, answer, room)
 	}
 	if length := received.opened.output_len; length > 0 {
 		conn.out().answers = append(conn.out().answers, received.answer[:length]...)

@@ -49,7 +49,7 @@ func (conn *Conn) writeAll(p []byte) (int, error) {
 	for sent := 0; ; {
 		chunk := p[sent:min(sent+plaintextMax, len(p))]
 		err := conn.send(func(room []byte) C.dormouse_sealed {
-			return C.dormouse_seal(&conn.keys.connection, at(chunk), C.size_t(len(chunk)), at(room), C.size_t(len(room)))
+			return C.dormouse_seal_kept(&conn.keys.connection, at(chunk), C.size_t(len(chunk)), at(room), C.size_t(len(room)))
 		})
 		if err != nil {
 			return sent, err

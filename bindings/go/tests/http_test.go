@@ -88,6 +88,7 @@ func transports(t *testing.T, s site) map[string]map[string]http.RoundTripper {
 	}
 }
 
+// library: net/http, golang.org/x/net/http2 | works | `dormousehttp.Serve`; as a client, `DialTLSContext`
 func TestBothVersionsOfHTTP(t *testing.T) {
 	s := newSite(t, "h2", "http/1.1")
 	listener := s.listen(t)

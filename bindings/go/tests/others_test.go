@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
+// library: gorilla/websocket | works | any `http.Server`; `Dialer.NetDialTLSContext`
 func TestWebSocket(t *testing.T) {
 	s := newSite(t, "http/1.1")
 	listener := s.listen(t)
@@ -108,6 +109,7 @@ func (c transport) OverrideServerName(name string) error {
 	return fmt.Errorf("WithServerName(%q) of the Config does this", name)
 }
 
+// library: grpc-go | works | `TransportCredentials` of 40 lines
 func TestGRPC(t *testing.T) {
 	s := newSite(t, "h2")
 	ours := transport{s.serverConfig(t), s.clientConfig(t)}
@@ -157,6 +159,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
+// library: mochi-mqtt, Paho | works | `listeners.NewNet`; `CustomOpenConnectionFn` of the client
 func TestMQTT(t *testing.T) {
 	s := newSite(t)
 	listener := s.listen(t)

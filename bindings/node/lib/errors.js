@@ -5,6 +5,7 @@
 // Ends of connections by the native half's names, each with its code and OpenSSL's reason.
 const ENDS = {
   truncated: ['ERR_SSL_UNEXPECTED_EOF_WHILE_READING', 'unexpected eof while reading'],
+  tooLong: ['ERR_SSL_PACKET_LENGTH_TOO_LONG', 'packet length too long'],
   refused: ['ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC', 'decryption failed or bad record mac'],
   plainHttp: ['ERR_SSL_HTTP_REQUEST', 'http request'],
   notTls: ['ERR_SSL_WRONG_VERSION_NUMBER', 'wrong version number'],

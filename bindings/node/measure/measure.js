@@ -19,7 +19,9 @@ const { parseArgs } = require('node:util');
 const { grown, histogram } = require('./heap');
 
 const RESULTS = path.join(__dirname, '..', '..', '..', 'lab', 'results');
-const KINDS = { echo: 'echo', http: 'http.Server' };
+const KINDS = { echo: 'echo', http: 'http.Server', express: 'express', ws: 'ws' };
+// Those whose CPU time `../../cpu.py` measures.
+const WITH_CPU = ['echo', 'http'];
 const TLS = ['plain', 'own', 'dormouse'];
 // Maximum bytes that Dormouse may add to plaintext.
 const GOAL = 1536;
@@ -32,11 +34,17 @@ const V8_FLAGS = ['--max-semi-space-size=1'];
 const messages = {
   echo: Buffer.alloc(100, 'x'),
   http: Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'),
+  // A frame with a mask of zeros (RFC 6455 section 5.2).
+  ws: Buffer.concat([Buffer.from([0x82, 0x80 | 100, 0, 0, 0, 0]), Buffer.alloc(100, 'x')]),
 };
+messages.express = messages.http;
+const UPGRADE = Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n' +
+  'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n');
 
 class Server {
   static async start(kind, tlsKind, files) {
     const server = new Server();
+    server.kind = kind;
     server.child = fork(path.join(__dirname, 'server.js'), [kind, tlsKind, files.certificate, files.key], {
       execArgv: V8_FLAGS,
       stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
@@ -51,6 +59,7 @@ class Server {
     const socket = this.secure ? tls.connect(to) : net.connect(to);
     await once(socket, this.secure ? 'secureConnect' : 'connect');
     socket.setNoDelay(true);
+    if (this.kind === 'ws') await talk('ws', socket, UPGRADE);
     return socket;
   }
 
@@ -187,7 +196,7 @@ function table(out, kinds, found) {
 function keep(file, kinds, found) {
   const result = fs.existsSync(file) ? JSON.parse(fs.readFileSync(file)) : {};
   const servers = {};
-  for (const kind of kinds) {
+  for (const kind of kinds.filter((one) => WITH_CPU.includes(one))) {
     servers[KINDS[kind]] = Object.fromEntries(TLS.map((tlsKind) => [tlsKind, found[`${kind} ${tlsKind}`]]));
   }
   result['Node.js'] = { ...result['Node.js'], bytes: servers };

@@ -2,7 +2,7 @@
 
 // A server for `compare`: server.js KIND TLS CERTIFICATE KEY. It prints its port, and answers requests about itself.
 //
-// KIND: echo, http. TLS: plain, own, dormouse.
+// KIND: echo, http, express, ws. TLS: plain, own, dormouse.
 
 const fs = require('node:fs');
 const v8 = require('node:v8');
@@ -16,6 +16,7 @@ const modules = {
   echo: { plain: 'node:net', own: 'node:tls', dormouse: '..' },
   http: { plain: 'node:http', own: 'node:https', dormouse: '../lib/https' },
 };
+modules.express = modules.ws = modules.http;
 const listeners = {
   echo: (socket) => {
     socket.on('data', echo);
@@ -33,8 +34,16 @@ function echo(data) {
 
 function ignore() {}
 
+if (kind === 'express') listeners.express = require('express')().get('/', (request, response) => response.send('ok'));
 const options = tls === 'plain' ? {} : { cert: fs.readFileSync(certificate), key: fs.readFileSync(key) };
 const server = require(modules[kind][tls]).createServer(options, listeners[kind]);
+if (kind === 'ws') {
+  const { WebSocketServer } = require('ws');
+  new WebSocketServer({ server }).on('connection', (socket) => {
+    socket.on('message', (data) => socket.send(data));
+    socket.on('error', ignore);
+  });
+}
 server.keepAliveTimeout = 0;
 server.requestTimeout = 0;
 server.listen({ port: 0, host: '127.0.0.1', backlog: 1000 }, () => console.log(server.address().port));

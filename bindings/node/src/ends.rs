@@ -1,6 +1,6 @@
 //! Ends of connections, for the JavaScript half, which adds Node's codes.
 
-use dormouse_embed::{CertificateProblem, End, FailureKind};
+use dormouse_embed::{AlertDescription, CertificateProblem, End, FailureKind};
 
 /// The kind of an end.
 pub(crate) fn kind(end: &End) -> &'static str {
@@ -9,7 +9,13 @@ pub(crate) fn kind(end: &End) -> &'static str {
             End::Closed => "closed",
             End::Truncated => "truncated",
             End::Alert(_) => "alert",
-            _ => "refused",
+            End::Refused(refusal) => match refusal.alert {
+                AlertDescription::RecordOverflow => "tooLong",
+                AlertDescription::UnexpectedMessage => "misbehaved",
+                AlertDescription::DecodeError => "malformed",
+                _ => "refused",
+            },
+            End::Handshake(_) => "internal",
         };
     };
     match &failure.kind {

@@ -91,7 +91,7 @@ impl JudgeCertificate for Judge {
 }
 
 /// The problem of a certificate chain.
-pub(crate) fn problem_of(problem: &CertificateProblem, chain: &[&[u8]]) -> u8 {
+fn problem_of(problem: &CertificateProblem, chain: &[&[u8]]) -> u8 {
     numbered(match problem {
         CertificateProblem::Expired { .. } => "CERT_HAS_EXPIRED",
         CertificateProblem::NotYetValid { .. } => "CERT_NOT_YET_VALID",
@@ -100,6 +100,9 @@ pub(crate) fn problem_of(problem: &CertificateProblem, chain: &[&[u8]]) -> u8 {
         | CertificateProblem::AuthorityAsServer {
             self_signed: true, ..
         } => "DEPTH_ZERO_SELF_SIGNED_CERT",
+        CertificateProblem::UnknownIssuer {
+            sent_root: true, ..
+        } => "SELF_SIGNED_CERT_IN_CHAIN",
         CertificateProblem::UnknownIssuer { .. } => match chain {
             [_] => "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
             _ => "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",

@@ -11,6 +11,7 @@
 //! | `client_session` | sessions that a client resumes |
 //! | `exported` | a connection as bytes, for another process |
 //! | `key_log` | secrets for Wireshark, on request |
+//! | `pkcs12` | PKCS #12 files |
 //!
 //! A connection is a number for JavaScript. An object with a finalizer would cost more than the connection.
 #![deny(unsafe_code)] // `forbid` refuses the macros of napi-rs
@@ -23,5 +24,6 @@ mod errors;
 mod exported;
 mod judge;
 mod key_log;
+pub mod pkcs12;
 pub mod session;
 mod table;

@@ -550,7 +550,7 @@ test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads 
   };
   const forms = [
     [], ['-keypbe', 'PBE-SHA1-3DES', '-certpbe', 'PBE-SHA1-3DES', '-macalg', 'sha1'], ['-keypbe', 'AES-128-CBC', '-certpbe', 'AES-192-CBC', '-macalg', 'sha512'],
-    ['-keypbe', 'NONE', '-certpbe', 'NONE'], ['-iter', '1', '-nomaciter'],
+    ['-keypbe', 'NONE', '-certpbe', 'NONE'], ['-iter', '1', '-nomaciter'], ['-legacy'],
   ];
   const chainOf = async (module, options) => {
     const port = await listen(t, module.createServer(options, (socket) => socket.resume()));
@@ -562,7 +562,10 @@ test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads 
   };
   for (const form of forms) {
     const pfx = exported('pässword', ...form);
-    for (const module of [dormouse, tls]) assert.deepEqual(await chainOf(module, { pfx, passphrase: 'pässword' }), ['leaf', 'inter']);
+    // Node's own OpenSSL has no RC2 by default.
+    for (const module of form[0] === '-legacy' ? [dormouse] : [dormouse, tls]) {
+      assert.deepEqual(await chainOf(module, { pfx, passphrase: 'pässword' }), ['leaf', 'inter']);
+    }
   }
   const empty = exported('');
   assert.deepEqual(await chainOf(dormouse, { pfx: [{ buf: empty, passphrase: '' }] }), ['leaf', 'inter']);
@@ -577,8 +580,8 @@ test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads 
   changed[changed.length >> 1] ^= 1;
   const wrong = [
     [{ pfx, passphrase: 'wrong' }, /passphrase is wrong/], [{ pfx }, /passphrase is wrong/], [{ pfx: changed, passphrase: 'secret' }, /./],
-    [{ pfx: pfx.subarray(0, 500), passphrase: 'secret' }, /cut off/], [{ pfx: leaf.cert }, /not a PKCS #12 file/],
-    [{ pfx: exported('x', '-nomac'), passphrase: 'x' }, /no MAC/], [{ pfx: exported('x', '-legacy'), passphrase: 'x' }, /RC2/],
+    [{ pfx: pfx.subarray(0, 500), passphrase: 'secret' }, /bad pkcs12 data/], [{ pfx: leaf.cert }, /bad pkcs12 data/],
+    [{ pfx: exported('x', '-nomac'), passphrase: 'x' }, /missing mac/],
   ];
   for (const [options, message] of wrong) {
     for (const module of [dormouse, tls]) assert.throws(() => module.createSecureContext(options), module === tls ? undefined : { message });

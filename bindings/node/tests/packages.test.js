@@ -96,6 +96,7 @@ test('Agent.createConnection with a port and a host', { timeout: 10_000 }, async
   }
 });
 
+// library: express | works | `createServer` of `dormouse/https`
 test('express', async (t) => {
   const express = need(t, 'express');
   if (!express) return;
@@ -112,6 +113,7 @@ test('express', async (t) => {
   assert.deepEqual(JSON.parse(String(await readAll(response))), { a: 1, secure: true, protocol: 'https' });
 });
 
+// library: ws | works | `createServer` of `dormouse/https`; as a client, `ca` or the agent of `dormouse/https`
 test('ws', async (t) => {
   const ws = need(t, 'ws');
   if (!ws) return;
@@ -132,6 +134,7 @@ test('ws', async (t) => {
   }
 });
 
+// library: socket.io, socket.io-client | works | `createServer` of `dormouse/https`; the client uses `node:tls`
 test('socket.io', async (t) => {
   const io = need(t, 'socket.io');
   const connect = io && need(t, 'socket.io-client');
@@ -149,6 +152,7 @@ test('socket.io', async (t) => {
   ofServer.close();
 });
 
+// library: aedes, MQTT.js | works | `dormouse.createServer(options, broker.handle)`; the client uses `node:tls`
 test('MQTT: aedes', async (t) => {
   const aedes = need(t, 'aedes');
   const mqtt = aedes && need(t, 'mqtt');

@@ -3,35 +3,8 @@
 // `node --import dormouse/register`: programs that ask for node:tls get this package.
 
 const assert = require('node:assert/strict');
-const path = require('node:path');
 const test = require('node:test');
-const { issue, need, run, write } = require('./support');
-
-const own = issue();
-const register = path.join(__dirname, '..', 'lib', 'register.js');
-const prelude = `
-import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createRequire } from 'node:module';
-const require = createRequire(${JSON.stringify(__filename)});
-const dormouse = require('..');
-const own = ${JSON.stringify(own)};
-const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
-const warnings = [];
-process.on('warning', (warning) => warnings.push(warning.message));
-async function listening(server) {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return server.address().port;
-}
-`;
-
-/** Runs an ES module in a process with the package in place. */
-async function inPlace(name, code) {
-  const file = write(`${name}.mjs`, `${prelude}${code}\nconsole.log('well');\nprocess.exit();\n`);
-  const { code: status, stdout, stderr } = await run('node', ['--import', register, file]);
-  assert.deepEqual([status, stdout], [0, 'well\n'], stderr);
-}
+const { inPlace, need } = require('./support');
 
 const HTTPS = `
 import https, { createServer, get } from 'node:https';
@@ -119,6 +92,7 @@ class Own extends tls.Server {}
 assert.ok(new Own(own) instanceof tls.Server && !(server instanceof Own));
 `));
 
+// library: Nodemailer, smtp-server, ws | works | `dormouse/register`, also with STARTTLS
 test('libraries: SMTP with STARTTLS, and ws', async (t) => {
   if (!need(t, 'nodemailer') || !need(t, 'smtp-server') || !need(t, 'ws')) return;
   await inPlace('libraries', `

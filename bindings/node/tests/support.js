@@ -2,6 +2,7 @@
 
 // Shared parts of the tests: certificates, servers on free ports, other programs.
 
+const assert = require('node:assert/strict');
 const { execFileSync, spawn } = require('node:child_process');
 const { on, once } = require('node:events');
 const fs = require('node:fs');
@@ -156,4 +157,32 @@ function need(t, name) {
   }
 }
 
-module.exports = { authority, clientByHand, connect, first, folder, hasProgram, intermediate, issue, listen, need, openssl, readAll, run, sealed, write };
+const register = path.join(__dirname, '..', 'lib', 'register.js');
+/** The beginning of such modules. */
+const prelude = (own) => `
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createRequire } from 'node:module';
+const require = createRequire(${JSON.stringify(__filename)});
+const dormouse = require('..');
+const own = ${JSON.stringify(own)};
+const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
+const warnings = [];
+process.on('warning', (warning) => warnings.push(warning.message));
+async function listening(server) {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return server.address().port;
+}
+`;
+
+/** Runs an ES module in a process with the package in place. */
+async function inPlace(name, code) {
+  const file = write(`${name}.mjs`, `${prelude(issue())}${code}\nconsole.log('well');\nprocess.exit();\n`);
+  const { code: status, stdout, stderr } = await run('node', ['--import', register, file]);
+  assert.deepEqual([status, stdout], [0, 'well\n'], stderr);
+}
+
+module.exports = {
+  authority, clientByHand, connect, first, folder, hasProgram, inPlace, intermediate, issue, listen, need, openssl, readAll, run, sealed, write,
+};

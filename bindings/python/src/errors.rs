@@ -1,6 +1,8 @@
 //! Exceptions. Their classes are Python's, because they derive from those of `ssl`.
 
-use dormouse_embed::{CertificateProblem, End, FailureKind, SessionError, openssl_reason};
+use dormouse_embed::{
+    AlertDescription, CertificateProblem, End, FailureKind, SessionError, openssl_reason,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -53,19 +55,37 @@ pub(crate) fn session(py: Python<'_>, error: SessionError) -> PyErr {
     }
 }
 
-/// The Python half's name for an end, and OpenSSL's number (`X509_V_ERR_…`) for a certificate's problem.
+/// The Python half's name for an end, or in upper case OpenSSL's reason for an error; and OpenSSL's number
+/// (`X509_V_ERR_…`) for a certificate's problem.
 pub(crate) fn kind_of(end: &End) -> (&'static str, i32) {
     let kind = match end {
         End::Closed => "closed",
         End::Truncated => "truncated",
         End::Alert(_) => "alert",
-        End::Refused(_) => "refused",
+        End::Refused(refusal) => match refusal.alert {
+            AlertDescription::RecordOverflow => "PACKET_LENGTH_TOO_LONG",
+            AlertDescription::UnexpectedMessage => "UNEXPECTED_MESSAGE",
+            AlertDescription::DecodeError => "LENGTH_MISMATCH",
+            _ => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        },
         End::Handshake(failure) => match &failure.kind {
+            FailureKind::Certificate(CertificateProblem::Missing) => {
+                "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+            }
             FailureKind::Certificate(problem) => return ("certificate", verify_code(problem)),
             FailureKind::PeerClosed => "peer_closed",
             FailureKind::PeerAlert(_) => "alert",
-            FailureKind::PlainHttp => "plain_http",
-            FailureKind::NotTls => "not_tls",
+            FailureKind::PlainHttp => "HTTP_REQUEST",
+            FailureKind::NotTls => "WRONG_VERSION_NUMBER",
+            FailureKind::NoCommonVersion => "UNSUPPORTED_PROTOCOL",
+            FailureKind::NoCommonSuite => "NO_SHARED_CIPHER",
+            FailureKind::NoCommonGroup => "NO_SUITABLE_KEY_SHARE",
+            FailureKind::NoCommonSignature => "NO_SHARED_SIGNATURE_ALGORITHMS",
+            FailureKind::Refused | FailureKind::UnknownName => "CALLBACK_FAILED",
+            FailureKind::TooLarge => "EXCESSIVE_MESSAGE_SIZE",
+            FailureKind::Malformed => "LENGTH_MISMATCH",
+            FailureKind::Misbehaved => "UNEXPECTED_MESSAGE",
+            FailureKind::Forged => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
             _ => "handshake",
         },
     };
@@ -83,10 +103,16 @@ fn verify_code(problem: &CertificateProblem) -> i32 {
         CertificateProblem::BadSignature => 7,
         CertificateProblem::NotYetValid { .. } => 9,
         CertificateProblem::Expired { .. } => 10,
-        CertificateProblem::SelfSigned { .. } => 18,
+        CertificateProblem::SelfSigned { .. }
+        | CertificateProblem::AuthorityAsServer {
+            self_signed: true, ..
+        } => 18,
+        CertificateProblem::UnknownIssuer {
+            sent_root: true, ..
+        } => 19,
         CertificateProblem::UnknownIssuer { .. } => 20,
         CertificateProblem::Revoked => 23,
-        CertificateProblem::WrongPurpose => 26,
+        CertificateProblem::WrongPurpose | CertificateProblem::AuthorityAsServer { .. } => 26,
         CertificateProblem::WrongName { .. } => 62,
         _ => 1,
     }

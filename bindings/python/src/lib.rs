@@ -36,7 +36,7 @@ mod _native {
         pem_certificates, suites, system_roots,
     };
     #[pymodule_export]
-    use crate::decrypt::decrypt_aes_cbc;
+    use crate::decrypt::decrypt_private_key;
     #[pymodule_export]
     use crate::errors::alert_reason;
     #[pymodule_export]

@@ -34,6 +34,7 @@ async def application(scope, receive, send):
     await send({"type": "http.response.body", "body": told + b" " + b"." * 100_000})
 
 
+# library: uvicorn | works | `loop="dormouse.asyncio:new_event_loop"` (or `dormouse.uvloop`), `ssl_context_factory`
 @pytest.mark.parametrize("http", ["h11", "httptools"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_uvicorn(certs, server_context, loop, http):
@@ -58,6 +59,7 @@ def test_uvicorn(certs, server_context, loop, http):
             server.should_exit = True
 
 
+# library: hypercorn | works | `config.create_ssl_context`, in a loop of this package; HTTP/2 too
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_hypercorn_with_http_2(certs, server_context, loop):
     pytest.importorskip("hypercorn")
@@ -89,6 +91,7 @@ def test_hypercorn_with_http_2(certs, server_context, loop):
     dormouse.asyncio.run_with(loop_factory(loop), asyncio.wait_for(main(), 30), None)
 
 
+# library: aiohttp | works | `ssl=`, server and client, static files too, in a loop of this package
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_aiohttp(certs, server_context, client_context, loop, tmp_path):
     aiohttp = pytest.importorskip("aiohttp")
@@ -142,6 +145,7 @@ def test_aiohttp(certs, server_context, client_context, loop, tmp_path):
     dormouse.asyncio.run_with(loop_factory(loop), asyncio.wait_for(main(), 30), None)
 
 
+# library: autobahn | works | `ssl=`, server and client, in a loop of this package
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_autobahn(server_context, client_context, loop):
     websocket = pytest.importorskip("autobahn.asyncio.websocket")
@@ -175,6 +179,7 @@ def test_autobahn(server_context, client_context, loop):
     dormouse.asyncio.run_with(loop_factory(loop), asyncio.wait_for(main(), 30), None)
 
 
+# library: httpx, httpcore, anyio | with a note | `verify=context`, in any loop; by `wrap_bio`, so these libraries keep buffers of their own
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_httpx_and_anyio_by_wrap_bio(server_context, client_context, backend):
     """In ordinary event loops: a server of anyio, and httpx as its client."""
@@ -211,6 +216,7 @@ def test_httpx_and_anyio_by_wrap_bio(server_context, client_context, backend):
     anyio.run(main, backend=backend)
 
 
+# library: trio | with a note | `trio.SSLStream`; by `wrap_bio`, as above
 def test_trio(server_context, client_context):
     trio = pytest.importorskip("trio")
 
@@ -236,6 +242,7 @@ def test_trio(server_context, client_context):
     trio.run(main)
 
 
+# library: aiosmtpd | works | `tls_context=` for STARTTLS
 def test_aiosmtpd_with_starttls(server_context, client_context, certs):
     """It makes its TLS protocol by hand, so this is `wrap_bio` too."""
     controller = pytest.importorskip("aiosmtpd.controller")

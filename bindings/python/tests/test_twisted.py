@@ -91,6 +91,7 @@ def run(certs, body: str, *more: str) -> str:
     return done.stdout
 
 
+# library: Twisted | works | endpoints, factories and `start_tls` of `dormouse.twisted`
 def test_endpoints(certs):
     run(
         certs,

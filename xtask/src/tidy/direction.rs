@@ -19,8 +19,10 @@ const MAY_USE: &[(&str, &str)] = &[
     ("tokio", "embed"),
     ("rust", "tokio"),
     ("java", "embed"),
-    ("node", "embed"),
-    ("python", "embed"),
+    // Not the engine: a reader of files for Node.js and Python.
+    ("keyfiles", ""),
+    ("node", "embed keyfiles"),
+    ("python", "embed keyfiles"),
     ("rest", "reactor"),
     // Their sizes limit the configuration, so they are below it.
     ("tables", "engine reactor"),

@@ -16,9 +16,11 @@ class SSLError(ssl.SSLError):
     def __init__(self, *args: object) -> None:
         super().__init__(*(args if len(args) != 1 else (ssl.SSL_ERROR_SSL, args[0])))
         self.library = "DORMOUSE"
+        self.reason: Optional[str] = None
 
     def __str__(self) -> str:
-        return str(self.strerror)
+        # Programs search for OpenSSL's reasons in the text.
+        return f"[SSL: {self.reason}] {self.strerror}" if self.reason else str(self.strerror)
 
 
 class SSLCertVerificationError(SSLError, ssl.SSLCertVerificationError):
@@ -68,10 +70,8 @@ def error_of(end: End) -> Exception:
     if kind == "peer_closed":
         return ConnectionResetError(text)
     error = SSLError(text)
-    if kind == "plain_http":
-        error.reason = "HTTP_REQUEST"
-    elif kind == "not_tls":
-        error.reason = "WRONG_VERSION_NUMBER"
+    if kind.isupper():
+        error.reason = kind
     elif alert is not None:
         error.reason = _native.alert_reason(alert)
     return error

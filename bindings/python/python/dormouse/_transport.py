@@ -167,6 +167,8 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._session = None
         if flight is not None:
             flight.cancel_timer()
+            if exc is not None and flight.error is None:
+                self._report_handshake(exc)
             exc = flight.error or exc
             fail_future(flight.drained, exc or ConnectionResetError("the connection was lost"))
             reason = exc or ConnectionAbortedError("the connection was closed during the TLS handshake")
@@ -347,6 +349,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             return
         if self._loop.get_debug():
             logger.debug("%r: %s", self, error)
+            self._report_handshake(error)
         flight = self._in_flight()
         flight.cancel_timer()
         if flight.error is None:
@@ -382,10 +385,15 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._session.pin()
             return call()
 
-    def _report(self, error: BaseException) -> None:
+    def _report_handshake(self, error: BaseException) -> None:
+        """Report what a server's handshake has failed of, in debug mode only, as asyncio does."""
+        if self._flags & _HANDSHAKING and self._settings.server_side and self._loop.get_debug():
+            self._report(error, "Error on transport creation for incoming connection")
+
+    def _report(self, error: BaseException, what: str = "Error in sni_callback") -> None:
         self._loop.call_exception_handler(
             {
-                "message": "Error in sni_callback",
+                "message": what,
                 "exception": error,
                 "transport": self,
                 "protocol": self._protocol,

@@ -68,6 +68,7 @@ async fn client(address: SocketAddr) -> tokio_rustls::client::TlsStream<TcpStrea
     connecting.await.unwrap()
 }
 
+// library: axum 0.8 | works | `axum::serve` with a `Listener` of the program
 #[tokio::test]
 async fn a_page() {
     let mut client = client(serve().await).await;

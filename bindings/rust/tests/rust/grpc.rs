@@ -12,6 +12,7 @@ use tower::service_fn;
 
 use crate::pair::pair;
 
+// library: tonic 0.14 | works | `Endpoint::connect_with_connector`; `Routes` through hyper's server
 #[tokio::test]
 async fn calls_and_a_stream_of_answers() {
     let (client, server) = pair(&["h2"]).await.unwrap();

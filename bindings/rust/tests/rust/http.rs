@@ -43,6 +43,7 @@ async fn serve(alpn: &str) -> TokioIo<crate::pair::Stream> {
     TokioIo::new(client)
 }
 
+// library: hyper 1, hyper-util | works | `TokioIo::new(stream)`, HTTP/2 too
 #[tokio::test]
 async fn http_1() {
     let io = serve("http/1.1").await;

@@ -6,6 +6,7 @@ use tokio_tungstenite::{accept_async, client_async};
 
 use crate::pair::{NAME, pair};
 
+// library: tokio-tungstenite | works | `accept_async`, `client_async` over the stream
 #[tokio::test]
 async fn messages_are_echoed_until_the_close() {
     let (client, server) = pair(&["http/1.1"]).await.unwrap();

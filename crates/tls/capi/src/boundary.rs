@@ -5,6 +5,7 @@ use std::slice;
 
 use dormouse_embed::State;
 
+use crate::key_table;
 use crate::status::*;
 
 // A panic must reach the boundary. Tests and the dev profile unwind; release aborts.
@@ -32,7 +33,8 @@ pub(crate) fn guard<R>(work: impl FnOnce() -> R) -> Result<R, dormouse_status> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| DORMOUSE_PANIC)
 }
 
-/// Runs a call on a valid connection. A panic wipes the connection.
+/// Runs a call on a valid connection, and wipes its kept keys whose secrets the call has replaced. A panic wipes the
+/// connection.
 ///
 /// # Safety
 /// `connection` is null or points to 128 bytes that are not used elsewhere until this returns.
@@ -43,10 +45,12 @@ pub(crate) unsafe fn with_connection<R>(
     // SAFETY: guaranteed by the caller.
     let state = unsafe { state(connection) }?;
     state.validate()?;
-    guard(|| work(state)).unwrap_or_else(|panic| {
+    let done = guard(|| work(state)).unwrap_or_else(|panic| {
         state.wipe();
         Err(panic)
-    })
+    });
+    key_table::forget_replaced(connection.addr(), state);
+    done
 }
 
 /// Looks at a valid connection, which other threads may read meanwhile.

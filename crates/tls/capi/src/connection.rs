@@ -1,11 +1,12 @@
 //! Connections at rest.
 
-use dormouse_embed::{AlertDescription, End, Role, TicketWatch, UnixTime, at_rest};
+use dormouse_embed::{AlertDescription, End, Role, SealError, State, UnixTime, at_rest};
 
 use crate::boundary::{
     bytes, bytes_mut, disjoint, dormouse_connection, guard, look_at_connection, state,
     with_connection,
 };
+use crate::key_table;
 use crate::status::*;
 
 /// Output room for dormouse_receive().
@@ -100,7 +101,7 @@ impl From<at_rest::Received> for dormouse_received {
 ///
 /// `output` receives a reply to the peer, if there is one (a KeyUpdate, an alert), and must have room for
 /// DORMOUSE_ANSWER_MAX bytes. Session tickets are ignored: see dormouse_receive_tickets(). Pass all received
-/// bytes at once: each call derives a key, which takes about a microsecond.
+/// bytes at once: each call derives a key, which takes a microsecond or more (see dormouse_receive_kept()).
 ///
 /// No memory is kept. The buffers must not overlap.
 ///
@@ -116,20 +117,25 @@ pub unsafe extern "C" fn dormouse_receive(
     output_room: usize,
 ) -> dormouse_received {
     // SAFETY: guaranteed by the caller.
-    unsafe { receive(connection, buffer, buffer_len, output, output_room, None) }
+    unsafe {
+        receive(
+            connection,
+            (buffer, buffer_len),
+            (output, output_room),
+            |state, buffer, output| at_rest::receive(state, UnixTime::now(), buffer, output, None),
+        )
+    }
 }
 
-/// Receives, with an optional receiver for tickets.
+/// Receives by `open`, which gets the connection, the buffer and the output.
 ///
 /// # Safety
 /// See [`dormouse_receive`].
 pub(crate) unsafe fn receive(
     connection: *mut dormouse_connection,
-    buffer: *mut u8,
-    buffer_len: usize,
-    output: *mut u8,
-    output_room: usize,
-    tickets: Option<&mut TicketWatch>,
+    (buffer, buffer_len): (*mut u8, usize),
+    (output, output_room): (*mut u8, usize),
+    open: impl FnOnce(&mut State, &mut [u8], &mut [u8]) -> Result<at_rest::Received, SealError>,
 ) -> dormouse_received {
     let apart = disjoint(&[
         (connection.addr(), size_of::<dormouse_connection>()),
@@ -144,13 +150,7 @@ pub(crate) unsafe fn receive(
         with_connection(connection, |state| {
             let buffer = bytes_mut(buffer, buffer_len)?;
             let output = bytes_mut(output, output_room)?;
-            Ok(at_rest::receive(
-                state,
-                UnixTime::now(),
-                buffer,
-                output,
-                tickets,
-            )?)
+            Ok(open(state, buffer, output)?)
         })
     };
     received.map_or_else(dormouse_received::none, dormouse_received::from)
@@ -226,6 +226,27 @@ pub unsafe extern "C" fn dormouse_seal(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_sealed {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        seal(
+            connection,
+            (plaintext, plaintext_len),
+            (output, output_room),
+            at_rest::seal,
+        )
+    }
+}
+
+/// Seals by `seal`, which gets the connection, the plaintext and the output.
+///
+/// # Safety
+/// See [`dormouse_seal`].
+pub(crate) unsafe fn seal(
+    connection: *mut dormouse_connection,
+    (plaintext, plaintext_len): (*const u8, usize),
+    (output, output_room): (*mut u8, usize),
+    seal: impl FnOnce(&mut State, &[u8], &mut [u8]) -> Result<usize, SealError>,
+) -> dormouse_sealed {
     let apart = disjoint(&[
         (connection.addr(), size_of::<dormouse_connection>()),
         (plaintext.addr(), plaintext_len),
@@ -241,7 +262,7 @@ pub unsafe extern "C" fn dormouse_seal(
             let plaintext = bytes(plaintext, plaintext_len)?;
             let output = bytes_mut(output, output_room)?;
             need = at_rest::sealed_len(state, plaintext.len());
-            Ok(at_rest::seal(state, plaintext, output)?)
+            Ok(seal(state, plaintext, output)?)
         })
     };
     match sealed {
@@ -311,7 +332,7 @@ unsafe fn seal_small(
     connection: *mut dormouse_connection,
     output: *mut u8,
     output_room: usize,
-    seal: impl FnOnce(&mut dormouse_embed::State, &mut [u8]) -> Result<usize, dormouse_embed::SealError>,
+    seal: impl FnOnce(&mut State, &mut [u8]) -> Result<usize, SealError>,
 ) -> dormouse_sealed {
     if output_room < DORMOUSE_SMALL_MAX {
         return dormouse_sealed {
@@ -383,5 +404,6 @@ pub unsafe extern "C" fn dormouse_connection_wipe(connection: *mut dormouse_conn
     // SAFETY: guaranteed by the caller.
     if let Ok(state) = unsafe { state(connection) } {
         let _ = guard(|| state.wipe());
+        key_table::forget(connection.addr());
     }
 }

@@ -75,6 +75,7 @@ impl Program {
         rest: &'a [u8],
     ) -> &'a [u8] {
         let (at, peer) = (which % 4, which / 4 % 4);
+        let keeps = which / 16 % 2 == 1;
         let (len, room) = (usize::from(number) * 8, usize::from(more) * 16);
         match call {
             0 => self.start(at, number),
@@ -92,8 +93,8 @@ impl Program {
                 self.step(at, input, room);
                 return behind;
             }
-            7 => self.receive(at, peer, room.max(DORMOUSE_ANSWER_MAX)),
-            8 => self.seal(at, len, room),
+            7 => self.receive(at, peer, room.max(DORMOUSE_ANSWER_MAX), keeps),
+            8 => self.seal(at, len, room, keeps),
             9 => self.seal_small(at, number, room),
             10 => {
                 let (image, behind) = rest.split_at(rest.len().min(128));
@@ -171,13 +172,17 @@ impl Program {
         assert!(leftover.ends_with(&FENCE));
     }
 
-    fn receive(&mut self, at: usize, peer: usize, room: usize) {
+    fn receive(&mut self, at: usize, peer: usize, room: usize, keeps: bool) {
+        let receive = match keeps {
+            true => dormouse_receive_kept,
+            false => dormouse_receive,
+        };
         let mut buffer = std::mem::take(&mut self.sent[peer]);
         let len = buffer.len();
         let mut output = fenced(room);
         // SAFETY: each buffer has the given length.
         let received = unsafe {
-            dormouse_receive(
+            receive(
                 &raw mut self.connections[at],
                 buffer.as_mut_ptr(),
                 len,
@@ -191,7 +196,11 @@ impl Program {
         self.take(at, output, received.output_len);
     }
 
-    fn seal(&mut self, at: usize, len: usize, room: usize) {
+    fn seal(&mut self, at: usize, len: usize, room: usize, keeps: bool) {
+        let seal = match keeps {
+            true => dormouse_seal_kept,
+            false => dormouse_seal,
+        };
         let connection = &raw mut self.connections[at];
         let plaintext = vec![7; len];
         let mut output = fenced(room);
@@ -199,7 +208,7 @@ impl Program {
         let (need, sealed) = unsafe {
             (
                 dormouse_sealed_len(connection, len),
-                dormouse_seal(
+                seal(
                     connection,
                     plaintext.as_ptr(),
                     len,

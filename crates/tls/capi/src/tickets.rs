@@ -1,5 +1,7 @@
 //! A client's session tickets, which arrive after the handshake.
 
+use dormouse_embed::{UnixTime, at_rest};
+
 use crate::boundary::dormouse_connection;
 use crate::connection::{dormouse_received, receive};
 use crate::handshake::{dormouse_handshake, with};
@@ -23,8 +25,16 @@ pub unsafe extern "C" fn dormouse_receive_tickets(
     let received = with(handshake, |handshake| {
         let tickets = handshake.tickets.as_mut();
         // SAFETY: guaranteed by the caller.
-        let received =
-            unsafe { receive(connection, buffer, buffer_len, output, output_room, tickets) };
+        let received = unsafe {
+            receive(
+                connection,
+                (buffer, buffer_len),
+                (output, output_room),
+                |state, buffer, output| {
+                    at_rest::receive(state, UnixTime::now(), buffer, output, tickets)
+                },
+            )
+        };
         handshake.drop_satisfied_tickets();
         Ok(received)
     });

@@ -11,7 +11,7 @@ use crate::session::Session;
 /// A session is known by a number that the host chooses, and that no other one has at the same time. The host calls
 /// [`KeptKeys::forget`] when a session ends, so that its keys are wiped with it.
 #[derive(Debug, Default)]
-pub struct KeptKeys(dormouse_record::KeptKeys);
+pub struct KeptKeys(pub(crate) dormouse_record::KeptKeys);
 
 impl KeptKeys {
     /// Does the same as [`Session::receive_at_rest`].

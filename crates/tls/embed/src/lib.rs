@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`ServerContext`], [`ClientContext`] | shared by connections: certificates, roots, tickets; made once, cheap to clone, usable from any thread |
 //! | [`Session`] | a connection, from its first byte to its end; one thread at a time |
-//! | [`KeptKeys`] | expanded keys of the busy sessions, for hosts with many |
+//! | [`KeptKeys`], [`SharedKeys`] | expanded keys of the busy connections, for hosts with many: of a thread, of a process |
 //! | [`at_rest`] | the same for hosts that own the 128 bytes and the buffers |
 //! | [`ChooseIdentity`], [`JudgeCertificate`], [`Sign`], [`SecretLog`], [`SessionStore`] | hooks for the host |
 //!
@@ -63,6 +63,7 @@ mod kept_keys;
 mod named_alerts;
 mod named_suites;
 mod session;
+mod shared_keys;
 
 pub use dormouse_engine::stream::{BATCH_START, End};
 pub use dormouse_engine::{
@@ -82,3 +83,4 @@ pub use kept_keys::KeptKeys;
 pub use named_alerts::openssl_reason;
 pub use named_suites::{NAMED_SUITES, NamedSuite};
 pub use session::{Event, Session};
+pub use shared_keys::SharedKeys;

@@ -115,6 +115,8 @@ pub enum CertificateProblem {
     UnknownIssuer {
         /// The issuer that it names.
         issuer: String,
+        /// Whether the peer has sent a certificate that has issued itself, above its own.
+        sent_root: bool,
     },
     /// It is self-signed and not trusted.
     SelfSigned {
@@ -520,7 +522,7 @@ impl CertificateProblem {
                 expected,
                 presented,
             } => format!("is for {}, not for {expected}", presented.join(", ")),
-            Self::UnknownIssuer { issuer } => {
+            Self::UnknownIssuer { issuer, .. } => {
                 format!("was issued by {issuer}, which is not trusted")
             }
             Self::SelfSigned { subject } => format!("is self-signed ({subject}) and not trusted"),

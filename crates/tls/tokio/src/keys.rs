@@ -1,20 +1,11 @@
 //! Expanded keys of the busy connections of this process.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 
-use dormouse_embed::KeptKeys;
+use dormouse_embed::{KeptKeys, SharedKeys};
 
-/// Tables that threads lock separately. A stream moves between threads, so a thread cannot have its own: the keys of a
-/// connection that ended in another thread would stay there.
-static TABLES: LazyLock<Vec<Mutex<KeptKeys>>> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::iter::repeat_with(Mutex::default)
-        .take(cores.min(TABLES_MAX))
-        .collect()
-});
-
-const TABLES_MAX: usize = 16;
+static KEYS: LazyLock<SharedKeys> = LazyLock::new(SharedKeys::default);
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -29,20 +20,12 @@ impl KeptPlace {
 
     /// Calls `work` with the table and the connection's number in it.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut KeptKeys, u64) -> T) -> T {
-        let tables = TABLES.len() as u64;
-        let table = TABLES.get((self.0 % tables) as usize);
-        match table {
-            Some(table) => {
-                let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-                work(&mut table, self.0 / tables)
-            }
-            None => work(&mut KeptKeys::default(), self.0),
-        }
+        KEYS.with(self.0, work)
     }
 }
 
 impl Drop for KeptPlace {
     fn drop(&mut self) {
-        self.with(|keys, number| keys.forget(number));
+        KEYS.forget(self.0);
     }
 }

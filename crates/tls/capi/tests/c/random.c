@@ -50,7 +50,8 @@ static void exchange(void)
 {
     size_t from = next(PLACES), len = length(), room = length();
     uint8_t *words = buffer(len), *sealed = buffer(room), *answer = buffer(DORMOUSE_ANSWER_MAX);
-    dormouse_sealed made = dormouse_seal(&places[from], words, len, sealed, room);
+    dormouse_sealed made = next(2) == 0 ? dormouse_seal(&places[from], words, len, sealed, room)
+                                        : dormouse_seal_kept(&places[from], words, len, sealed, room);
     CHECK(made.status != DORMOUSE_OK || made.output_len <= room);
     size_t got_len = made.status == DORMOUSE_OK ? made.output_len : room;
     if (next(10) == 0 && got_len > 0)
@@ -58,7 +59,9 @@ static void exchange(void)
     if (next(5) == 0)
         got_len = next(got_len + 1);
     dormouse_connection *to = &places[next(4) == 0 ? next(PLACES) : from ^ 1];
-    dormouse_received got = dormouse_receive(to, sealed, got_len, answer, DORMOUSE_ANSWER_MAX);
+    dormouse_received got = next(2) == 0
+                                ? dormouse_receive(to, sealed, got_len, answer, DORMOUSE_ANSWER_MAX)
+                                : dormouse_receive_kept(to, sealed, got_len, answer, DORMOUSE_ANSWER_MAX);
     CHECK(got.consumed <= got_len && got.plaintext_len <= got.consumed);
     CHECK(got.output_len <= DORMOUSE_ANSWER_MAX);
     release(words, len);

@@ -163,12 +163,14 @@ fn valgrind_finds_nothing_in_the_echo_server() {
 }
 
 #[test]
-fn a_connection_at_rest_uses_no_heap() {
+fn a_connection_at_rest_uses_no_heap_and_kept_keys_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    let program = c(folder.path(), "tests/c/at_rest.c", Watch::Nothing);
     // glibc's caches of freed blocks would count as in use.
     let tunable = "glibc.malloc.tcache_count=0";
-    succeed(Command::new(program).env("GLIBC_TUNABLES", tunable), "");
+    for source in ["tests/c/at_rest.c", "tests/c/kept.c"] {
+        let program = c(folder.path(), source, Watch::Nothing);
+        succeed(Command::new(program).env("GLIBC_TUNABLES", tunable), "");
+    }
 }
 
 #[test]

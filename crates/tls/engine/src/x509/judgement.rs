@@ -139,6 +139,7 @@ impl Shown<'_> {
         } else {
             CertificateProblem::UnknownIssuer {
                 issuer: name_as_text(last.issuer),
+                sent_root: last.is_self_issued(),
             }
         }
     }

@@ -115,7 +115,7 @@ fn each_problem_has_its_own_error() {
     let stranger = Authority::new("A Stranger").ecdsa(&[NAME]).identity();
     assert!(matches!(
         verdict(&stranger, authority.roots()),
-        CertificateProblem::UnknownIssuer { issuer } if issuer.contains("A Stranger")
+        CertificateProblem::UnknownIssuer { issuer, .. } if issuer.contains("A Stranger")
     ));
     let own = Identity::self_signed(NAME).unwrap();
     assert!(matches!(

@@ -29,6 +29,7 @@ import org.glassfish.grizzly.ssl.SSLEngineConfigurator;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
+// library: Grizzly 4, Undertow 2 | works | `SSLContext`
 /** Clients that say goodbye and keep their TCP connection: they must not keep a server busy. */
 class GoodbyeTest {
     private static final byte[] HELLO = "hello".getBytes(StandardCharsets.US_ASCII);

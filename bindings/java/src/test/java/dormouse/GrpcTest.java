@@ -30,6 +30,7 @@ import java.util.concurrent.TimeUnit;
 
 import org.junit.jupiter.api.Test;
 
+// library: grpc-java (grpc-netty) | with a note | `SslContextBuilder` with `sslContextProvider`; `GrpcSslContexts.configure` refuses providers that it does not know
 /** grpc-java with contexts of Netty that the guide shows. grpc's own {@code GrpcSslContexts} knows only some providers. */
 class GrpcTest {
     private static final MethodDescriptor.Marshaller<byte[]> BYTES = new MethodDescriptor.Marshaller<>() {

@@ -101,6 +101,7 @@ class PeersTest {
         }
     }
 
+    // library: java.net.http | works | `HttpClient.newBuilder().sslContext(context)`
     @ParameterizedTest
     @ValueSource(strings = {"TLSv1.2", "TLSv1.3"})
     void httpClient(String protocol) throws Exception {

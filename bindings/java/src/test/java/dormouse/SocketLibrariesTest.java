@@ -66,6 +66,7 @@ class SocketLibrariesTest {
 
     // HTTP
 
+    // library: OkHttp 4, MockWebServer | works | `sslSocketFactory`, `useHttps`; HTTP/2 too
     @ParameterizedTest
     @ValueSource(strings = {"h2", "http/1.1"})
     void okHttpAndMockWebServer(String protocol) throws Exception {
@@ -101,6 +102,7 @@ class SocketLibrariesTest {
         }
     }
 
+    // library: HttpsURLConnection, the JDK's HttpsServer | works | `setSSLSocketFactory`, `HttpsConfigurator`
     @Test
     void httpsUrlConnection() throws Exception {
         SSLContext clients = TestKeys.context(true);
@@ -225,6 +227,7 @@ class SocketLibrariesTest {
         return List.of("setpriv", "--reuid=postgres", "--clear-groups");
     }
 
+    // library: PostgreSQL (JDBC 42) | works | `sslfactory=` a subclass of `WrappedFactory`
     @Test
     void postgresql() throws Exception {
         String programs = postgresPrograms();
@@ -261,6 +264,7 @@ class SocketLibrariesTest {
         }
     }
 
+    // library: MySQL (Connector/J 9) | works | `Security.addProvider`, `sslContextProvider=Dormouse`
     @Test
     void mysql() throws Exception {
         requireProgram("mariadbd");
@@ -305,6 +309,7 @@ class SocketLibrariesTest {
         }
     }
 
+    // library: Jedis 5 | works | `sslSocketFactory` of the configuration
     @Test
     void jedis() throws Exception {
         requireProgram("redis-server");

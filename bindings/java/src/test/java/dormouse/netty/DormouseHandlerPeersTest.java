@@ -59,6 +59,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
+// library: Netty 4.1 | works | `DormouseHandler`, or `SslContextBuilder` with `sslContextProvider`
 /** The handler over real sockets: curl, openssl, the JDK's engine and sockets, and itself on both sides. */
 class DormouseHandlerPeersTest {
     private static final int BLOCK = 100_000;

@@ -1,0 +1,214 @@
+'use strict';
+
+// More packages of others: their smallest use over TLS. Some get the package's own functions, the others `node:tls` with
+// this package in its place.
+
+const assert = require('node:assert/strict');
+const { once } = require('node:events');
+const test = require('node:test');
+const https = require('../lib/https');
+const { inPlace, issue, listen, need } = require('./support');
+
+const own = issue();
+
+/** What a server of the package answers to a GET. */
+async function fetched(port, path = '/') {
+  const [response] = await once(https.get({ port, path, host: '127.0.0.1', servername: 'localhost', ca: own.ca, agent: false }), 'response');
+  return (await response.setEncoding('utf8').toArray()).join('');
+}
+
+// Servers
+
+// library: fastify | works | `serverFactory` with `createServer` of `dormouse/https`
+test('fastify', async (t) => {
+  const fastify = need(t, 'fastify');
+  if (!fastify) return;
+  const app = fastify({ serverFactory: (handler) => https.createServer(own, handler) });
+  app.get('/', (request, reply) => reply.send(request.protocol));
+  t.after(() => app.close());
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  assert.equal(await fetched(app.server.address().port), 'https');
+});
+
+// library: koa | works | `createServer` of `dormouse/https`
+test('koa', async (t) => {
+  const Koa = need(t, 'koa');
+  if (!Koa) return;
+  const app = new Koa();
+  app.use((context) => {
+    context.body = `${context.protocol} ${context.secure}`;
+  });
+  const port = await listen(t, https.createServer(own, app.callback()));
+  assert.equal(await fetched(port), 'https true');
+});
+
+// library: hapi | works | `listener: https.createServer(…)` of `dormouse/https`, `tls: true`
+test('hapi', async (t) => {
+  const hapi = need(t, '@hapi/hapi');
+  if (!hapi) return;
+  const app = hapi.server({ listener: https.createServer(own), tls: true, port: 0, host: '127.0.0.1' });
+  app.route({ method: 'GET', path: '/', handler: (request) => request.server.info.protocol });
+  t.after(() => app.stop());
+  await app.start();
+  assert.equal(await fetched(app.info.port), 'https');
+});
+
+// library: http-proxy | works | `createServer` of `dormouse/https`; the agent of `dormouse/https`
+test('http-proxy', async (t) => {
+  const proxies = need(t, 'http-proxy');
+  if (!proxies) return;
+  const behind = await listen(t, https.createServer(own, (request, response) => response.end(`behind ${request.headers['x-forwarded-proto']}`)));
+  const agent = new https.Agent({ ca: own.ca, servername: 'localhost' });
+  const proxy = proxies.createProxyServer({ target: `https://127.0.0.1:${behind}`, agent, xfwd: true });
+  t.after(() => agent.destroy());
+  const port = await listen(t, https.createServer(own, (request, response) => proxy.web(request, response)));
+  assert.equal(await fetched(port), 'behind https');
+});
+
+// Clients with the package's agent
+
+/** Imports an ES module, or skips the test. */
+function imported(t, name) {
+  return import(name).catch((error) => {
+    if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    t.skip(`the npm package ${name} is not installed`);
+  });
+}
+
+/** Calls `ask` with the URL of a server, whose answer says whether the client's socket was of this package. */
+async function asked(t, ask) {
+  const port = await listen(t, https.createServer(own, (request, response) => response.end('hello')));
+  const agent = new https.Agent({ ca: own.ca, servername: 'localhost' });
+  t.after(() => agent.destroy());
+  let made = 0;
+  const createConnection = agent.createConnection;
+  agent.createConnection = (...args) => {
+    made++;
+    return createConnection.apply(agent, args);
+  };
+  assert.equal(await ask(`https://127.0.0.1:${port}/`, agent), 'hello');
+  assert.equal(made, 1);
+}
+
+// library: axios | works | the agent of `dormouse/https` as `httpsAgent`
+test('axios', async (t) => {
+  const axios = need(t, 'axios');
+  if (axios) await asked(t, async (url, httpsAgent) => (await axios.get(url, { httpsAgent })).data);
+});
+
+// library: got | works | the agent of `dormouse/https` as `agent.https`
+test('got', async (t) => {
+  const module = await imported(t, 'got');
+  if (module) await asked(t, async (url, agent) => (await module.got(url, { agent: { https: agent } })).body);
+});
+
+// library: node-fetch | works | the agent of `dormouse/https` as `agent`
+test('node-fetch', async (t) => {
+  const module = await imported(t, 'node-fetch');
+  if (module) await asked(t, async (url, agent) => (await module.default(url, { agent })).text());
+});
+
+// library: superagent | works | the agent of `dormouse/https` by `.agent()`
+test('superagent', async (t) => {
+  const superagent = need(t, 'superagent');
+  if (superagent) await asked(t, async (url, agent) => (await superagent.get(url).agent(agent).buffer(true).parse(superagent.parse.text)).text);
+});
+
+// Programs that are not changed
+
+// library: undici, fetch | works | `dormouse/register`
+test('undici', (t) => need(t, 'undici') && inPlace('undici', `
+const { Agent, request } = require('undici');
+const server = require('https').createServer(own, (request, response) => response.end(String(request.socket instanceof dormouse.TLSSocket)));
+const port = await listening(server);
+const dispatcher = new Agent({ connect: { ca: own.ca, servername: 'localhost' } });
+const { body } = await request('https://127.0.0.1:' + port, { dispatcher });
+assert.equal(await body.text(), 'true');
+assert.deepEqual(warnings, []);
+`));
+
+// library: ldapjs | works | `dormouse/register`, server and client
+test('ldapjs', (t) => need(t, 'ldapjs') && inPlace('ldapjs', `
+const ldap = require('ldapjs');
+const server = ldap.createServer({ certificate: own.cert, key: own.key });
+server.bind('cn=root', (request, response, next) => {
+  response.end();
+  return next();
+});
+server.listen(0, '127.0.0.1');
+await once(server.server, 'listening');
+const client = ldap.createClient({ url: 'ldaps://localhost:' + server.server.address().port, tlsOptions: { ca: own.ca, host: '127.0.0.1', servername: 'localhost' } });
+client.on('error', (error) => assert.fail(error));
+await new Promise((resolve, reject) => client.bind('cn=root', 'secret', (error) => error ? reject(error) : resolve()));
+assert.deepEqual(warnings, []);
+`));
+
+// library: grpc-js | works | `dormouse/register`, server and client
+test('grpc-js', (t) => need(t, '@grpc/grpc-js') && inPlace('grpc', `
+const grpc = require('@grpc/grpc-js');
+const raw = { requestSerialize: Buffer.from, requestDeserialize: Buffer.from, responseSerialize: Buffer.from, responseDeserialize: Buffer.from };
+const service = { echo: { path: '/test/echo', requestStream: false, responseStream: false, ...raw } };
+const server = new grpc.Server();
+server.addService(service, { echo: (call, done) => done(null, Buffer.concat([Buffer.from('hello '), call.request])) });
+const credentials = grpc.ServerCredentials.createSsl(null, [{ cert_chain: Buffer.from(own.cert), private_key: Buffer.from(own.key) }]);
+const port = await new Promise((resolve, reject) => server.bindAsync('127.0.0.1:0', credentials, (error, port) => error ? reject(error) : resolve(port)));
+const Client = grpc.makeGenericClientConstructor(service, 'test');
+const client = new Client('127.0.0.1:' + port, grpc.credentials.createSsl(Buffer.from(own.ca)), { 'grpc.ssl_target_name_override': 'localhost' });
+const answer = await new Promise((resolve, reject) => client.echo(Buffer.from('x'), (error, answer) => error ? reject(error) : resolve(answer)));
+assert.equal(String(answer), 'hello x');
+client.close();
+server.forceShutdown();
+assert.deepEqual(warnings, []);
+`));
+
+/** A server that answers as little as a client of Redis needs. */
+const REDIS = `
+const server = require('tls').createServer(own, (socket) => {
+  socket.on('error', () => {});
+  socket.on('data', (data) => {
+    for (const command of String(data).match(/\\*\\d+\\r\\n/g) ?? []) socket.write('+PONG\\r\\n');
+  });
+});
+const port = await listening(server);
+const tls = { ca: own.ca, host: '127.0.0.1', servername: 'localhost' };
+`;
+
+// library: ioredis | works | `dormouse/register`
+test('ioredis', (t) => need(t, 'ioredis') && inPlace('ioredis', `${REDIS}
+const Redis = require('ioredis');
+const client = new Redis({ port, host: '127.0.0.1', tls, enableReadyCheck: false, disableClientInfo: true });
+assert.equal(await client.ping(), 'PONG');
+assert.ok(client.stream instanceof dormouse.TLSSocket);
+client.disconnect();
+`));
+
+// library: redis (node-redis) | works | `dormouse/register`
+test('redis', (t) => need(t, 'redis') && inPlace('redis', `${REDIS}
+const { createClient } = require('redis');
+const client = createClient({ socket: { port, tls: true, ...tls }, disableClientInfo: true });
+client.on('error', (error) => assert.fail(error));
+await client.connect();
+assert.equal(await client.ping(), 'PONG');
+client.destroy();
+`));
+
+// library: pg | works | `dormouse/register`: TLS begins within the protocol of PostgreSQL
+test('pg', (t) => need(t, 'pg') && inPlace('pg', `
+const net = require('net');
+const tls = require('tls');
+let isOurs;
+const server = net.createServer((plain) => plain.once('data', () => {
+  plain.write('S');
+  const socket = new tls.TLSSocket(plain, { isServer: true, ...own });
+  isOurs = socket instanceof dormouse.TLSSocket;
+  socket.on('error', () => {});
+  // The start-up message; then AuthenticationOk and ReadyForQuery.
+  socket.once('data', () => socket.write(Buffer.from('5200000008000000005a0000000549', 'hex')));
+}));
+const port = await listening(server);
+const { Client } = require('pg');
+const client = new Client({ host: '127.0.0.1', port, user: 'a', database: 'a', ssl: { ca: own.ca, servername: 'localhost' } });
+client.on('error', () => {});
+await client.connect();
+assert.ok(client.connection.stream instanceof dormouse.TLSSocket && isOurs);
+`));
