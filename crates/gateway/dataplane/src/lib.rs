@@ -25,6 +25,7 @@ mod outbound;
 mod outcome;
 mod pause;
 pub mod proxy_protocol;
+mod repair_link;
 mod settings;
 mod token;
 mod traffic;

@@ -42,6 +42,7 @@ use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::cooling::Cooling;
 use crate::outbound::Outbound;
 use crate::outcome::{Effect, LocalClient};
+use crate::repair_link::RepairLink;
 use crate::settings::Settings;
 use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
@@ -205,6 +206,11 @@ impl<I: Io> Worker<I> {
                     self.apply_effects();
                 }
                 Token::Orders => self.receive_order(),
+                Token::Repair => {
+                    let (settings, work) = (&self.cx.settings, &mut self.cx.work);
+                    self.cx.connections.on_repair(settings, work);
+                    self.apply_effects();
+                }
                 token => self.new_work.push(token),
             }
         }
@@ -398,6 +404,8 @@ impl<I: Io> Worker<I> {
         let connections = &self.cx.connections;
         count.set(Count::Connections, u64::from(connections.live()));
         count.set(Count::AtRest, u64::from(connections.at_rest()));
+        let abed = self.cx.work.repair.as_ref().map_or(0, RepairLink::abed);
+        count.set(Count::Resting, u64::from(abed));
         count.set(Count::Handshaking, in_flight as u64);
         let begun = self.handshakes.begun() + self.outbound.live();
         count.set(Count::HandshakesBegun, begun as u64);
@@ -478,6 +486,7 @@ impl<I: Io> Worker<I> {
             connections.restore(same_poller, &settings, &mut work);
             outbound.find_warm(&connections);
         }
+        connections.greet_repair(&mut work);
         // The tables may have counts of a predecessor, so this also runs without connections.
         connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;

@@ -65,6 +65,21 @@ pub struct Parts {
 struct Worker {
     channel: Fd,
     unsent: VecDeque<Message>,
+    /// Whether it has as many sockets as it may have, so no packet wakes its connections.
+    is_full: bool,
+    /// Whether the worker and everybody who could start another one in its place is gone.
+    is_closed: bool,
+}
+
+/// A channel to a worker, as the loop around the repair process polls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Channel {
+    /// The channel.
+    pub fd: Fd,
+    /// Whether messages wait until it is writable.
+    pub waits: bool,
+    /// Whether nothing comes any more.
+    pub is_closed: bool,
 }
 
 /// What happened to resting connections.
@@ -121,7 +136,9 @@ impl Repair {
             workers: (parts.workers.into_iter())
                 .map(|channel| Worker {
                     channel,
-                    unsent: VecDeque::new(),
+                    unsent: VecDeque::from([Message::new(Subject::Begun, 0)]),
+                    is_full: false,
+                    is_closed: false,
                 })
                 .collect(),
             records_per_worker: parts.records_per_worker.max(1),
@@ -140,11 +157,13 @@ impl Repair {
         self.ring.fd()
     }
 
-    /// Returns the channels of all workers, and whether messages wait until one is writable.
-    pub fn channels(&self) -> impl Iterator<Item = (Fd, bool)> {
-        self.workers
-            .iter()
-            .map(|worker| (worker.channel, !worker.unsent.is_empty()))
+    /// Returns the channels of all workers.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> {
+        self.workers.iter().map(|worker| Channel {
+            fd: worker.channel,
+            waits: !worker.unsent.is_empty(),
+            is_closed: worker.is_closed,
+        })
     }
 
     /// Returns what has happened.
@@ -152,15 +171,14 @@ impl Repair {
         self.counts
     }
 
-    /// Does the work that is there, a bounded amount. Returns `false` when the channels are closed.
+    /// Does the work that is there, a bounded amount. Returns `false` when all channels are closed.
     ///
     /// # Errors
     /// A channel is broken.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let mut is_open = true;
         for worker in 0..self.workers.len() {
             self.send_unsent(worker)?;
-            is_open &= self.handle_messages(worker)?;
+            self.handle_messages(worker)?;
         }
         for _ in 0..PACKETS_PER_TURN {
             if !self.handle_packet()? {
@@ -168,10 +186,10 @@ impl Repair {
             }
         }
         self.probe(boottime_ms())?;
-        Ok(is_open)
+        Ok(self.workers.iter().any(|worker| !worker.is_closed))
     }
 
-    fn handle_messages(&mut self, worker: usize) -> io::Result<bool> {
+    fn handle_messages(&mut self, worker: usize) -> io::Result<()> {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(channel) = self.channel_with_room(worker) else {
                 break;
@@ -179,18 +197,28 @@ impl Repair {
             let mut bytes = [0; MESSAGE_LEN];
             match socket::receive_message(channel, &mut bytes, OnExec::Close) {
                 Ok(Attempt::WouldBlock) => break,
-                Ok(Attempt::Done(message)) if message.len == 0 => return Ok(false),
+                Ok(Attempt::Done(message)) if message.len == 0 => {
+                    self.close(worker);
+                    break;
+                }
                 Ok(Attempt::Done(message)) => {
                     let read = bytes.get(..message.len).and_then(Message::from_bytes);
-                    let own = read.filter(|read| self.worker_of(read.record) == worker);
-                    self.handle_message(own, &message.descriptors)?;
+                    self.handle(worker, read, &message.descriptors)?;
+                    message.descriptors.iter().for_each(|fd| fd.close());
                 }
                 // Too long for a message: not one.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    fn close(&mut self, worker: usize) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.is_closed = true;
+            worker.unsent.clear();
+        }
     }
 
     /// The worker that has this record; a number from the length of the list on if none has.
@@ -201,10 +229,35 @@ impl Repair {
     /// The channel of a worker that reads what it is told.
     fn channel_with_room(&self, worker: usize) -> Option<Fd> {
         let worker = self.workers.get(worker)?;
-        (worker.unsent.len() <= UNSENT_MAX).then_some(worker.channel)
+        let has_room = !worker.is_closed && worker.unsent.len() <= UNSENT_MAX;
+        has_room.then_some(worker.channel)
     }
 
-    /// Handles what a worker asks, about one of its own records. It may be a compromised one.
+    /// Handles what a worker asks. It may be a compromised one.
+    fn handle(
+        &mut self,
+        worker: usize,
+        message: Option<Message>,
+        descriptors: &[Fd],
+    ) -> io::Result<()> {
+        match message {
+            Some(sync) if sync.subject == Subject::Sync => {
+                self.send_to(worker, Message::new(Subject::Synced, sync.record))
+            }
+            Some(awaken) if awaken.subject == Subject::Awaken => {
+                if let Some(worker) = self.workers.get_mut(worker) {
+                    worker.is_full = awaken.detail != Detail::Done;
+                }
+                Ok(())
+            }
+            other => {
+                let own = other.filter(|other| self.worker_of(other.record) == worker);
+                self.handle_message(own, descriptors)
+            }
+        }
+    }
+
+    /// Handles what a worker asks about one of its own records.
     fn handle_message(&mut self, message: Option<Message>, descriptors: &[Fd]) -> io::Result<()> {
         let record = message.map_or(u32::MAX, |message| message.record);
         match (message.map(|message| message.subject), descriptors) {
@@ -229,10 +282,10 @@ impl Repair {
                 let has_ended = message.is_some_and(|message| message.detail == Detail::Done);
                 self.settle(record, found.first().copied(), has_ended)?;
             }
+            (Some(Subject::Forget), []) => self.forget(record),
             // Nothing that a worker of this build sends.
             _ => {}
         }
-        descriptors.iter().for_each(|fd| fd.close());
         Ok(())
     }
 
@@ -240,6 +293,9 @@ impl Repair {
 
     /// Takes a connection out of the kernel. If it fails, the connection is as before.
     fn rest(&mut self, number: u32, fd: Fd) -> Result<(), Detail> {
+        if self.is_stale(number, fd) {
+            self.forget(number);
+        }
         let record = *self.records.get(number).ok_or(Detail::Unable)?;
         let muted = match record.phase() {
             Phase::Waking | Phase::Gone => return Err(Detail::NoRoom),
@@ -270,6 +326,23 @@ impl Repair {
             let _ = muted.unhash();
         }
         Ok(())
+    }
+
+    /// Whether a record is that of an earlier connection, which its worker has forgotten: the socket of a connection that
+    /// rests is mute or closed, and this one is neither.
+    fn is_stale(&self, number: u32, fd: Fd) -> bool {
+        let phase = self.records.get(number).map(Record::phase);
+        phase == Some(Phase::Resting)
+            && tcp_state::is_muted(fd).is_ok_and(|is_muted| !is_muted)
+            && tcp_state::is_established(fd)
+    }
+
+    /// Drops a connection that rests. From then on the kernel answers its packets with a reset.
+    fn forget(&mut self, number: u32) {
+        if self.records.get(number).map(Record::phase) == Some(Phase::Resting) {
+            self.leave_table(number);
+            self.free(number);
+        }
     }
 
     /// Enters a record into the table, if it is not there. Returns `false` if there is no room, or another record
@@ -352,12 +425,18 @@ impl Repair {
             Answer::Gone => self.end(number)?,
             Answer::Wake => {
                 let destination = record.state.local();
-                if self.wakes.take(now_ms) && self.wake(number)? {
+                if self.may_wake(number) && self.wakes.take(now_ms) && self.wake(number)? {
                     self.send_again(destination);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a packet may wake this connection. If not, its sender repeats the packet.
+    fn may_wake(&self, number: u32) -> bool {
+        let worker = self.workers.get(self.worker_of(number));
+        worker.is_some_and(|worker| !worker.is_full)
     }
 
     /// Sends the packet in hand to a socket of this machine.
@@ -393,9 +472,19 @@ impl Repair {
             return Ok(false);
         };
         record.set_phase(Phase::Waking);
-        let Ok(muted) = tcp_state::build(&record.state, self.filter, OnExec::Close) else {
-            self.counts.failed += 1;
-            return self.rest_again(number);
+        let muted = match tcp_state::build(&record.state, self.filter, OnExec::Close) {
+            Ok(muted) => muted,
+            Err(error) => {
+                self.counts.failed += 1;
+                // Another socket has its addresses, or this machine has its address no more.
+                if error.kind() == io::ErrorKind::AddrNotAvailable {
+                    tracing::error!(%error, peer = %record.state.peer(), "resting connection lost");
+                    record.fail();
+                    self.end(number)?;
+                    return Ok(false);
+                }
+                return self.rest_again(number);
+            }
         };
         let fd = muted.fd();
         let message = Message::new(Subject::Awake, number).to_bytes();
@@ -458,7 +547,7 @@ impl Repair {
                 self.end(number)?;
                 continue;
             }
-            record.unanswered = record.unanswered.saturating_add(1);
+            record.unanswered = record.unanswered.saturating_add(1).min(Record::FAILED - 1);
             let (mut packet, peer) = (Vec::new(), record.state.peer());
             acknowledge(&record.state, true, 0, &mut packet);
             self.send_raw(&packet, Some(peer));
@@ -526,7 +615,10 @@ impl Repair {
     // ---- messages ----
 
     fn send(&mut self, message: Message) -> io::Result<()> {
-        let number = self.worker_of(message.record);
+        self.send_to(self.worker_of(message.record), message)
+    }
+
+    fn send_to(&mut self, number: usize, message: Message) -> io::Result<()> {
         if let Some(worker) = self.workers.get_mut(number) {
             worker.unsent.push_back(message);
         }
@@ -537,9 +629,14 @@ impl Repair {
         while let Some(worker) = self.workers.get_mut(number)
             && let Some(message) = worker.unsent.front().copied()
         {
-            match socket::send_message(worker.channel, &message.to_bytes(), &[])? {
-                Attempt::WouldBlock => break,
-                Attempt::Done(()) => worker.unsent.pop_front(),
+            match socket::send_message(worker.channel, &message.to_bytes(), &[]) {
+                Ok(Attempt::WouldBlock) => break,
+                Ok(Attempt::Done(())) => worker.unsent.pop_front(),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    self.close(number);
+                    break;
+                }
+                Err(error) => return Err(error),
             };
             if matches!(message.subject, Subject::Go | Subject::Gone) {
                 self.free(message.record);
@@ -554,6 +651,7 @@ fn gone(number: u32, record: &Record) -> Message {
     Message {
         detail: match record.unanswered {
             0 => Detail::Done,
+            Record::FAILED => Detail::Unable,
             _ => Detail::Silent,
         },
         ..Message::new(Subject::Gone, number)

@@ -92,6 +92,8 @@ pub(crate) struct FixedAtStart {
     pub(crate) connections_max: u64,
     /// Whether there is memory for sessions of originations.
     pub(crate) has_sessions: bool,
+    /// Whether there is what connections in deep rest need.
+    pub(crate) rests: bool,
     /// Whether workers run as nobody because no backend was a unix socket. They cannot become root again.
     pub(crate) is_nobody: bool,
 }
@@ -132,6 +134,13 @@ pub(crate) fn plan(
         // The memory for their sessions is created at the start.
         next.originate.clone_from(&now.originate);
         waits.push("originate");
+    }
+    if !fixed.rests && next.rests() {
+        // The steering of packets is created at the start, with privileges that only the start needs.
+        next.routes
+            .iter_mut()
+            .for_each(|route| route.rest_after = None);
+        waits.push("rest_after");
     }
     if !waits.is_empty() {
         // The plan was made with values that wait.

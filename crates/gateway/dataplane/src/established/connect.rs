@@ -158,6 +158,8 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
 
 fn connected<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     note_connected(slot, cx);
+    // From now on this counts attempts to rest.
+    slot.set_tried(0);
     if slot.is_joined() && slot.has(Flag::OpeningBlocked) {
         // The PROXY header was already sent before the handshake with the backend.
         let pending = &mut cx.work.pending;

@@ -5,6 +5,7 @@ use crate::established::Moved;
 use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
+use crate::repair_link::RepairLink;
 use crate::worker::{Exit, Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::Log;
@@ -121,6 +122,13 @@ pub(crate) fn begin<I: Io>(
         connection_log: connection_log(&descriptors, slots.capacity()),
         traffic: traffic.map_err(io::Error::other)?,
         sessions,
+        repair: match descriptors.rest {
+            Some(rest) => {
+                let adopted = RepairLink::adopt(rest, born_ms);
+                Some(adopted.map_err(io::Error::other)?)
+            }
+            None => None,
+        },
     };
     let inheritance = Inheritance {
         slots,
