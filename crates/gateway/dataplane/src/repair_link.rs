@@ -95,7 +95,13 @@ impl RepairLink {
         match self.watched {
             Some(watched) if watched == waits => return Ok(()),
             Some(_) => io.rewatch(self.channel, token::repair(), interest)?,
-            None => io.watch(self.channel, token::repair(), interest)?,
+            None => match io.watch(self.channel, token::repair(), interest) {
+                // A predecessor has watched it.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    io.rewatch(self.channel, token::repair(), interest)?;
+                }
+                watched => watched?,
+            },
         }
         self.watched = Some(waits);
         Ok(())

@@ -529,6 +529,9 @@ impl<I: Io> Worker<I> {
                 let _ = self.cx.work.io.unwatch(listener.fd);
             }
             let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
+            if let Some(link) = &self.cx.work.repair {
+                let _ = self.cx.work.io.unwatch(link.channel());
+            }
             return Some(Exit::HandedOver);
         }
         let stop = self.lifecycle.stop.as_ref()?;

@@ -206,6 +206,11 @@ impl Repair {
                     self.handle(worker, read, &message.descriptors)?;
                     message.descriptors.iter().for_each(|fd| fd.close());
                 }
+                // Its end was closed while it had messages.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    self.close(worker);
+                    break;
+                }
                 // Too long for a message: not one.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(error) => return Err(error),
