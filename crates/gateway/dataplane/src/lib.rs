@@ -23,6 +23,7 @@ mod lifecycle;
 mod memory;
 mod outbound;
 mod outcome;
+mod own_ports;
 mod pause;
 pub mod proxy_protocol;
 mod repair_link;

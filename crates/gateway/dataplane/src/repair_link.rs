@@ -6,14 +6,16 @@
 //! before that exchange a request could be on its way, and would be handled twice.
 
 use crate::io::Io;
+use crate::own_ports::PortChoice;
 use crate::token;
 use dormouse_handover::RestDescriptors;
 use dormouse_handover::slot::{SIDES, Side, SideRest, Slot};
 use dormouse_reactor::poller::Interest;
+use dormouse_reactor::sandbox::OwnPorts;
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::Attempt;
+use dormouse_reactor::socket::{Addr, Attempt, Peer};
 use dormouse_reactor::{AdoptError, Fd};
-use dormouse_rest::{Detail, Message, RecordsReader, Subject};
+use dormouse_rest::{Detail, Message, Phase, RecordsReader, Subject};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -42,13 +44,34 @@ pub(crate) struct RepairLink {
     watched: Option<bool>,
     /// The number of sides abed.
     abed: u32,
+    /// Ports of connections to backends.
+    pub(crate) ports: PortChoice,
     /// Whether the repair process was told that no packet may wake a connection.
     is_full: bool,
 }
 
+/// Both addresses of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+/// The addresses of a TCP connection that has a socket.
+pub(crate) fn ends(fd: Fd, io: &impl Io) -> Option<Ends> {
+    match (io.local_address(fd), io.peer(fd)) {
+        (Ok(Addr::Tcp(local)), Ok(Peer::Tcp(peer))) => Some(Ends { local, peer }),
+        _ => None,
+    }
+}
+
 impl RepairLink {
     /// Takes up the channel and the records of a worker. `started_ms` distinguishes it from its predecessors.
-    pub(crate) fn adopt(rest: RestDescriptors, started_ms: u64) -> Result<RepairLink, AdoptError> {
+    pub(crate) fn adopt(
+        rest: RestDescriptors,
+        ports: OwnPorts,
+        started_ms: u64,
+    ) -> Result<RepairLink, AdoptError> {
         Ok(RepairLink {
             channel: Fd(rest.channel),
             records: RecordsReader::adopt(Fd(rest.records), rest.records_count)?,
@@ -61,18 +84,24 @@ impl RepairLink {
             is_synced: false,
             watched: None,
             abed: 0,
+            ports: PortChoice::from(ports),
             is_full: false,
         })
     }
 
     /// Finds the records of a predecessor's connections.
-    pub(crate) fn restore(&mut self, slots: &Slab<Slot>) {
+    pub(crate) fn restore(&mut self, slots: &Slab<Slot>, io: &impl Io) {
         for (index, slot) in slots.all() {
             for side in SIDES {
                 let rest = slot.side_rest(side);
                 self.abed += u32::from(rest == SideRest::Abed);
                 if matches!(rest, SideRest::Bedding | SideRest::Abed | SideRest::Waking) {
                     self.own(slot.record(side), index);
+                    let ends = match self.resting(slot.record(side)) {
+                        None if rest != SideRest::Abed => ends(slot.side_fd(side), io),
+                        ends => ends,
+                    };
+                    self.note_port(side, ends, true);
                 }
             }
         }
@@ -122,9 +151,24 @@ impl RepairLink {
 
     // ---- records ----
 
-    /// The address of the peer of a side that has a record.
-    pub(crate) fn peer(&self, record: u32) -> Option<SocketAddr> {
-        self.records.get(record).map(|record| record.state.peer())
+    /// The addresses of a connection that rests, or whose peer has reset it.
+    pub(crate) fn resting(&self, record: u32) -> Option<Ends> {
+        let record = self.records.get(record)?;
+        let is_whole = matches!(record.phase(), Phase::Resting | Phase::Waking | Phase::Gone);
+        is_whole.then(|| Ends {
+            local: record.state.local(),
+            peer: record.state.peer(),
+        })
+    }
+
+    /// Notes whether the port of a connection to a backend rests.
+    pub(crate) fn note_port(&mut self, side: Side, ends: Option<Ends>, rests: bool) {
+        if let (Side::Plain, Some(Ends { local, peer })) = (side, ends) {
+            match rests {
+                true => self.ports.note(peer, local),
+                false => self.ports.forget(peer, local),
+            }
+        }
     }
 
     /// Takes a record for a side of this slot. `None`: there is none, or the channel is not ready.
@@ -160,7 +204,10 @@ impl RepairLink {
     }
 
     /// Gives up the record of a connection that is over. `rest`: where its side is.
-    pub(crate) fn forget(&mut self, record: u32, rest: SideRest) {
+    pub(crate) fn forget(&mut self, side: Side, record: u32, rest: SideRest) {
+        if rest == SideRest::Abed {
+            self.note_port(side, self.resting(record), false);
+        }
         self.send_later(Message::new(Subject::Forget, record));
         match rest {
             SideRest::Abed => {

@@ -53,6 +53,7 @@ use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
+use dormouse_reactor::sandbox::OwnPorts;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
@@ -538,6 +539,12 @@ impl<I: Io> Worker<I> {
         let (connections, handshakes) = (self.cx.connections.live(), self.handshakes.live());
         stop.is_finished(connections, handshakes, self.cx.work.now_ms)
             .then_some(Exit::Stopped)
+    }
+
+    /// Local ports that this worker chooses itself.
+    pub(crate) fn own_ports(&self) -> OwnPorts {
+        let link = self.cx.work.repair.as_ref();
+        link.map_or(OwnPorts::NONE, |link| link.ports.own)
     }
 
     /// The slots, for inspection.

@@ -23,7 +23,7 @@ pub enum Subject {
     Gone,
     /// This process is new and found the record waking: what does the worker have?
     Recall,
-    /// Worker: the connection is over, and nothing is sent for it.
+    /// Worker: the connection is over, and nothing is sent for it. Also the answer to [`Subject::Gone`].
     Forget,
     /// Worker: answer when everything before this is done. In place of a record a number, which the answer repeats.
     Sync,

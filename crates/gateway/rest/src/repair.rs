@@ -9,7 +9,7 @@
 //!
 //! So this process may die at any point, and its successor finds in the records what to do ([`Repair::recall`]): a
 //! record that rests is whole; one that wakes is asked for; one whose peer has ended it is told again. A record is free
-//! only when its worker was told. A request is repeated by the worker if it had no answer, and every request may be.
+//! only when its worker was told, and one whose peer has ended it when the worker has read it. A request is repeated by the worker if it had no answer, and every request may be.
 
 use std::collections::VecDeque;
 use std::io;
@@ -342,9 +342,10 @@ impl Repair {
             && tcp_state::is_established(fd)
     }
 
-    /// Drops a connection that rests. From then on the kernel answers its packets with a reset.
+    /// Frees the record of a connection that rests or is over. From then on the kernel answers its packets with a reset.
     fn forget(&mut self, number: u32) {
-        if self.records.get(number).map(Record::phase) == Some(Phase::Resting) {
+        let phase = self.records.get(number).map(Record::phase);
+        if let Some(Phase::Resting | Phase::Gone) = phase {
             self.leave_table(number);
             self.free(number);
         }
@@ -643,7 +644,7 @@ impl Repair {
                 }
                 Err(error) => return Err(error),
             };
-            if matches!(message.subject, Subject::Go | Subject::Gone) {
+            if message.subject == Subject::Go {
                 self.free(message.record);
             }
         }

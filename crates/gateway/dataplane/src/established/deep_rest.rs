@@ -19,12 +19,14 @@ use crate::close_reason::CloseReason;
 use crate::established::step::Event;
 use crate::established::{Connections, interest};
 use crate::io::Io;
-use crate::repair_link::RepairLink;
+use crate::repair_link::{RepairLink, ends};
 use crate::settings::Settings;
 use crate::token::Side;
 use crate::traffic;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::{Flag, Phase, PlainEnd, SIDES, SideRest, Slot, TimerPurpose, TlsEnd};
+use dormouse_handover::slot::{
+    Flag, Phase, PlainEnd, PlainSide, SIDES, SideRest, Slot, TimerPurpose, TlsEnd,
+};
 use dormouse_reactor::Fd;
 use dormouse_record::Role;
 use dormouse_rest::{Detail, Message, Subject};
@@ -129,10 +131,14 @@ fn is_quiet(slot: &Slot) -> bool {
         && !slot.sealing_over()
 }
 
-/// Whether a side is a TCP connection that can be made into a socket again: that of a client.
+/// Whether a side can be a TCP connection that may be made into a socket again: that of a client, or that to a backend.
 fn can_rest(slot: &Slot, side: Side) -> bool {
     let is_route = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
-    side == Side::Tls && is_route
+    let is_socket = match side {
+        Side::Tls => true,
+        Side::Plain => slot.plain_side() == PlainSide::Tcp && slot.plain_fd() != Fd::NONE,
+    };
+    is_route && is_socket
 }
 
 /// The least time until the next attempt to rest.
@@ -197,13 +203,23 @@ impl Connections {
     /// Asks the repair process to take a side.
     fn put_to_bed<I: Io>(&mut self, index: u32, side: Side, work: &mut Workspace<I>) {
         let slot = self.slots.at_mut(index);
-        let taken = work.repair.as_mut().map(|link| link.take_record(index));
-        let Some(record) = taken.flatten() else {
+        let Some(link) = &mut work.repair else {
+            return;
+        };
+        let ends = ends(slot.side_fd(side), &work.io);
+        if side == Side::Plain && !ends.is_some_and(|ends| link.ports.own.contains(ends.local.port())) {
+            // No port of ours was free when it was made.
+            slot.set_tried(NEVER);
+            return;
+        }
+        let Some(record) = link.take_record(index) else {
             put_off(slot);
             return;
         };
+        link.note_port(side, ends, true);
         if let Err(error) = interest::leave(slot, &work.io, side) {
-            release(work, record);
+            link.note_port(side, ends, false);
+            link.release(record);
             self.remove_unwatched(index, &error, work);
             return;
         }
@@ -271,6 +287,10 @@ impl Connections {
                         Detail::Unable => slot.set_tried(NEVER),
                         _ => put_off(slot),
                     }
+                    if refusal == Detail::NoRoom {
+                        // Perhaps the record of a connection that was given up with a former repair process.
+                        send(work, Message::new(Subject::Forget, record));
+                    }
                     self.on_changed(index, settings, work);
                 }
             },
@@ -334,9 +354,13 @@ impl Connections {
     fn come_awake<I: Io>(&mut self, index: u32, side: Side, work: &mut Workspace<I>) {
         let slot = self.slots.at_mut(index);
         let record = slot.record(side);
-        let cookie = work.io.cookie(slot.side_fd(side)).unwrap_or(0) as u32;
+        let fd = slot.side_fd(side);
+        let cookie = work.io.cookie(fd).unwrap_or(0) as u32;
         slot.wake_up(side, cookie);
-        release(work, record);
+        if let Some(link) = &mut work.repair {
+            link.note_port(side, ends(fd, &work.io), false);
+            link.release(record);
+        }
     }
 
     /// Continues with a connection of which a side has changed.
@@ -373,8 +397,9 @@ impl Connections {
         let slot = self.slots.at_mut(index);
         slot.set_side_rest(side, SideRest::Gone);
         slot.want();
-        count_abed(work, true);
-        release(work, record);
+        if let Some(link) = &mut work.repair {
+            link.forget(side, record, SideRest::Abed);
+        }
         ask_for_wakes(slot, work);
         self.on_changed(index, settings, work);
     }
@@ -397,7 +422,7 @@ impl Connections {
     /// Begins the exchange after which everything is asked that had no answer.
     pub(crate) fn greet_repair<I: Io>(&mut self, work: &mut Workspace<I>) {
         if let Some(link) = &mut work.repair {
-            link.restore(&self.slots);
+            link.restore(&self.slots, &work.io);
             begin_sync(work);
             self.send_to_repair(work);
         }
@@ -439,7 +464,7 @@ pub(super) fn forget<I>(slot: &Slot, work: &mut Workspace<I>) {
         for side in SIDES {
             match slot.side_rest(side) {
                 SideRest::Awake | SideRest::Between | SideRest::Gone => {}
-                rest => link.forget(slot.record(side), rest),
+                rest => link.forget(side, slot.record(side), rest),
             }
         }
     }
@@ -501,12 +526,6 @@ fn begin_sync<I>(work: &mut Workspace<I>) {
 fn send<I>(work: &mut Workspace<I>, message: Message) {
     if let Some(link) = &mut work.repair {
         link.send_later(message);
-    }
-}
-
-fn release<I>(work: &mut Workspace<I>, record: u32) {
-    if let Some(link) = &mut work.repair {
-        link.release(record);
     }
 }
 

@@ -17,7 +17,7 @@ use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
-use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::sandbox::{OwnPorts, Role};
 use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::origin;
@@ -42,7 +42,10 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThre
         .and_then(|()| begin(handover, born_ms, &[board], set_logs, OsIo::adopt));
     let begun = begun.and_then(|(worker, bounds)| {
         // After this point the worker handles bytes from the network.
-        let role = Role::Worker { unix: bounds.unix };
+        let role = Role::Worker {
+            unix: bounds.unix,
+            ports: worker.own_ports(),
+        };
         confine(role, bounds.sandbox).map(|()| worker)
     });
     let worker = match begun {
@@ -101,6 +104,7 @@ pub(crate) fn begin<I: Io>(
     let traffic = Traffic::adopt(Fd(descriptors.traffic), share.workers, handover.worker);
     let mut routes = without_contexts(&handover, &backends)?;
     let sessions = SessionCache::adopt(&handover.descriptors)?;
+    let (worker, workers) = (handover.worker, share.workers);
     let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions.clone());
     let mut parsed = Parsed::default();
@@ -124,7 +128,8 @@ pub(crate) fn begin<I: Io>(
         sessions,
         repair: match descriptors.rest {
             Some(rest) => {
-                let adopted = RepairLink::adopt(rest, born_ms);
+                let ports = OwnPorts::of_worker(worker, workers);
+                let adopted = RepairLink::adopt(rest, ports, born_ms);
                 Some(adopted.map_err(io::Error::other)?)
             }
             None => None,
