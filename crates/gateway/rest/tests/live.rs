@@ -77,11 +77,16 @@ impl Scene {
 
     fn answer(&mut self, worker: usize) -> Option<(Message, Option<Fd>)> {
         let mut bytes = [0; MESSAGE_LEN];
-        match socket::receive_message(self.workers[worker], &mut bytes, OnExec::Close).unwrap() {
-            Attempt::WouldBlock => None,
-            Attempt::Done(message) => {
-                let read = Message::from_bytes(&bytes).unwrap();
-                Some((read, message.descriptors.first().copied()))
+        loop {
+            let channel = self.workers[worker];
+            match socket::receive_message(channel, &mut bytes, OnExec::Close).unwrap() {
+                Attempt::WouldBlock => return None,
+                Attempt::Done(message) => {
+                    let read = Message::from_bytes(&bytes).unwrap();
+                    if read.subject != Subject::Begun {
+                        return Some((read, message.descriptors.first().copied()));
+                    }
+                }
             }
         }
     }
@@ -302,7 +307,12 @@ fn a_compromised_worker_reaches_nothing_but_its_own_connections() {
         }
         // Another worker's record, and none.
         for other in [3, 2 * PER_WORKER, u32::MAX] {
-            for subject in [Subject::Rest, Subject::Wake, Subject::Recalled] {
+            for subject in [
+                Subject::Rest,
+                Subject::Wake,
+                Subject::Recalled,
+                Subject::Forget,
+            ] {
                 scene.ask(1, subject, other, &[listener]);
                 scene.ask(1, subject, other, &[]);
             }

@@ -8,7 +8,7 @@ use dormouse_config::{Config, Plan};
 use dormouse_handover::RestDescriptors;
 use dormouse_handover::share::Share;
 use dormouse_helpers::helper::Privileges;
-use dormouse_helpers::tcp_repair::{self, RepairArguments, RepairParts};
+use dormouse_helpers::tcp_repair::{self, RepairArguments, RepairParts, try_cycles};
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{Ended, Pid};
 use dormouse_reactor::socket::{self, Keepalive};
@@ -58,6 +58,7 @@ impl DeepRest {
         if !config.rests() {
             return Ok(None);
         }
+        try_cycles().map_err(|error| ServeError::Rest(error.to_string()))?;
         let workers = plan.workers;
         let shares = (0..workers).map(|worker| Share::of(worker, plan).connections_max);
         let records_per_worker = SIDES * shares.max().unwrap_or(1);
@@ -186,9 +187,18 @@ impl RepairProcess {
         }
     }
 
-    /// Handles the exit of a process. Returns `false` if it was another one.
-    pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
-        self.helper.note_death(pid, ended, poller)
+    /// Handles the exit of a process. Returns `false` if it was another one. It ends by itself after the last worker.
+    pub(crate) fn note_end(
+        &mut self,
+        pid: Pid,
+        ended: Ended,
+        poller: &Poller,
+        is_stopping: bool,
+    ) -> bool {
+        match is_stopping && ended == Ended::Exited(0) {
+            true => self.helper.note_end(pid, poller),
+            false => self.helper.note_death(pid, ended, poller),
+        }
     }
 
     /// Ends the process, which may die at any time. Returns its id. The next turn starts another one.

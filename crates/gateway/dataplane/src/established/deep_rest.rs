@@ -33,6 +33,7 @@ use dormouse_rest::{Detail, Message, Subject};
 use dormouse_tables::counters::Count;
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 
 /// Messages handled per turn.
 const MESSAGES_PER_TURN: u32 = 256;
@@ -479,6 +480,14 @@ pub(super) fn moved<I>(slot: &Slot, to: u32, work: &mut Workspace<I>) {
             }
         }
     }
+}
+
+/// The address of a client whose connection is abed.
+pub(crate) fn address_of_client<I>(slot: &Slot, work: &Workspace<I>) -> Option<SocketAddr> {
+    let link = work.repair.as_ref()?;
+    let is_abed = slot.side_rest(Side::Tls) == SideRest::Abed;
+    let ends = is_abed.then(|| link.resting(slot.record(Side::Tls)))?;
+    ends.map(|ends| ends.peer)
 }
 
 /// Whether nothing is left to wait for: a side is gone, and the other one is awake, absent or gone.

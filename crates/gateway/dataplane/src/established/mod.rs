@@ -7,7 +7,7 @@ pub(crate) mod begin;
 pub(crate) mod close;
 pub(crate) mod connect;
 pub(crate) mod context;
-mod deep_rest;
+pub(crate) mod deep_rest;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
