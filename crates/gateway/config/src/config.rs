@@ -201,7 +201,8 @@ impl Config {
             .iter()
             .map(|r| (r.route_idle_timeout, r.route_total_timeout, r.rest_after));
         let originations = self.originate.iter();
-        let originations = originations.map(|o| (o.route_idle_timeout, o.route_total_timeout, None));
+        let originations =
+            originations.map(|o| (o.route_idle_timeout, o.route_total_timeout, None));
         let program = &self.timeouts;
         let all = routes
             .chain(originations)

@@ -439,7 +439,9 @@ impl Io for OsIo {
         else {
             return Ok(None);
         };
-        let message = bytes.get(..received.len).and_then(rest::Message::from_bytes);
+        let message = bytes
+            .get(..received.len)
+            .and_then(rest::Message::from_bytes);
         let message = message.ok_or_else(|| io::Error::other("an invalid message"))?;
         Ok(Some((message, received.descriptors.first().copied())))
     }

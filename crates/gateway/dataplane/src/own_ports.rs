@@ -90,7 +90,10 @@ mod tests {
         let source = "198.51.100.1".parse().expect("an address");
         ports.note(backend, SocketAddr::new(source, 10_000));
         for chosen in [Some(source), None] {
-            assert_eq!([0; 3].map(|_| ports.choose(backend, chosen)), [Some(10_001); 3]);
+            assert_eq!(
+                [0; 3].map(|_| ports.choose(backend, chosen)),
+                [Some(10_001); 3]
+            );
         }
         ports.note(backend, SocketAddr::new(source, 10_001));
         assert_eq!(ports.choose(backend, None), None, "all rest");

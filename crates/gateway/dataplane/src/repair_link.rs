@@ -46,8 +46,6 @@ pub(crate) struct RepairLink {
     abed: u32,
     /// Ports of connections to backends.
     pub(crate) ports: PortChoice,
-    /// Whether the repair process was told that no packet may wake a connection.
-    is_full: bool,
 }
 
 /// Both addresses of a connection.
@@ -85,7 +83,6 @@ impl RepairLink {
             watched: None,
             abed: 0,
             ports: PortChoice::from(ports),
-            is_full: false,
         })
     }
 
@@ -274,9 +271,6 @@ impl RepairLink {
         self.is_synced = false;
         self.sync = self.sync.wrapping_add(1);
         self.send_later(Message::new(Subject::Sync, self.sync));
-        if self.is_full {
-            self.send_awaken();
-        }
     }
 
     /// Ends an exchange. Returns `true` if everything that had no answer must be asked again.
@@ -284,23 +278,5 @@ impl RepairLink {
         let is_last = number == self.sync && !self.is_synced;
         self.is_synced |= is_last;
         is_last
-    }
-
-    /// Tells the repair process whether packets may wake connections.
-    pub(crate) fn set_full(&mut self, is_full: bool) {
-        if self.is_full != is_full {
-            self.is_full = is_full;
-            self.send_awaken();
-        }
-    }
-
-    fn send_awaken(&mut self) {
-        self.send_later(Message {
-            detail: match self.is_full {
-                true => Detail::Busy,
-                false => Detail::Done,
-            },
-            ..Message::new(Subject::Awaken, self.first)
-        });
     }
 }

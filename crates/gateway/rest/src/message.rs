@@ -31,11 +31,9 @@ pub enum Subject {
     Synced,
     /// This process is new. A worker sends [`Subject::Sync`], and repeats afterwards what had no answer.
     Begun,
-    /// Worker: its connections may not wake by packets ([`Detail::Busy`]), or they may again ([`Detail::Done`]).
-    Awaken,
 }
 
-const SUBJECTS: [Subject; 13] = [
+const SUBJECTS: [Subject; 12] = [
     Subject::Rest,
     Subject::Wake,
     Subject::Recalled,
@@ -48,7 +46,6 @@ const SUBJECTS: [Subject; 13] = [
     Subject::Sync,
     Subject::Synced,
     Subject::Begun,
-    Subject::Awaken,
 ];
 
 /// The outcome in [`Subject::Rested`] and [`Subject::Recalled`].
@@ -132,7 +129,7 @@ mod tests {
         }
         for bytes in [
             &[][..],
-            &[13, 0, 0, 0, 0, 0, 0, 0],
+            &[12, 0, 0, 0, 0, 0, 0, 0],
             &[0, 5, 0, 0, 0, 0, 0, 0],
             &[0; 9],
         ] {

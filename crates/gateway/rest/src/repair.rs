@@ -65,8 +65,6 @@ pub struct Parts {
 struct Worker {
     channel: Fd,
     unsent: VecDeque<Message>,
-    /// Whether it has as many sockets as it may have, so no packet wakes its connections.
-    is_full: bool,
     /// Whether the worker and everybody who could start another one in its place is gone.
     is_closed: bool,
 }
@@ -137,7 +135,6 @@ impl Repair {
                 .map(|channel| Worker {
                     channel,
                     unsent: VecDeque::from([Message::new(Subject::Begun, 0)]),
-                    is_full: false,
                     is_closed: false,
                 })
                 .collect(),
@@ -248,12 +245,6 @@ impl Repair {
         match message {
             Some(sync) if sync.subject == Subject::Sync => {
                 self.send_to(worker, Message::new(Subject::Synced, sync.record))
-            }
-            Some(awaken) if awaken.subject == Subject::Awaken => {
-                if let Some(worker) = self.workers.get_mut(worker) {
-                    worker.is_full = awaken.detail != Detail::Done;
-                }
-                Ok(())
             }
             other => {
                 let own = other.filter(|other| self.worker_of(other.record) == worker);
@@ -431,18 +422,12 @@ impl Repair {
             Answer::Gone => self.end(number)?,
             Answer::Wake => {
                 let destination = record.state.local();
-                if self.may_wake(number) && self.wakes.take(now_ms) && self.wake(number)? {
+                if self.wakes.take(now_ms) && self.wake(number)? {
                     self.send_again(destination);
                 }
             }
         }
         Ok(())
-    }
-
-    /// Whether a packet may wake this connection. If not, its sender repeats the packet.
-    fn may_wake(&self, number: u32) -> bool {
-        let worker = self.workers.get(self.worker_of(number));
-        worker.is_some_and(|worker| !worker.is_full)
     }
 
     /// Sends the packet in hand to a socket of this machine.

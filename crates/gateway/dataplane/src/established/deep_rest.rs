@@ -107,8 +107,8 @@ impl Later {
 /// The side that may go to bed next. `None`: the connection is not quiet, or no other side of it can rest.
 pub(super) fn next_side(slot: &Slot) -> Option<Side> {
     let may_rest = |side| slot.side_rest(side) == SideRest::Awake && can_rest(slot, side);
-    let is_on_its_way = slot.side_rest(Side::Tls) != SideRest::Awake
-        && slot.side_rest(Side::Tls) != SideRest::Abed;
+    let is_on_its_way =
+        slot.side_rest(Side::Tls) != SideRest::Awake && slot.side_rest(Side::Tls) != SideRest::Abed;
     if slot.tried() == NEVER || !is_quiet(slot) || is_on_its_way || slot.is_wanted() {
         return None;
     }
@@ -190,9 +190,8 @@ impl Connections {
             ask_for_wakes(slot, work);
         } else {
             let lifetime = settings.route_or_removed(slot.route).lifetime;
-            let is_due = (lifetime.rest_after_ms).is_some_and(|after_ms| {
-                u64::from(slot.active_s) * 1000 + after_ms <= work.now_ms
-            });
+            let is_due = (lifetime.rest_after_ms)
+                .is_some_and(|after_ms| u64::from(slot.active_s) * 1000 + after_ms <= work.now_ms);
             if is_due && let Some(side) = next_side(slot) {
                 self.put_to_bed(index, side, work);
             }
@@ -208,7 +207,9 @@ impl Connections {
             return;
         };
         let ends = ends(slot.side_fd(side), &work.io);
-        if side == Side::Plain && !ends.is_some_and(|ends| link.ports.own.contains(ends.local.port())) {
+        if side == Side::Plain
+            && !ends.is_some_and(|ends| link.ports.own.contains(ends.local.port()))
+        {
             // No port of ours was free when it was made.
             slot.set_tried(NEVER);
             return;
@@ -316,7 +317,11 @@ impl Connections {
             }
             (Subject::Begun, ..) => begin_sync(work),
             (Subject::Synced, ..) => {
-                if work.repair.as_mut().is_some_and(|link| link.end_sync(record)) {
+                if work
+                    .repair
+                    .as_mut()
+                    .is_some_and(|link| link.end_sync(record))
+                {
                     self.ask_again(work);
                 }
             }

@@ -1,7 +1,7 @@
 //! Moves of connections to lower slots, for the compaction.
 
-use crate::established::{deep_rest, interest};
 use crate::established::{Connections, Moved, logged};
+use crate::established::{deep_rest, interest};
 use crate::io::Io;
 use crate::token::{self, Side};
 use crate::workspace::Workspace;

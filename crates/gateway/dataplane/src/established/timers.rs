@@ -1,7 +1,7 @@
 //! The timer of a connection: each slot has one, chosen by the connection's state.
 
-use crate::established::{close, deep_rest};
 use crate::established::interest::may_read_tls;
+use crate::established::{close, deep_rest};
 use crate::settings::Times;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
@@ -100,7 +100,9 @@ fn rest_due_ms(slot: &Slot, after_ms: u64, end_ms: Option<u64>, now_ms: u64) -> 
     // Counted from the beginning of a second: a connection may rest before its time, but must not end before it.
     let due_ms = u64::from(slot.active_s) * 1000 + after_ms;
     let due_ms = due_ms.max(now_ms + deep_rest::pause_ms(slot));
-    end_ms.is_none_or(|end_ms| due_ms < end_ms).then_some(due_ms)
+    end_ms
+        .is_none_or(|end_ms| due_ms < end_ms)
+        .then_some(due_ms)
 }
 
 /// When the connection is idle for too long. `None`: never.

@@ -102,9 +102,7 @@ pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
         Role::Keeper => Ok(()),
-        Role::Worker { unix, ports } => {
-            files::confine(&[], unix == UnixSockets::Abstract, ports)
-        }
+        Role::Worker { unix, ports } => files::confine(&[], unix == UnixSockets::Abstract, ports),
         Role::WorkersFirstThread { unix } => {
             files::confine(&[], unix == UnixSockets::Abstract, OwnPorts::NONE)
         }

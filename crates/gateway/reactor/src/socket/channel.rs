@@ -178,7 +178,12 @@ fn receive(
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = attempt(|| {
         let mut parts = [IoSliceMut::new(&mut *buf)];
-        rustix::net::recvmsg(fd, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC | flags)
+        rustix::net::recvmsg(
+            fd,
+            &mut parts,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC | flags,
+        )
     })?;
     let Attempt::Done(received) = received else {
         return Ok(Attempt::WouldBlock);

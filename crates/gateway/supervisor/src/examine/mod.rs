@@ -13,7 +13,9 @@ use crate::occasion::{Occasion, Purpose, of_privilege};
 use crate::session_files;
 use crate::syslog;
 use crate::ticket_keys;
-use dormouse_config::{Backend, Config, LogDestination, LogTarget, Place, Sandbox, Severity, SyslogAddress};
+use dormouse_config::{
+    Backend, Config, LogDestination, LogTarget, Place, Sandbox, Severity, SyslogAddress,
+};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
 use dormouse_helpers::tcp_repair::try_cycles;
