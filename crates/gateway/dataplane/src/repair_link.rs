@@ -133,6 +133,11 @@ impl RepairLink {
         Ok(())
     }
 
+    /// Whether messages wait for room in the channel.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     /// The number of sides abed.
     pub(crate) fn abed(&self) -> u32 {
         self.abed

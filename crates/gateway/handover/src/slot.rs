@@ -12,11 +12,12 @@
 //!
 //! 128 bytes are the TLS state, 64 bytes are ours. Raise neither without a strong reason.
 
+mod rest;
+
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Handle;
 use dormouse_reactor::timer::{Timed, Timer};
 use dormouse_record::State;
-use std::sync::atomic::{Ordering, compiler_fence};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout. A worker adopts only slots of its own version.
@@ -92,12 +93,6 @@ const RESET_TLS: u32 = 1 << 6;
 const LINGER_TLS: u32 = 1 << 7;
 const PLAIN_IS_UNIX: u32 = 1 << 14;
 const JOINED: u32 = 1 << 17;
-// A side of which `tls_cookie` and `tls_watch`, or those of the plain side, are a record's number and a `SideRest`.
-const TLS_RESTS: u32 = 1 << 22;
-const PLAIN_RESTS: u32 = 1 << 23;
-
-/// In the watch of a side that rests: the connection needs its sockets.
-const WANTED: u8 = 128;
 
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
@@ -437,121 +432,6 @@ impl Slot {
         self.address = u32::from(tried) << 24 | self.client();
     }
 
-    /// Whether a side is in deep rest, or on its way there or back.
-    #[inline]
-    pub fn is_dormant(&self) -> bool {
-        self.bits & (TLS_RESTS | PLAIN_RESTS) != 0
-    }
-
-    /// Where the socket of a side is.
-    pub fn side_rest(&self, side: Side) -> SideRest {
-        let (rests, watch) = match side {
-            Side::Tls => (TLS_RESTS, self.tls_watch),
-            Side::Plain => (PLAIN_RESTS, self.plain_watch),
-        };
-        if self.bits & rests == 0 {
-            return SideRest::Awake;
-        }
-        match watch & !WANTED {
-            2 => SideRest::Bedding,
-            4 => SideRest::Abed,
-            6 => SideRest::Waking,
-            8 => SideRest::Gone,
-            _ => SideRest::Between,
-        }
-    }
-
-    /// The number of the record of a side that is not awake.
-    pub fn record(&self, side: Side) -> u32 {
-        match side {
-            Side::Tls => self.tls_cookie,
-            Side::Plain => self.plain_cookie,
-        }
-    }
-
-    /// Whether a side that rests is needed.
-    pub fn is_wanted(&self) -> bool {
-        let wanted = |side, watch| self.side_rest(side) != SideRest::Awake && watch & WANTED != 0;
-        wanted(Side::Tls, self.tls_watch) || wanted(Side::Plain, self.plain_watch)
-    }
-
-    /// Notes that the connection needs the sockets of all sides.
-    pub fn want(&mut self) {
-        for side in SIDES {
-            if self.side_rest(side) != SideRest::Awake {
-                *self.watch_mut(side) |= WANTED;
-            }
-        }
-    }
-
-    /// The descriptor of a side.
-    pub fn side_fd(&self, side: Side) -> Fd {
-        match side {
-            Side::Tls => self.tls_fd(),
-            Side::Plain => self.plain_fd(),
-        }
-    }
-
-    /// Notes that a side, which epoll does not watch, goes to rest as the record with this number. Each store leaves a
-    /// slot with which a successor can continue.
-    pub fn go_to_bed(&mut self, side: Side, record: u32) {
-        *self.watch_mut(side) = SideRest::Between as u8;
-        compiler_fence(Ordering::SeqCst);
-        self.bits |= rests(side);
-        compiler_fence(Ordering::SeqCst);
-        *self.cookie_mut(side) = record;
-        compiler_fence(Ordering::SeqCst);
-        *self.watch_mut(side) = SideRest::Bedding as u8;
-    }
-
-    /// Notes where a side is that is neither awake nor becomes so.
-    pub fn set_side_rest(&mut self, side: Side, rest: SideRest) {
-        let wanted = *self.watch_mut(side) & WANTED;
-        *self.watch_mut(side) = rest as u8 | wanted;
-    }
-
-    /// Removes and returns the descriptor of a side that is abed or gone, which the caller then closes.
-    pub fn take_side_fd(&mut self, side: Side) -> Fd {
-        Fd(std::mem::replace(self.fd_mut(side), Fd::NONE.0))
-    }
-
-    /// Notes the descriptor of a side that wakes.
-    pub fn begin_wake(&mut self, side: Side, fd: Fd) {
-        *self.fd_mut(side) = fd.0;
-        compiler_fence(Ordering::SeqCst);
-        self.set_side_rest(side, SideRest::Waking);
-    }
-
-    /// Notes that a side is awake, with the cookie of its socket. Epoll does not watch it yet.
-    pub fn wake_up(&mut self, side: Side, cookie: u32) {
-        *self.watch_mut(side) = SideRest::Between as u8;
-        compiler_fence(Ordering::SeqCst);
-        *self.cookie_mut(side) = cookie;
-        compiler_fence(Ordering::SeqCst);
-        self.bits &= !rests(side);
-    }
-
-    fn watch_mut(&mut self, side: Side) -> &mut u8 {
-        match side {
-            Side::Tls => &mut self.tls_watch,
-            Side::Plain => &mut self.plain_watch,
-        }
-    }
-
-    fn cookie_mut(&mut self, side: Side) -> &mut u32 {
-        match side {
-            Side::Tls => &mut self.tls_cookie,
-            Side::Plain => &mut self.plain_cookie,
-        }
-    }
-
-    fn fd_mut(&mut self, side: Side) -> &mut i32 {
-        match side {
-            Side::Tls => &mut self.tls_fd,
-            Side::Plain => &mut self.plain_fd,
-        }
-    }
-
     /// Whether the connection is at rest: nothing is pending, so only this slot exists.
     pub fn at_rest(&self) -> bool {
         (matches!(self.phase(), Phase::Established | Phase::Warm) || self.awaits_client())
@@ -600,14 +480,6 @@ impl Slot {
             _ => self.tls_fd > 2,
         };
         self.phase() != Phase::Free && has_socket && has_state
-    }
-}
-
-/// The flag of a side that is not awake.
-fn rests(side: Side) -> u32 {
-    match side {
-        Side::Tls => TLS_RESTS,
-        Side::Plain => PLAIN_RESTS,
     }
 }
 

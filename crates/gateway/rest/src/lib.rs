@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod bounds;
 mod message;
 mod record;
 mod repair;

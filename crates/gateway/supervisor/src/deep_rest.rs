@@ -157,13 +157,18 @@ impl DeepRest {
 /// The repair process.
 pub(crate) struct RepairProcess {
     helper: Helper,
+    /// The times that the process was told.
+    keepalive: Option<Keepalive>,
 }
 
 impl RepairProcess {
     pub(crate) fn new() -> RepairProcess {
         let mut helper = Helper::new(tcp_repair::NAME);
         helper.set_due();
-        RepairProcess { helper }
+        RepairProcess {
+            helper,
+            keepalive: None,
+        }
     }
 
     /// Time of the next start.
@@ -171,20 +176,26 @@ impl RepairProcess {
         self.helper.next_deadline_ms()
     }
 
-    /// Starts the process if a start is due; `channels` are its ends of those to the workers. Called once per turn.
+    /// Starts the process if a start is due, and ends it if a reload has changed what it was told; `channels` are its ends of
+    /// those to the workers. Returns the process that was ended. Called once per turn.
     pub(crate) fn attend(
         &mut self,
         rest: Option<&DeepRest>,
         channels: &[Fd],
         config: &Config,
         poller: &Poller,
-    ) {
+    ) -> Option<Pid> {
+        let keepalive = keepalive(config);
+        if self.keepalive.replace(keepalive) != Some(keepalive) {
+            return self.end(poller);
+        }
         if self.helper.take_due()
             && let Some(rest) = rest
             && !channels.is_empty()
         {
             self.helper.start(|| start(rest, channels, config, poller));
         }
+        None
     }
 
     /// Handles the exit of a process. Returns `false` if it was another one. It ends by itself after the last worker.
@@ -208,25 +219,30 @@ impl RepairProcess {
     }
 }
 
+/// When a silent peer of a resting connection is asked whether it lives.
+fn keepalive(config: &Config) -> Keepalive {
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(NEVER_S);
+    let sockets = &config.sockets;
+    Keepalive {
+        idle_s: sockets.keepalive_idle.map_or(NEVER_S, seconds),
+        interval_s: seconds(sockets.keepalive_interval),
+        count: sockets.keepalive_count,
+    }
+}
+
 fn start(
     rest: &DeepRest,
     channels: &[Fd],
     config: &Config,
     poller: &Poller,
 ) -> io::Result<HelperProcess> {
-    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(NEVER_S);
-    let sockets = &config.sockets;
     let parts = RepairParts {
         access: rest.steering.access(),
         records: rest.records[0],
         raw: rest.raw,
         workers: channels,
         records_per_worker: rest.records_per_worker,
-        keepalive: Keepalive {
-            idle_s: sockets.keepalive_idle.map_or(NEVER_S, seconds),
-            interval_s: seconds(sockets.keepalive_interval),
-            count: sockets.keepalive_count,
-        },
+        keepalive: keepalive(config),
     };
     let place = (poller, tokens::REPAIR);
     let privileges = Privileges::tcp_repair(config.process.sandbox, config.log.clone());

@@ -2,7 +2,8 @@
 //! of them, whatever dies.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
@@ -20,7 +21,7 @@ use super::deep_rest::counted;
 /// The client's port and the backend's, in a network of its own.
 const LISTEN: &str = "127.0.0.1";
 
-/// The option of a route, and the time after which its connections rest.
+/// The time after which connections rest.
 const REST_AFTER: &str = "200ms";
 
 /// A dormouse with a route whose connections rest, in a network of its own.
@@ -32,12 +33,16 @@ struct Quiet {
 
 impl Quiet {
     fn with(target: &Target, change: impl FnOnce(&mut Settings)) -> Option<Quiet> {
+        Quiet::after(REST_AFTER, target, change)
+    }
+
+    fn after(time: &str, target: &Target, change: impl FnOnce(&mut Settings)) -> Option<Quiet> {
         let room = Room::make()?;
         let behind = address(PLAIN_PORT);
         let listener = room.run(move || TcpListener::bind(behind).expect("an address"));
         let mut settings = Settings::new(address(TLS_PORT), target.clone());
         settings.namespace = Some(room.name());
-        settings.option("rest_after", REST_AFTER);
+        settings.option("rest_after", time);
         Admin::in_folder(&mut settings);
         change(&mut settings);
         let scene = Scene::of(Terminator::chosen(), Backend::on(listener), &settings);
@@ -47,7 +52,7 @@ impl Quiet {
 
     /// Connections of both TLS versions that have echoed once.
     fn clients(&self, count: usize, target: &Target) -> Vec<Peer> {
-        let to_backend = matches!(target, Target::Tcp(_));
+        let to_backend = !matches!(target, Target::Echo);
         let connect = move |number: usize| {
             let configs = peer::configs_by_version();
             let tcp = peer::connect_tcp(address(TLS_PORT)).expect("a connection");
@@ -92,7 +97,8 @@ impl Quiet {
     }
 
     fn counter(&self, name: &str) -> u64 {
-        self.admin.status()["counters"][name].as_u64().unwrap_or(0)
+        let counts = &self.admin.status()["counts"];
+        counts[name].as_u64().unwrap_or(0)
     }
 
     fn repair_process(&self) -> u32 {
@@ -142,6 +148,43 @@ fn resting_connections_survive_the_death_of_any_process() {
     }
 }
 
+/// Connections go to rest and wake all the time, at any moment of an exchange, and tcp-repair dies meanwhile.
+#[test]
+fn connections_that_rest_between_any_two_messages_lose_no_byte() {
+    requires!(Can::BeDormouse, Root);
+    const CLIENTS: usize = 16;
+    let target = Target::Tcp(address(PLAIN_PORT));
+    let Some(quiet) = Quiet::after("1ms", &target, |settings| settings.workers = 2) else {
+        return;
+    };
+    let end = Instant::now() + Duration::from_secs(8);
+    let clients = quiet.clients(CLIENTS, &target).into_iter().enumerate();
+    let threads: Vec<_> = clients
+        .map(|(number, mut client)| {
+            thread::spawn(move || {
+                let mut pause_ms = number as u64 * 7;
+                while Instant::now() < end {
+                    client.echo().expect("an echo");
+                    pause_ms = (pause_ms + 13) % 120;
+                    thread::sleep(Duration::from_millis(pause_ms));
+                }
+                client
+            })
+        })
+        .collect();
+    while Instant::now() + Duration::from_secs(3) < end {
+        thread::sleep(Duration::from_millis(700));
+        signal(quiet.repair_process(), Signal::KILL);
+    }
+    let ended = threads.into_iter().map(|thread| thread.join());
+    let clients: Vec<Peer> = ended
+        .map(|client| client.expect("every echo was right"))
+        .collect();
+    assert!(quiet.counter("wakes") > 2 * CLIENTS as u64);
+    assert_eq!(quiet.resets(), 0);
+    drop(clients);
+}
+
 #[test]
 fn an_upgrade_wakes_nobody() {
     requires!(Can::BeDormouse, Root);
@@ -167,6 +210,36 @@ fn an_upgrade_wakes_nobody() {
     assert_eq!(quiet.resets(), 0);
 }
 
+/// What is not TCP stays open, and wakes the client's side by its bytes.
+#[test]
+fn other_kinds_of_routes_rest_as_far_as_they_can() {
+    requires!(Can::BeDormouse, Root);
+    let first_data: fn(&mut Settings) = |settings| {
+        settings.option("backend_connect", "first-data");
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let unix = folder.path().join("backend.sock");
+    let backend = Backend::unix(&unix);
+    let targets = [
+        (Target::Tcp(address(PLAIN_PORT)), first_data),
+        (Target::Unix(unix), |_: &mut Settings| {}),
+    ];
+    for (target, change) in targets {
+        let Some(quiet) = Quiet::with(&target, change) else {
+            return;
+        };
+        let mut clients = quiet.clients(3, &target);
+        for _ in 0..2 {
+            quiet.wait_for_rest();
+            for client in &mut clients {
+                client.echo().expect("an echo");
+            }
+        }
+        assert_eq!(quiet.resets(), 0);
+    }
+    drop(backend);
+}
+
 /// Each of these ends a connection that rests, with close_notify.
 #[test]
 fn resting_connections_end_like_others() {
@@ -190,10 +263,8 @@ fn resting_connections_end_like_others() {
             "an administrator",
             |_| {},
             |quiet| {
-                quiet
-                    .admin
-                    .order("/connections/close?route=1")
-                    .expect("an order");
+                let (status, said) = quiet.admin.ask("POST", "/connections/close?route=1");
+                assert_eq!(status, 200, "{said}");
             },
         ),
         (
@@ -231,6 +302,7 @@ fn a_client_that_ends_while_it_rests_ends_its_backends_connection() {
     };
     let mut clients = quiet.clients(3, &target);
     quiet.wait_for_rest();
+    assert_eq!(quiet.counter("connections"), 3);
     // By close_notify, by a FIN, and by a reset.
     clients[0].end_sending().expect("close_notify");
     drop(clients.remove(1));
@@ -239,8 +311,7 @@ fn a_client_that_ends_while_it_rests_ends_its_backends_connection() {
     rustix::net::sockopt::set_socket_linger(&reset.tcp, linger).expect("an option");
     drop(reset);
     wait::until_true("all connections to end", || {
-        let status = quiet.admin.status();
-        status["counters"]["connections"].as_u64().unwrap_or(0) == 0
+        quiet.counter("connections") == 0
     });
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod deep_rest;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
+mod later;
 pub(crate) mod logged;
 mod new_timeouts;
 pub(crate) mod opening;
@@ -23,6 +24,7 @@ pub(crate) mod step;
 pub(crate) mod tallies;
 pub(crate) mod timers;
 pub(crate) mod unverified;
+mod waking;
 pub(crate) mod warm;
 
 use crate::bursts::{Place, Subject};
@@ -47,6 +49,7 @@ use dormouse_reactor::socket::Shortage;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
 use dormouse_tables::counters::Count;
+use later::Later;
 use std::io;
 use step::{Event, step};
 use tallies::{Tallies, Tally};
@@ -74,7 +77,7 @@ pub(crate) struct Connections {
     /// Number of slots that have become free.
     freed: u64,
     /// What is done when the sides of a connection are awake.
-    later: deep_rest::Later,
+    later: Later,
     /// Requests of steps that the loop has not carried out yet.
     effects: Vec<Effect>,
 }
@@ -128,7 +131,7 @@ impl Connections {
             survey_from: None,
             rearm_from: None,
             freed: 0,
-            later: deep_rest::Later::default(),
+            later: Later::default(),
             effects: Vec::new(),
         };
         connections.count_phases();

@@ -126,14 +126,7 @@ pub(crate) fn begin<I: Io>(
         connection_log: connection_log(&descriptors, slots.capacity()),
         traffic: traffic.map_err(io::Error::other)?,
         sessions,
-        repair: match descriptors.rest {
-            Some(rest) => {
-                let ports = OwnPorts::of_worker(worker, workers);
-                let adopted = RepairLink::adopt(rest, ports, born_ms);
-                Some(adopted.map_err(io::Error::other)?)
-            }
-            None => None,
-        },
+        repair: repair_link(&descriptors, (worker, workers), born_ms)?,
     };
     let inheritance = Inheritance {
         slots,
@@ -152,6 +145,19 @@ pub(crate) fn begin<I: Io>(
     };
     let worker = Worker::adopt(inheritance, io)?;
     Ok((worker, bounds))
+}
+
+/// Takes up the way to the repair process, if connections may rest.
+fn repair_link(
+    descriptors: &Descriptors,
+    (worker, workers): (u32, u32),
+    born_ms: u64,
+) -> io::Result<Option<RepairLink>> {
+    let adopt = |rest| {
+        let ports = OwnPorts::of_worker(worker, workers);
+        RepairLink::adopt(rest, ports, born_ms).map_err(io::Error::other)
+    };
+    descriptors.rest.map(adopt).transpose()
 }
 
 /// Builds all contexts. With thousands of certificates or routes this takes long, and the keeper must not take it for a

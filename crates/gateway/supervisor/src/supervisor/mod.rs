@@ -184,7 +184,8 @@ impl Supervisor {
             self.log_writer.attend(sources, config, &self.poller);
             let channels = self.serving.pairs.repair_channels();
             let rest = self.serving.rest.as_ref();
-            self.repair.attend(rest, &channels, config, &self.poller);
+            let former = self.repair.attend(rest, &channels, config, &self.poller);
+            self.history.ending.extend(former);
             self.poller
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
