@@ -204,15 +204,7 @@ impl Connections {
                 send(work, Message { detail, ..recalled });
             }
             (Subject::Begun, ..) => begin_sync(work),
-            (Subject::Synced, ..) => {
-                if work
-                    .repair
-                    .as_mut()
-                    .is_some_and(|link| link.end_sync(record))
-                {
-                    self.ask_again(work);
-                }
-            }
+            (Subject::Synced, ..) => self.on_synced(record, work),
             // About a connection that has ended, or what this worker knows already.
             _ => {}
         }
@@ -322,8 +314,12 @@ impl Connections {
         }
     }
 
-    /// Asks everything again that had no answer.
-    fn ask_again<I: Io>(&mut self, work: &mut Workspace<I>) {
+    /// Ends the exchange with this number, and asks everything again that had no answer.
+    fn on_synced<I: Io>(&mut self, number: u32, work: &mut Workspace<I>) {
+        let link = work.repair.as_mut();
+        if !link.is_some_and(|link| link.end_sync(number)) {
+            return;
+        }
         for (_, slot) in self.slots.all().filter(|(_, slot)| slot.is_dormant()) {
             for side in SIDES {
                 if slot.side_rest(side) == SideRest::Bedding {

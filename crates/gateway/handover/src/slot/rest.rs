@@ -45,7 +45,12 @@ impl Slot {
     }
 
     /// Whether a side that rests is needed.
+    #[inline]
     pub fn is_wanted(&self) -> bool {
+        self.is_dormant() && self.has_wanted_side()
+    }
+
+    fn has_wanted_side(&self) -> bool {
         let wanted = |side, watch| self.side_rest(side) != SideRest::Awake && watch & WANTED != 0;
         wanted(Side::Tls, self.tls_watch) || wanted(Side::Plain, self.plain_watch)
     }
