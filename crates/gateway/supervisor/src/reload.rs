@@ -175,6 +175,25 @@ mod tests {
             .settled()
     }
 
+    /// What main needs for it is created at the start, with privileges that it has only then.
+    #[test]
+    fn connections_rest_after_a_reload_only_if_they_could_at_the_start() {
+        let now = loaded("", "to = 'echo:'");
+        for rests in [false, true] {
+            let next = loaded("", "to = 'echo:'\nrest_after = '1m'");
+            let fixed = FixedAtStart {
+                connections_max: u64::MAX,
+                has_sessions: true,
+                rests,
+                is_nobody: false,
+            };
+            let plan = plan(&now.config, &now.plan, next, &fixed);
+            assert_eq!(plan.config.rests(), rests);
+            let waits: &[&str] = if rests { &[] } else { &["rest_after"] };
+            assert_eq!(plan.waits_for_restart, waits);
+        }
+    }
+
     /// DNS may fail while a reload is needed for another reason, such as a certificate.
     #[test]
     fn a_name_that_cannot_be_looked_up_keeps_its_addresses_wherever_it_stands() {
@@ -232,6 +251,7 @@ mod tests {
             let fixed = FixedAtStart {
                 connections_max: u64::MAX,
                 has_sessions: true,
+                rests: false,
                 is_nobody: true,
             };
             plan(&now.config, &now.plan, next, &fixed).waits_for_restart
@@ -245,6 +265,7 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: 1_000,
             has_sessions: true,
+            rests: false,
             is_nobody: false,
         };
         let next = loaded(options, "to = 'echo:'");
@@ -283,6 +304,7 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: u64::MAX,
             has_sessions: true,
+            rests: false,
             is_nobody: false,
         };
         let plan = plan(&now.config, &now.plan, next, &fixed).plan;
@@ -299,6 +321,7 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: u64::MAX,
             has_sessions: false,
+            rests: false,
             is_nobody: false,
         };
         let (routes, idle) = (
