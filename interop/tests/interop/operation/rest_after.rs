@@ -240,11 +240,14 @@ fn other_kinds_of_routes_rest_as_far_as_they_can() {
     drop(backend);
 }
 
+/// What ends connections: its name, settings for it, and how it begins.
+type End = (&'static str, fn(&mut Settings), fn(&mut Quiet));
+
 /// Each of these ends a connection that rests, with close_notify.
 #[test]
 fn resting_connections_end_like_others() {
     requires!(Can::BeDormouse, Root);
-    let ends: [(&str, fn(&mut Settings), fn(&mut Quiet)); 4] = [
+    let ends: [End; 4] = [
         (
             "the idle timeout",
             |settings| {
