@@ -132,6 +132,11 @@ impl Room {
         Some(room)
     }
 
+    /// The namespace's name.
+    pub fn name(&self) -> String {
+        self.name.clone()
+    }
+
     /// Returns a command that runs inside.
     pub fn command(&self, words: &[String]) -> Vec<String> {
         [entering(&self.name), words.to_vec()].concat()

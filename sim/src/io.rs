@@ -9,6 +9,7 @@ use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::socket::{
     Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Queues, Received,
 };
+use dormouse_rest::Message;
 use dormouse_routes::socket_options::SocketOptions;
 use dormouse_testkit::NOW_S;
 use std::cell::{Cell, RefCell};
@@ -281,5 +282,17 @@ impl Io for SimIo {
     fn send_report(&self, _: Fd, report: &WorkerReport) {
         self.fuse.step();
         self.kernel.borrow_mut().reports.push(report.clone());
+    }
+
+    fn send_to_repair(&self, _: Fd, _: Message, _: Option<Fd>) -> io::Result<Attempt<()>> {
+        unreachable!("no connection rests here")
+    }
+
+    fn peek_from_repair(&self, _: Fd) -> io::Result<Option<(Message, Option<Fd>)>> {
+        unreachable!("no connection rests here")
+    }
+
+    fn take_from_repair(&self, _: Fd) -> io::Result<()> {
+        unreachable!("no connection rests here")
     }
 }

@@ -263,7 +263,10 @@ fn cells_of(row: &ConnectionRow) -> [String; COLUMNS] {
         bytes(row.bytes_out),
         time(row.age_s),
         time(row.idle_s),
-        row.state.name().to_owned(),
+        match row.resting {
+            true => "resting".to_owned(),
+            false => row.state.name().to_owned(),
+        },
         row.id.clone(),
     ]
 }

@@ -77,7 +77,9 @@ fn ended(result: Result<(), ServeError>) -> ExitCode {
             terminal::error(&error);
             match error {
                 ServeError::Certificates(_) => ExitStatus::Misused.into(),
-                ServeError::System { .. } | ServeError::Workers(_) => ExitStatus::Failed.into(),
+                ServeError::System { .. } | ServeError::Rest(_) | ServeError::Workers(_) => {
+                    ExitStatus::Failed.into()
+                }
             }
         }
     }

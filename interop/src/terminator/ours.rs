@@ -7,6 +7,7 @@ use crate::tools;
 
 /// Options that belong to the route, not to the top of the file.
 const OF_THE_ROUTE: &[&str] = &[
+    "rest_after",
     "name",
     "min_version",
     "max_version",

@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("routes", "engine reactor tables config handover"),
     (
         "dataplane",
-        "printable record engine reactor tables config handover routes",
+        "printable record engine reactor rest tables config handover routes",
     ),
     (
         "helpers",
@@ -42,7 +42,7 @@ const MAY_USE: &[(&str, &str)] = &[
     // `measure`: the process that holds an address.
     (
         "supervisor",
-        "engine reactor tables config handover routes dataplane helpers measure",
+        "engine reactor rest tables config handover routes dataplane helpers measure",
     ),
     ("census", "printable reactor measure"),
     ("bench", "printable record engine reactor measure census"),
@@ -60,7 +60,7 @@ const MAY_USE: &[(&str, &str)] = &[
     // Whole connections: all parts of a worker.
     (
         "sim",
-        "testkit record engine reactor tables config handover routes dataplane",
+        "testkit record engine reactor rest tables config handover routes dataplane",
     ),
     // A target for each parser, wherever it is.
     (

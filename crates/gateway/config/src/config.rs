@@ -26,6 +26,8 @@ pub struct Lifetime {
     pub idle_ms: Option<u64>,
     /// Maximum age of a connection. `None`: no limit.
     pub total_ms: Option<u64>,
+    /// Idle time after which a connection leaves the kernel. `None`: never.
+    pub rest_after_ms: Option<u64>,
 }
 
 impl Lifetime {
@@ -33,6 +35,7 @@ impl Lifetime {
         Lifetime {
             idle_ms: idle.map(milliseconds),
             total_ms: total.map(milliseconds),
+            rest_after_ms: None,
         }
     }
 
@@ -196,17 +199,26 @@ impl Config {
         let routes = self
             .routes
             .iter()
-            .map(|r| (r.route_idle_timeout, r.route_total_timeout));
+            .map(|r| (r.route_idle_timeout, r.route_total_timeout, r.rest_after));
         let originations = self.originate.iter();
-        let originations = originations.map(|o| (o.route_idle_timeout, o.route_total_timeout));
+        let originations =
+            originations.map(|o| (o.route_idle_timeout, o.route_total_timeout, None));
         let program = &self.timeouts;
-        let all = routes.chain(originations).map(|(idle, total)| {
-            Lifetime::of(
-                idle.or(program.idle_timeout),
-                total.or(program.total_timeout),
-            )
-        });
+        let all = routes
+            .chain(originations)
+            .map(|(idle, total, rest_after)| Lifetime {
+                rest_after_ms: rest_after.map(milliseconds),
+                ..Lifetime::of(
+                    idle.or(program.idle_timeout),
+                    total.or(program.total_timeout),
+                )
+            });
         all.collect()
+    }
+
+    /// Returns whether connections of a route may leave the kernel.
+    pub fn rests(&self) -> bool {
+        self.routes.iter().any(|route| route.rest_after.is_some())
     }
 
     /// Returns how long connections may last whose route a reload has removed.

@@ -18,6 +18,7 @@ use dormouse_reactor::socket::{
     self, Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Queues, Received,
 };
 use dormouse_reactor::{Fd, OnExec, descriptors, process};
+use dormouse_rest as rest;
 use dormouse_routes::socket_options::SocketOptions;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -190,6 +191,22 @@ pub trait Io {
 
     /// Sends a report to main.
     fn send_report(&self, channel: Fd, report: &WorkerReport);
+
+    // ---- the repair process ----
+
+    /// Sends a message, with a copy of this descriptor.
+    fn send_to_repair(
+        &self,
+        channel: Fd,
+        message: rest::Message,
+        fd: Option<Fd>,
+    ) -> io::Result<Attempt<()>>;
+
+    /// Returns the next message and its descriptor, if there is one. The message stays in the channel.
+    fn peek_from_repair(&self, channel: Fd) -> io::Result<Option<(rest::Message, Option<Fd>)>>;
+
+    /// Removes the next message from the channel.
+    fn take_from_repair(&self, channel: Fd) -> io::Result<()>;
 }
 
 /// The real operating system: Linux.
@@ -404,6 +421,39 @@ impl Io for OsIo {
 
     fn send_report(&self, channel: Fd, report: &WorkerReport) {
         orders::send_report(channel, report);
+    }
+
+    fn send_to_repair(
+        &self,
+        channel: Fd,
+        message: rest::Message,
+        fd: Option<Fd>,
+    ) -> io::Result<Attempt<()>> {
+        let fds: &[Fd] = fd.as_slice();
+        socket::send_message(channel, &message.to_bytes(), fds)
+    }
+
+    fn peek_from_repair(&self, channel: Fd) -> io::Result<Option<(rest::Message, Option<Fd>)>> {
+        let mut bytes = [0; rest::MESSAGE_LEN];
+        let Attempt::Done(received) = socket::peek_message(channel, &mut bytes, OnExec::Keep)?
+        else {
+            return Ok(None);
+        };
+        let message = bytes
+            .get(..received.len)
+            .and_then(rest::Message::from_bytes);
+        let message = message.ok_or_else(|| io::Error::other("an invalid message"))?;
+        Ok(Some((message, received.descriptors.first().copied())))
+    }
+
+    fn take_from_repair(&self, channel: Fd) -> io::Result<()> {
+        let mut bytes = [0; rest::MESSAGE_LEN];
+        if let Attempt::Done(received) =
+            socket::receive_message(channel, &mut bytes, OnExec::Close)?
+        {
+            received.descriptors.into_iter().for_each(Fd::close);
+        }
+        Ok(())
     }
 }
 

@@ -15,12 +15,7 @@ pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 /// Index and generation of a table entry.
 pub(crate) type Id = (u32, u32);
 
-/// The two sides of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
-    Tls,
-    Plain,
-}
+pub(crate) use dormouse_handover::slot::Side;
 
 /// Owner of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +27,8 @@ pub(crate) enum Token {
     Listener(usize),
     /// The channel to main.
     Orders,
+    /// The channel to the repair process.
+    Repair,
     Unknown,
 }
 
@@ -59,6 +56,10 @@ pub(crate) fn origination(id: Id) -> u64 {
     pack(6, id)
 }
 
+pub(crate) fn repair() -> u64 {
+    pack(7, (0, 0))
+}
+
 pub(crate) fn parse(token: u64) -> Token {
     let index = token as u32;
     let id = (index, (token >> 32) as u32 & GENERATION_MASK);
@@ -69,6 +70,7 @@ pub(crate) fn parse(token: u64) -> Token {
         4 => Token::Listener(index as usize),
         5 => Token::Orders,
         6 => Token::Origination(id),
+        7 => Token::Repair,
         _ => Token::Unknown,
     }
 }
@@ -87,6 +89,7 @@ mod tests {
         assert_eq!(parse(origination(id)), Token::Origination(id));
         assert_eq!(parse(listener(2)), Token::Listener(2));
         assert_eq!(parse(orders()), Token::Orders);
+        assert_eq!(parse(repair()), Token::Repair);
         assert_eq!(parse(0), Token::Unknown);
     }
 }

@@ -42,6 +42,7 @@ use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::cooling::Cooling;
 use crate::outbound::Outbound;
 use crate::outcome::{Effect, LocalClient};
+use crate::repair_link::RepairLink;
 use crate::settings::Settings;
 use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
@@ -52,6 +53,7 @@ use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
+use dormouse_reactor::sandbox::OwnPorts;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
@@ -205,6 +207,11 @@ impl<I: Io> Worker<I> {
                     self.apply_effects();
                 }
                 Token::Orders => self.receive_order(),
+                Token::Repair => {
+                    let (settings, work) = (&self.cx.settings, &mut self.cx.work);
+                    self.cx.connections.on_repair(settings, work);
+                    self.apply_effects();
+                }
                 token => self.new_work.push(token),
             }
         }
@@ -398,6 +405,8 @@ impl<I: Io> Worker<I> {
         let connections = &self.cx.connections;
         count.set(Count::Connections, u64::from(connections.live()));
         count.set(Count::AtRest, u64::from(connections.at_rest()));
+        let abed = self.cx.work.repair.as_ref().map_or(0, RepairLink::abed);
+        count.set(Count::Resting, u64::from(abed));
         count.set(Count::Handshaking, in_flight as u64);
         let begun = self.handshakes.begun() + self.outbound.live();
         count.set(Count::HandshakesBegun, begun as u64);
@@ -478,6 +487,7 @@ impl<I: Io> Worker<I> {
             connections.restore(same_poller, &settings, &mut work);
             outbound.find_warm(&connections);
         }
+        connections.greet_repair(&mut work);
         // The tables may have counts of a predecessor, so this also runs without connections.
         connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;
@@ -520,12 +530,21 @@ impl<I: Io> Worker<I> {
                 let _ = self.cx.work.io.unwatch(listener.fd);
             }
             let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
+            if let Some(link) = &self.cx.work.repair {
+                let _ = self.cx.work.io.unwatch(link.channel());
+            }
             return Some(Exit::HandedOver);
         }
         let stop = self.lifecycle.stop.as_ref()?;
         let (connections, handshakes) = (self.cx.connections.live(), self.handshakes.live());
         stop.is_finished(connections, handshakes, self.cx.work.now_ms)
             .then_some(Exit::Stopped)
+    }
+
+    /// Local ports that this worker chooses itself.
+    pub(crate) fn own_ports(&self) -> OwnPorts {
+        let link = self.cx.work.repair.as_ref();
+        link.map_or(OwnPorts::NONE, |link| link.ports.own)
     }
 
     /// The slots, for inspection.

@@ -17,6 +17,7 @@ use crate::io::Io;
 use crate::memory::allowance::StepLimits;
 use crate::memory::kernel::KernelMemory;
 use crate::outcome::Outcome;
+use crate::repair_link::RepairLink;
 use crate::settings::Settings;
 use crate::token;
 use connect_times::ConnectTimes;
@@ -64,6 +65,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) sessions: Option<SessionCache>,
     /// Random part of the connection ids that our logs and the backends' logs share.
     pub(crate) id_seed: u64,
+    /// The way to the repair process, if connections may rest.
+    pub(crate) repair: Option<RepairLink>,
     /// How much a step receives.
     pub(crate) step: StepLimits,
     generation: u32,
@@ -85,6 +88,8 @@ pub(crate) struct Parts {
     pub(crate) traffic: Traffic,
     /// Sessions of clients that resume by id, shared by all workers.
     pub(crate) sessions: Option<SessionCache>,
+    /// The way to the repair process, if connections may rest.
+    pub(crate) repair: Option<RepairLink>,
 }
 
 impl<I: Io> Workspace<I> {
@@ -110,6 +115,7 @@ impl<I: Io> Workspace<I> {
             kernel,
             connection_log: parts.connection_log,
             sessions: parts.sessions,
+            repair: parts.repair,
             step,
             generation: 0,
         };

@@ -230,6 +230,9 @@ pub struct ConnectionRow {
     pub idle_s: u64,
     /// Its state.
     pub state: ConnectionState,
+    /// Whether a side of it is in deep rest, and so has no socket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resting: bool,
 }
 
 #[cfg(test)]
@@ -257,6 +260,7 @@ mod tests {
             age_s: u64::MAX,
             idle_s: u64::MAX,
             state: ConnectionState::Connecting,
+            resting: true,
         };
         let page = Page {
             rows: vec![row; ROWS_MAX],

@@ -43,6 +43,24 @@ pub struct Descriptors {
     pub traffic: i32,
     /// Listening sockets for plain HTTP. They pass from main to main; workers do not have them.
     pub redirects: Vec<i32>,
+    /// What the worker needs for connections in deep rest, if a route had them at the start.
+    #[serde(default)]
+    pub rest: Option<RestDescriptors>,
+}
+
+/// A worker's part of deep rest.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct RestDescriptors {
+    /// The worker's end of the channel to the repair process.
+    pub channel: i32,
+    /// Descriptor of the records of all workers, which cannot write.
+    pub records: i32,
+    /// Number of the records of all workers.
+    pub records_count: u32,
+    /// The worker's first record.
+    pub first: u32,
+    /// The number of the worker's records.
+    pub count: u32,
 }
 
 impl Descriptors {
@@ -83,6 +101,8 @@ impl Descriptors {
             ]
             .map(Fd),
         );
+        let rest = self.rest.map(|rest| [rest.channel, rest.records]);
+        all.extend(rest.into_iter().flatten().map(Fd));
         all
     }
 }

@@ -37,6 +37,14 @@ pub struct Formats {
     words: u32,
     /// Main's own state.
     main: u32,
+    /// Records of connections in deep rest, their table and ring, and the messages about them. Builds before the first
+    /// version have none.
+    #[serde(default = "first")]
+    rest: u32,
+}
+
+fn first() -> u32 {
+    1
 }
 
 impl Formats {
@@ -51,6 +59,7 @@ impl Formats {
             tokens: 1,
             words: 5,
             main: 3,
+            rest: 1,
         }
     }
 
@@ -71,6 +80,7 @@ impl Formats {
             ("epoll's tokens", self.tokens.into(), ours.tokens.into()),
             ("messages", self.words.into(), ours.words.into()),
             ("main's state", self.main.into(), ours.main.into()),
+            ("deep rest", self.rest.into(), ours.rest.into()),
         ];
         if let Some((what, theirs, ours)) =
             others.into_iter().find(|(_, theirs, ours)| theirs != ours)

@@ -38,6 +38,6 @@ pub mod trial;
 pub mod upgrade;
 
 pub use clock::unix_time;
-pub use descriptors::Descriptors;
+pub use descriptors::{Descriptors, RestDescriptors};
 pub use document::{Handover, KeeperPart, orphaned_ms_max};
 pub use pem::{ClientTrust, OriginPem, Pem, SecretText};

@@ -12,6 +12,8 @@
 //!
 //! 128 bytes are the TLS state, 64 bytes are ours. Raise neither without a strong reason.
 
+mod rest;
+
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Handle;
 use dormouse_reactor::timer::{Timed, Timer};
@@ -132,6 +134,38 @@ pub enum TimerPurpose {
     Drain = 4,
     /// Idle timeout, or maximum age.
     Idle = 5,
+    /// Next step of a rest or a wake.
+    Rest = 6,
+}
+
+/// The two sides of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The TLS peer.
+    Tls,
+    /// The backend, or the local client.
+    Plain,
+}
+
+/// The two sides.
+pub const SIDES: [Side; 2] = [Side::Tls, Side::Plain];
+
+/// Where the socket of a side is, which may be in deep rest. No value has a bit of an epoll watch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SideRest {
+    /// Here, and the side is like any other.
+    Awake = 10,
+    /// Here, between the two: its cookie is not noted.
+    Between = 0,
+    /// Here, and the repair process was asked to take it.
+    Bedding = 2,
+    /// Nowhere: the repair process has the connection.
+    Abed = 4,
+    /// Here, but it does not speak yet.
+    Waking = 6,
+    /// Nowhere: the peer has reset the connection, or has vanished.
+    Gone = 8,
 }
 
 /// What is on the plain side.
@@ -276,6 +310,7 @@ impl Slot {
             3 => TimerPurpose::PartialRecord,
             4 => TimerPurpose::Drain,
             5 => TimerPurpose::Idle,
+            6 => TimerPurpose::Rest,
             _ => TimerPurpose::None,
         }
     }
@@ -440,7 +475,11 @@ impl Slot {
     /// separately, by their cookies.
     pub fn is_sound(&self) -> bool {
         let has_state = self.has(Flag::PassThrough) || self.tls.validate().is_ok();
-        self.phase() != Phase::Free && self.tls_fd > 2 && has_state
+        let has_socket = match self.side_rest(Side::Tls) {
+            SideRest::Abed | SideRest::Gone => true,
+            _ => self.tls_fd > 2,
+        };
+        self.phase() != Phase::Free && has_socket && has_state
     }
 }
 

@@ -75,11 +75,11 @@ impl Privileges {
     }
 
     /// The user nobody as in [`Privileges::nobody`], with the capabilities of TCP_REPAIR.
-    pub fn tcp_repair(log: Log) -> Privileges {
+    pub fn tcp_repair(sandbox: Sandbox, log: Log) -> Privileges {
         Privileges {
             user: can_be_nobody().then_some(NOBODY),
             kept: Kept::TcpRepair,
-            sandbox: Sandbox::On,
+            sandbox,
             log,
         }
     }

@@ -65,6 +65,15 @@ impl Mapping {
         Mapping::window(fd, 0, len).map_err(AdoptError::system("map memory"))
     }
 
+    /// Returns a read-only descriptor of the file.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn reader(&self) -> io::Result<Fd> {
+        let path = format!("/proc/self/fd/{}", self.fd());
+        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
+    }
+
     /// Maps a part of a file that was created or checked before.
     pub(crate) fn window(fd: Fd, offset: usize, len: usize) -> io::Result<Mapping> {
         Mapping::map(fd, offset, len, ProtFlags::READ | ProtFlags::WRITE)
@@ -230,8 +239,7 @@ impl Words {
     /// # Errors
     /// The operating system's error.
     pub fn reader(&self) -> io::Result<Fd> {
-        let path = format!("/proc/self/fd/{}", self.fd());
-        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
+        self.0.reader()
     }
 
     /// Maps words that another process writes. A store would end the process, so the holder must not offer one.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod bounds;
 mod message;
 mod record;
 mod repair;
@@ -19,6 +20,6 @@ mod segment;
 
 pub use answer::{Answer, answer};
 pub use message::{Detail, MESSAGE_LEN, Message, Subject};
-pub use record::{Phase, Record, Records};
-pub use repair::{Counts, Parts, Repair};
+pub use record::{Phase, Record, Records, RecordsReader};
+pub use repair::{Channel, Counts, Parts, Repair};
 pub use segment::{Checked, Flags, Segment, acknowledge, check, copy};

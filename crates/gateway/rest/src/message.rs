@@ -23,9 +23,17 @@ pub enum Subject {
     Gone,
     /// This process is new and found the record waking: what does the worker have?
     Recall,
+    /// Worker: the connection is over, and nothing is sent for it. Also the answer to [`Subject::Gone`].
+    Forget,
+    /// Worker: answer when everything before this is done. In place of a record a number, which the answer repeats.
+    Sync,
+    /// Everything before the [`Subject::Sync`] with this number is done, or was lost with a predecessor.
+    Synced,
+    /// This process is new. A worker sends [`Subject::Sync`], and repeats afterwards what had no answer.
+    Begun,
 }
 
-const SUBJECTS: [Subject; 8] = [
+const SUBJECTS: [Subject; 12] = [
     Subject::Rest,
     Subject::Wake,
     Subject::Recalled,
@@ -34,6 +42,10 @@ const SUBJECTS: [Subject; 8] = [
     Subject::Go,
     Subject::Gone,
     Subject::Recall,
+    Subject::Forget,
+    Subject::Sync,
+    Subject::Synced,
+    Subject::Begun,
 ];
 
 /// The outcome in [`Subject::Rested`] and [`Subject::Recalled`].
@@ -43,7 +55,7 @@ pub enum Detail {
     Done,
     /// Not now: the connection is not quiet. Later it may be.
     Busy,
-    /// Never: this connection cannot rest.
+    /// Never: this connection cannot rest. In [`Subject::Gone`]: it could not be made into a socket any more.
     Unable,
     /// Not now: the table is full, or the record is in use.
     NoRoom,
@@ -117,7 +129,7 @@ mod tests {
         }
         for bytes in [
             &[][..],
-            &[8, 0, 0, 0, 0, 0, 0, 0],
+            &[12, 0, 0, 0, 0, 0, 0, 0],
             &[0, 5, 0, 0, 0, 0, 0, 0],
             &[0; 9],
         ] {

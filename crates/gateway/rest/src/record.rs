@@ -6,8 +6,9 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
-use dormouse_reactor::memory::Mapping;
+use dormouse_reactor::memory::{Mapping, Words};
 use dormouse_reactor::tcp_state::TcpState;
 use dormouse_reactor::{AdoptError, Fd};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -47,6 +48,14 @@ pub enum Phase {
 }
 
 impl Record {
+    /// In place of a number of probes: the state could not be made into a socket.
+    pub const FAILED: u8 = u8::MAX;
+
+    /// Notes that the state could not be made into a socket.
+    pub fn fail(&mut self) {
+        self.unanswered = Record::FAILED;
+    }
+
     /// A connection that has just left the kernel.
     pub fn resting(state: TcpState, now_ms: u64) -> Record {
         Record {
@@ -119,6 +128,19 @@ impl Records {
         self.0.fd()
     }
 
+    /// Returns a descriptor of the memory file that cannot write, for [`RecordsReader::adopt`].
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn reader(&self) -> io::Result<Fd> {
+        self.0.reader()
+    }
+
+    /// Returns the descriptor of the memory file, which this process maps no longer.
+    pub fn unmapped(self) -> Fd {
+        self.0.fd()
+    }
+
     /// Returns a record.
     pub fn get(&self, number: u32) -> Option<&Record> {
         self.all().get(number as usize)
@@ -144,6 +166,30 @@ impl Records {
 
     fn all(&self) -> &[Record] {
         <[Record]>::ref_from_bytes(self.0.bytes()).unwrap_or_default()
+    }
+}
+
+/// All records of a gateway, for a process that only reads them.
+#[derive(Debug)]
+pub struct RecordsReader(Words);
+
+impl RecordsReader {
+    /// Maps the memory file, of which this process may have a descriptor that cannot write.
+    ///
+    /// # Errors
+    /// It is not sealed, or has another length.
+    pub fn adopt(fd: Fd, count: u32) -> Result<RecordsReader, AdoptError> {
+        Words::adopt_to_read(fd, len(count)).map(RecordsReader)
+    }
+
+    /// Returns a copy of a record, which may be changing. `None`: there is none with this number.
+    pub fn get(&self, number: u32) -> Option<Record> {
+        let start = number as usize * size_of::<Record>();
+        let mut words = [0; size_of::<Record>() / 8];
+        for (place, word) in words.iter_mut().enumerate() {
+            *word = self.0.word(start + 8 * place)?.load(Ordering::Relaxed);
+        }
+        Some(zerocopy::transmute!(words))
     }
 }
 

@@ -9,12 +9,11 @@
 //!
 //! So this process may die at any point, and its successor finds in the records what to do ([`Repair::recall`]): a
 //! record that rests is whole; one that wakes is asked for; one whose peer has ended it is told again. A record is free
-//! only when its worker was told. A request is repeated by the worker if it had no answer, and every request may be.
+//! only when its worker was told, and one whose peer has ended it when the worker has read it. A request is repeated by the worker if it had no answer, and every request may be.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
 
 use dormouse_reactor::process::boottime_ms;
 use dormouse_reactor::socket::{self, Attempt, Keepalive};
@@ -23,18 +22,13 @@ use dormouse_reactor::tcp_state::{self, Filter, Muted, Refusal};
 use dormouse_reactor::{Fd, OnExec};
 
 use crate::answer::{Answer, answer};
+use crate::bounds::{Allowance, Rounds};
 use crate::message::{Detail, MESSAGE_LEN, Message, Subject};
 use crate::record::{Phase, Record, Records};
 use crate::segment::{Checked, Segment, acknowledge, check, copy};
 
-/// Maximum wakes per second. Packets beyond are dropped, and repeated by their senders.
-const WAKES_PER_S: u32 = 20_000;
-
 /// Packets handled before messages are looked at again.
 const PACKETS_PER_TURN: usize = 256;
-
-/// Records looked at for silent peers before packets are looked at again.
-const PROBES_PER_TURN: u64 = 1024;
 
 /// Messages of a worker handled before the next worker's turn.
 const MESSAGES_PER_TURN: usize = 256;
@@ -65,6 +59,19 @@ pub struct Parts {
 struct Worker {
     channel: Fd,
     unsent: VecDeque<Message>,
+    /// Whether the worker and everybody who could start another one in its place is gone.
+    is_closed: bool,
+}
+
+/// A channel to a worker, as the loop around the repair process polls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Channel {
+    /// The channel.
+    pub fd: Fd,
+    /// Whether messages wait until it is writable.
+    pub waits: bool,
+    /// Whether nothing comes any more.
+    pub is_closed: bool,
 }
 
 /// What happened to resting connections.
@@ -121,7 +128,8 @@ impl Repair {
             workers: (parts.workers.into_iter())
                 .map(|channel| Worker {
                     channel,
-                    unsent: VecDeque::new(),
+                    unsent: VecDeque::from([Message::new(Subject::Begun, 0)]),
+                    is_closed: false,
                 })
                 .collect(),
             records_per_worker: parts.records_per_worker.max(1),
@@ -140,11 +148,13 @@ impl Repair {
         self.ring.fd()
     }
 
-    /// Returns the channels of all workers, and whether messages wait until one is writable.
-    pub fn channels(&self) -> impl Iterator<Item = (Fd, bool)> {
-        self.workers
-            .iter()
-            .map(|worker| (worker.channel, !worker.unsent.is_empty()))
+    /// Returns the channels of all workers.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> {
+        self.workers.iter().map(|worker| Channel {
+            fd: worker.channel,
+            waits: !worker.unsent.is_empty(),
+            is_closed: worker.is_closed,
+        })
     }
 
     /// Returns what has happened.
@@ -152,15 +162,14 @@ impl Repair {
         self.counts
     }
 
-    /// Does the work that is there, a bounded amount. Returns `false` when the channels are closed.
+    /// Does the work that is there, a bounded amount. Returns `false` when all channels are closed.
     ///
     /// # Errors
     /// A channel is broken.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let mut is_open = true;
         for worker in 0..self.workers.len() {
             self.send_unsent(worker)?;
-            is_open &= self.handle_messages(worker)?;
+            self.handle_messages(worker)?;
         }
         for _ in 0..PACKETS_PER_TURN {
             if !self.handle_packet()? {
@@ -168,10 +177,10 @@ impl Repair {
             }
         }
         self.probe(boottime_ms())?;
-        Ok(is_open)
+        Ok(self.workers.iter().any(|worker| !worker.is_closed))
     }
 
-    fn handle_messages(&mut self, worker: usize) -> io::Result<bool> {
+    fn handle_messages(&mut self, worker: usize) -> io::Result<()> {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(channel) = self.channel_with_room(worker) else {
                 break;
@@ -179,18 +188,33 @@ impl Repair {
             let mut bytes = [0; MESSAGE_LEN];
             match socket::receive_message(channel, &mut bytes, OnExec::Close) {
                 Ok(Attempt::WouldBlock) => break,
-                Ok(Attempt::Done(message)) if message.len == 0 => return Ok(false),
+                Ok(Attempt::Done(message)) if message.len == 0 => {
+                    self.close(worker);
+                    break;
+                }
                 Ok(Attempt::Done(message)) => {
                     let read = bytes.get(..message.len).and_then(Message::from_bytes);
-                    let own = read.filter(|read| self.worker_of(read.record) == worker);
-                    self.handle_message(own, &message.descriptors)?;
+                    self.handle(worker, read, &message.descriptors)?;
+                    message.descriptors.iter().for_each(|fd| fd.close());
+                }
+                // Its end was closed while it had messages.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    self.close(worker);
+                    break;
                 }
                 // Too long for a message: not one.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    fn close(&mut self, worker: usize) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.is_closed = true;
+            worker.unsent.clear();
+        }
     }
 
     /// The worker that has this record; a number from the length of the list on if none has.
@@ -201,10 +225,29 @@ impl Repair {
     /// The channel of a worker that reads what it is told.
     fn channel_with_room(&self, worker: usize) -> Option<Fd> {
         let worker = self.workers.get(worker)?;
-        (worker.unsent.len() <= UNSENT_MAX).then_some(worker.channel)
+        let has_room = !worker.is_closed && worker.unsent.len() <= UNSENT_MAX;
+        has_room.then_some(worker.channel)
     }
 
-    /// Handles what a worker asks, about one of its own records. It may be a compromised one.
+    /// Handles what a worker asks. It may be a compromised one.
+    fn handle(
+        &mut self,
+        worker: usize,
+        message: Option<Message>,
+        descriptors: &[Fd],
+    ) -> io::Result<()> {
+        match message {
+            Some(sync) if sync.subject == Subject::Sync => {
+                self.send_to(worker, Message::new(Subject::Synced, sync.record))
+            }
+            other => {
+                let own = other.filter(|other| self.worker_of(other.record) == worker);
+                self.handle_message(own, descriptors)
+            }
+        }
+    }
+
+    /// Handles what a worker asks about one of its own records.
     fn handle_message(&mut self, message: Option<Message>, descriptors: &[Fd]) -> io::Result<()> {
         let record = message.map_or(u32::MAX, |message| message.record);
         match (message.map(|message| message.subject), descriptors) {
@@ -229,10 +272,10 @@ impl Repair {
                 let has_ended = message.is_some_and(|message| message.detail == Detail::Done);
                 self.settle(record, found.first().copied(), has_ended)?;
             }
+            (Some(Subject::Forget), []) => self.forget(record),
             // Nothing that a worker of this build sends.
             _ => {}
         }
-        descriptors.iter().for_each(|fd| fd.close());
         Ok(())
     }
 
@@ -240,6 +283,9 @@ impl Repair {
 
     /// Takes a connection out of the kernel. If it fails, the connection is as before.
     fn rest(&mut self, number: u32, fd: Fd) -> Result<(), Detail> {
+        if self.is_stale(number, fd) {
+            self.forget(number);
+        }
         let record = *self.records.get(number).ok_or(Detail::Unable)?;
         let muted = match record.phase() {
             Phase::Waking | Phase::Gone => return Err(Detail::NoRoom),
@@ -270,6 +316,24 @@ impl Repair {
             let _ = muted.unhash();
         }
         Ok(())
+    }
+
+    /// Whether a record is that of an earlier connection, which its worker has forgotten: the socket of a connection that
+    /// rests is mute or closed, and this one is neither.
+    fn is_stale(&self, number: u32, fd: Fd) -> bool {
+        let phase = self.records.get(number).map(Record::phase);
+        phase == Some(Phase::Resting)
+            && tcp_state::is_muted(fd).is_ok_and(|is_muted| !is_muted)
+            && tcp_state::is_established(fd)
+    }
+
+    /// Frees the record of a connection that rests or is over. From then on the kernel answers its packets with a reset.
+    fn forget(&mut self, number: u32) {
+        let phase = self.records.get(number).map(Record::phase);
+        if let Some(Phase::Resting | Phase::Gone) = phase {
+            self.leave_table(number);
+            self.free(number);
+        }
     }
 
     /// Enters a record into the table, if it is not there. Returns `false` if there is no room, or another record
@@ -393,9 +457,19 @@ impl Repair {
             return Ok(false);
         };
         record.set_phase(Phase::Waking);
-        let Ok(muted) = tcp_state::build(&record.state, self.filter, OnExec::Close) else {
-            self.counts.failed += 1;
-            return self.rest_again(number);
+        let muted = match tcp_state::build(&record.state, self.filter, OnExec::Close) {
+            Ok(muted) => muted,
+            Err(error) => {
+                self.counts.failed += 1;
+                // Another socket has its addresses, or this machine has its address no more.
+                if error.kind() == io::ErrorKind::AddrNotAvailable {
+                    tracing::error!(%error, peer = %record.state.peer(), "resting connection lost");
+                    record.fail();
+                    self.end(number)?;
+                    return Ok(false);
+                }
+                return self.rest_again(number);
+            }
         };
         let fd = muted.fd();
         let message = Message::new(Subject::Awake, number).to_bytes();
@@ -458,7 +532,7 @@ impl Repair {
                 self.end(number)?;
                 continue;
             }
-            record.unanswered = record.unanswered.saturating_add(1);
+            record.unanswered = record.unanswered.saturating_add(1).min(Record::FAILED - 1);
             let (mut packet, peer) = (Vec::new(), record.state.peer());
             acknowledge(&record.state, true, 0, &mut packet);
             self.send_raw(&packet, Some(peer));
@@ -526,7 +600,10 @@ impl Repair {
     // ---- messages ----
 
     fn send(&mut self, message: Message) -> io::Result<()> {
-        let number = self.worker_of(message.record);
+        self.send_to(self.worker_of(message.record), message)
+    }
+
+    fn send_to(&mut self, number: usize, message: Message) -> io::Result<()> {
         if let Some(worker) = self.workers.get_mut(number) {
             worker.unsent.push_back(message);
         }
@@ -537,11 +614,16 @@ impl Repair {
         while let Some(worker) = self.workers.get_mut(number)
             && let Some(message) = worker.unsent.front().copied()
         {
-            match socket::send_message(worker.channel, &message.to_bytes(), &[])? {
-                Attempt::WouldBlock => break,
-                Attempt::Done(()) => worker.unsent.pop_front(),
+            match socket::send_message(worker.channel, &message.to_bytes(), &[]) {
+                Ok(Attempt::WouldBlock) => break,
+                Ok(Attempt::Done(())) => worker.unsent.pop_front(),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    self.close(number);
+                    break;
+                }
+                Err(error) => return Err(error),
             };
-            if matches!(message.subject, Subject::Go | Subject::Gone) {
+            if message.subject == Subject::Go {
                 self.free(message.record);
             }
         }
@@ -554,76 +636,13 @@ fn gone(number: u32, record: &Record) -> Message {
     Message {
         detail: match record.unanswered {
             0 => Detail::Done,
+            Record::FAILED => Detail::Unable,
             _ => Detail::Silent,
         },
         ..Message::new(Subject::Gone, number)
     }
 }
 
-/// Looks at every record in use once in an interval, at some in each turn, so that probes are spread.
-#[derive(Debug, Default)]
-struct Rounds {
-    /// What is left of this round.
-    left: VecDeque<Range<u32>>,
-    count: u64,
-    began_ms: u64,
-    looked: u64,
-}
-
-impl Rounds {
-    /// Returns the records whose turn has come.
-    fn next(
-        &mut self,
-        now_ms: u64,
-        interval_s: u32,
-        in_use: impl FnOnce() -> io::Result<Vec<Range<u32>>>,
-    ) -> io::Result<Vec<u32>> {
-        let interval_ms = u64::from(interval_s.max(1)) * 1000;
-        let elapsed_ms = now_ms.saturating_sub(self.began_ms);
-        if self.left.is_empty() {
-            if elapsed_ms < interval_ms {
-                return Ok(Vec::new());
-            }
-            let ranges = in_use()?;
-            self.count = ranges.iter().map(|range| range.len() as u64).sum();
-            self.left = ranges.into();
-            (self.began_ms, self.looked) = (now_ms, 0);
-            return Ok(Vec::new());
-        }
-        let due = (self.count * elapsed_ms / interval_ms).min(self.count) - self.looked;
-        let mut now = Vec::new();
-        while (now.len() as u64) < due.min(PROBES_PER_TURN)
-            && let Some(range) = self.left.front_mut()
-        {
-            match range.next() {
-                Some(number) => now.push(number),
-                None => drop(self.left.pop_front()),
-            }
-        }
-        self.left.retain(|range| !range.is_empty());
-        self.looked += now.len() as u64;
-        Ok(now)
-    }
-}
-
 fn record_peer(records: &Records, number: u32) -> Option<SocketAddr> {
     records.get(number).map(|record| record.state.peer())
-}
-
-/// The number of wakes in the current second.
-#[derive(Debug, Default)]
-struct Allowance {
-    second: u64,
-    used: u32,
-}
-
-impl Allowance {
-    fn take(&mut self, now_ms: u64) -> bool {
-        let second = now_ms / 1000;
-        if self.second != second {
-            (self.second, self.used) = (second, 0);
-        }
-        self.used += 1;
-        self.used <= WAKES_PER_S
-    }
 }

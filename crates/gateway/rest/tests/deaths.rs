@@ -127,7 +127,9 @@ impl Scene {
             match socket::receive_message(self.ours, &mut bytes, OnExec::Close).unwrap() {
                 Attempt::Done(message) => {
                     let read = Message::from_bytes(&bytes).unwrap();
-                    return (read, message.descriptors.first().copied());
+                    if read.subject != Subject::Begun {
+                        return (read, message.descriptors.first().copied());
+                    }
                 }
                 Attempt::WouldBlock => {
                     let deaths = self.deaths;

@@ -77,11 +77,16 @@ impl Scene {
 
     fn answer(&mut self, worker: usize) -> Option<(Message, Option<Fd>)> {
         let mut bytes = [0; MESSAGE_LEN];
-        match socket::receive_message(self.workers[worker], &mut bytes, OnExec::Close).unwrap() {
-            Attempt::WouldBlock => None,
-            Attempt::Done(message) => {
-                let read = Message::from_bytes(&bytes).unwrap();
-                Some((read, message.descriptors.first().copied()))
+        loop {
+            let channel = self.workers[worker];
+            match socket::receive_message(channel, &mut bytes, OnExec::Close).unwrap() {
+                Attempt::WouldBlock => return None,
+                Attempt::Done(message) => {
+                    let read = Message::from_bytes(&bytes).unwrap();
+                    if read.subject != Subject::Begun {
+                        return Some((read, message.descriptors.first().copied()));
+                    }
+                }
             }
         }
     }
@@ -256,6 +261,22 @@ fn race(address: &str) {
     assert_eq!(scene.steering.access().table().unwrap().count(), 0);
 }
 
+/// What a worker asks.
+const OF_WORKERS: [Subject; 4] = [
+    Subject::Rest,
+    Subject::Wake,
+    Subject::Recalled,
+    Subject::Forget,
+];
+
+/// What a worker has no reason to say.
+const NONSENSE: [Subject; 4] = [
+    Subject::Recalled,
+    Subject::Go,
+    Subject::Gone,
+    Subject::Awake,
+];
+
 #[test]
 fn a_compromised_worker_reaches_nothing_but_its_own_connections() {
     alone(|| {
@@ -292,17 +313,12 @@ fn a_compromised_worker_reaches_nothing_but_its_own_connections() {
         );
         its.close();
         let _ = scene.answer_to(1, Subject::Rest, record, &[listener]);
-        for subject in [
-            Subject::Recalled,
-            Subject::Go,
-            Subject::Gone,
-            Subject::Awake,
-        ] {
+        for subject in NONSENSE {
             scene.ask(1, subject, record, &[listener, unix]);
         }
         // Another worker's record, and none.
         for other in [3, 2 * PER_WORKER, u32::MAX] {
-            for subject in [Subject::Rest, Subject::Wake, Subject::Recalled] {
+            for subject in OF_WORKERS {
                 scene.ask(1, subject, other, &[listener]);
                 scene.ask(1, subject, other, &[]);
             }

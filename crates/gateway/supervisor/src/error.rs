@@ -18,6 +18,9 @@ pub enum ServeError {
         /// The remedy; may be empty.
         hint: &'static str,
     },
+    /// Connections cannot leave the kernel on this machine, but a route's `rest_after` asks for it. What failed, as an
+    /// infinitive.
+    Rest(String),
     /// A worker could not start, or all workers are gone.
     Workers(String),
 }
@@ -34,6 +37,11 @@ impl fmt::Display for ServeError {
             ServeError::System { what, error, hint } => {
                 write!(f, "cannot {what}: {error}\n  {hint}")
             }
+            ServeError::Rest(what) => write!(
+                f,
+                "`rest_after`: connections cannot leave the kernel here: cannot {what}\n  it needs Linux 5.9 and, at the \
+                 start, CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW; without the option they stay in the kernel"
+            ),
             ServeError::Workers(what) => f.write_str(what),
         }
     }

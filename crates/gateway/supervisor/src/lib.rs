@@ -40,6 +40,7 @@ mod contexts;
 mod control;
 mod control_addresses;
 mod ctl_changes;
+mod deep_rest;
 mod directories;
 mod drain;
 mod edition;

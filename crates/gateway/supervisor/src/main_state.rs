@@ -3,6 +3,7 @@
 use crate::control::FormerControl;
 use crate::control_addresses::ControlAddressesState;
 use crate::ctl_changes::CtlChanges;
+use crate::deep_rest::DeepRestState;
 use crate::pairs::PairState;
 use crate::session_files::SessionFilesState;
 use crate::socket_file::SocketFile;
@@ -43,6 +44,9 @@ pub(crate) struct MainState {
     pub(crate) former: Vec<i32>,
     /// The old binary's process that writes the last lines of the connection log.
     pub(crate) log_writer: Option<i32>,
+    /// What connections in deep rest need.
+    #[serde(default)]
+    pub(crate) rest: Option<DeepRestState>,
     /// Main's working directory, for the trial of the new binary.
     #[serde(default)]
     pub(crate) directory: Option<i32>,

@@ -92,6 +92,8 @@ pub(crate) struct FixedAtStart {
     pub(crate) connections_max: u64,
     /// Whether there is memory for sessions of originations.
     pub(crate) has_sessions: bool,
+    /// Whether there is what connections in deep rest need.
+    pub(crate) rests: bool,
     /// Whether workers run as nobody because no backend was a unix socket. They cannot become root again.
     pub(crate) is_nobody: bool,
 }
@@ -133,6 +135,13 @@ pub(crate) fn plan(
         next.originate.clone_from(&now.originate);
         waits.push("originate");
     }
+    if !fixed.rests && next.rests() {
+        // The steering of packets is created at the start, with privileges that only the start needs.
+        next.routes
+            .iter_mut()
+            .for_each(|route| route.rest_after = None);
+        waits.push("rest_after");
+    }
     if !waits.is_empty() {
         // The plan was made with values that wait.
         plan = config::plan_with(&next, &Machine::read(), plan.material)
@@ -164,6 +173,25 @@ mod tests {
         loaded
             .unwrap_or_else(|mistakes| panic!("{mistakes}"))
             .settled()
+    }
+
+    /// What main needs for it is created at the start, with privileges that it has only then.
+    #[test]
+    fn connections_rest_after_a_reload_only_if_they_could_at_the_start() {
+        let now = loaded("", "to = 'echo:'");
+        for rests in [false, true] {
+            let next = loaded("", "to = 'echo:'\nrest_after = '1m'");
+            let fixed = FixedAtStart {
+                connections_max: u64::MAX,
+                has_sessions: true,
+                rests,
+                is_nobody: false,
+            };
+            let plan = plan(&now.config, &now.plan, next, &fixed);
+            assert_eq!(plan.config.rests(), rests);
+            let waits: &[&str] = if rests { &[] } else { &["rest_after"] };
+            assert_eq!(plan.waits_for_restart, waits);
+        }
     }
 
     /// DNS may fail while a reload is needed for another reason, such as a certificate.
@@ -223,6 +251,7 @@ mod tests {
             let fixed = FixedAtStart {
                 connections_max: u64::MAX,
                 has_sessions: true,
+                rests: false,
                 is_nobody: true,
             };
             plan(&now.config, &now.plan, next, &fixed).waits_for_restart
@@ -236,6 +265,7 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: 1_000,
             has_sessions: true,
+            rests: false,
             is_nobody: false,
         };
         let next = loaded(options, "to = 'echo:'");
@@ -274,6 +304,7 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: u64::MAX,
             has_sessions: true,
+            rests: false,
             is_nobody: false,
         };
         let plan = plan(&now.config, &now.plan, next, &fixed).plan;
@@ -290,6 +321,7 @@ mod tests {
         let fixed = FixedAtStart {
             connections_max: u64::MAX,
             has_sessions: false,
+            rests: false,
             is_nobody: false,
         };
         let (routes, idle) = (

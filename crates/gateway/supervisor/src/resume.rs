@@ -5,6 +5,7 @@ use crate::connection_log::{LogFile, LogWriter};
 use crate::contexts;
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
+use crate::deep_rest::DeepRest;
 use crate::edition::Edition;
 use crate::error::{ServeError, system};
 use crate::listening::Listening;
@@ -147,6 +148,8 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
             state.next_number,
         ),
         pairs: Pairs::adopt(&state.pairs, poller).map_err(system("adopt a worker"))?,
+        rest: (state.rest.as_ref().map(DeepRest::adopt).transpose())
+            .map_err(system("adopt the steering of packets"))?,
     })
 }
 

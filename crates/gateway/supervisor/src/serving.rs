@@ -1,6 +1,7 @@
 //! Everything that serves: the current edition, and what workers need to follow it.
 
 use crate::contexts;
+use crate::deep_rest::DeepRest;
 use crate::edition::{Edition, addresses};
 use crate::listening::{self, Listening};
 use crate::material::Material;
@@ -37,6 +38,8 @@ pub(crate) struct Serving {
     pub(crate) ticket_keys: Keyring,
     pub(crate) listening: Listening,
     pub(crate) pairs: Pairs,
+    /// What connections in deep rest need, if a route had them at the start.
+    pub(crate) rest: Option<DeepRest>,
 }
 
 impl Serving {
@@ -80,6 +83,7 @@ impl Serving {
         };
         self.listening.describe(&mut descriptors);
         self.memory.describe(&mut descriptors);
+        descriptors.rest = self.rest.as_ref().map(|rest| rest.describe(worker));
         Handover {
             worker,
             edition: *number,
@@ -111,6 +115,7 @@ impl Serving {
             self.listening.redirects(),
             self.listening.spare(),
             self.pairs.fds(),
+            self.rest.as_ref().map(DeepRest::fds).unwrap_or_default(),
         ]
         .concat()
     }
@@ -122,6 +127,7 @@ impl Serving {
         FixedAtStart {
             connections_max: self.connections_max,
             has_sessions: self.memory.sessions.is_some(),
+            rests: self.rest.is_some(),
             is_nobody: self.user.is_some() && self.edition.config.process.user.is_none(),
         }
     }

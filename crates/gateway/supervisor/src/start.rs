@@ -4,6 +4,7 @@ use crate::certificate_watch::CertificateWatch;
 use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
+use crate::deep_rest::DeepRest;
 use crate::edition::Edition;
 use crate::error::{ServeError, system};
 use crate::listening::Listening;
@@ -70,6 +71,7 @@ fn prepare(
     );
     let ticket_keys = ticket_keys.map_err(ServeError::Certificates)?;
     let listening = Listening::open(config)?;
+    let rest = DeepRest::create(config, plan)?;
     let log_writer = LogWriter::new(LogFile::open(config)?, None);
     let poller = process_setup::open_poller(&signals)?;
     let addresses = ControlAddresses::open(config)?;
@@ -88,6 +90,7 @@ fn prepare(
         ticket_keys,
         listening,
         pairs: Pairs::default(),
+        rest,
     };
     serving
         .wait_for_ticket_keys(&poller)

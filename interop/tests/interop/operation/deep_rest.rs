@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// A counter of the room's TCP.
-fn counted(room: &Room, name: &'static str) -> u64 {
+pub(super) fn counted(room: &Room, name: &'static str) -> u64 {
     room.run(move || {
         let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
         let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

@@ -12,5 +12,6 @@ mod keys;
 mod logs;
 mod monitoring;
 mod redirect;
+mod rest_after;
 mod start;
 mod syslog;

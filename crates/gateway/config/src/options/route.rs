@@ -180,6 +180,13 @@ option_groups! {
         /// option. `off`: they may last for any time.
         route_total_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"12h\"";
 
+        /// Take connections that are idle for this long out of the kernel: a record of 64 bytes replaces each
+        /// TCP socket, until a packet comes for it. The client's side always leaves; the backend's side leaves
+        /// if it is TCP without `backend_tls`. Needs Linux 5.9 and, at the start, CAP_NET_ADMIN, CAP_BPF and
+        /// CAP_NET_RAW: see the guide (deep-rest.md).
+        rest_after: Option<Duration> = default "off", "1ms" ..= "365d",
+            costs "64 bytes and 24 bytes of tables for each side that rests, instead of a socket; a packet that wakes a side takes some 100 µs longer";
+
         /// Send the client's address to the backend in a PROXY protocol header before the first
         /// byte. `v1`: a line with the addresses. `v2`: also what TLS negotiated (version, suite,
         /// server name, ALPN, the client certificate's common name) and a connection id that also

@@ -60,7 +60,11 @@ mod tests {
              [[originate]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.7:443'\nroute_idle_timeout = '30s'\nroute_total_timeout = 'inherit'\n"
         ));
         let config = loaded.expect("valid").config;
-        let lifetime = |idle_ms, total_ms| Lifetime { idle_ms, total_ms };
+        let lifetime = |idle_ms, total_ms| Lifetime {
+            idle_ms,
+            total_ms,
+            rest_after_ms: None,
+        };
         assert_eq!(
             config.lifetimes(),
             [

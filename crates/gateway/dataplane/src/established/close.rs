@@ -335,7 +335,8 @@ fn must_reset_plain(slot: &Slot) -> bool {
 
 /// Makes the close of the plain side a reset, if it must be one. Unix sockets have none.
 fn prepare_plain_reset(slot: &Slot, io: &impl Io) {
-    if slot.plain_side() == PlainSide::Tcp && must_reset_plain(slot) {
+    let is_socket = slot.plain_side() == PlainSide::Tcp && slot.plain_fd() != Fd::NONE;
+    if is_socket && must_reset_plain(slot) {
         io.reset_on_close(slot.plain_fd());
     }
 }
@@ -378,7 +379,8 @@ fn has_left_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> bool {
 /// Makes the close of the TLS side a reset, if it must be one: the peer must not take its end for a proper one while it
 /// lacks records.
 fn prepare_tls_reset(slot: &Slot, io: &impl Io) {
-    if slot.tls_end() == TlsEnd::Reset || slot.sealing_pending.is_some() {
+    let must_reset = slot.tls_end() == TlsEnd::Reset || slot.sealing_pending.is_some();
+    if must_reset && slot.tls_fd() != Fd::NONE {
         io.reset_on_close(slot.tls_fd());
     }
 }
@@ -416,6 +418,9 @@ impl Remains {
         if self.plain_fd != Fd::NONE {
             io.close(self.plain_fd);
         }
-        io.close(self.tls_fd);
+        // In deep rest it has none.
+        if self.tls_fd != Fd::NONE {
+            io.close(self.tls_fd);
+        }
     }
 }

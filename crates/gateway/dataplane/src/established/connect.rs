@@ -25,7 +25,7 @@ use dormouse_tables::backends::HealthChange;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// State of the connect to a backend.
 enum Connect {
@@ -53,6 +53,9 @@ pub(crate) const SHORTAGE: [u8; 1] = *b"S";
 
 /// Source addresses tried for one connection, if the ports of the first are used up.
 const SOURCES_TRIED: u32 = 4;
+
+/// Ports of our own tried for one connection.
+const OWN_PORTS_TRIED: u32 = 16;
 
 /// Choices of a backend tried for one connection, if other workers fill the chosen ones meanwhile.
 const ENTERS_TRIED: u32 = 4;
@@ -158,6 +161,8 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
 
 fn connected<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     note_connected(slot, cx);
+    // From now on this counts attempts to rest.
+    slot.set_tried(0);
     if slot.is_joined() && slot.has(Flag::OpeningBlocked) {
         // The PROXY header was already sent before the handshake with the backend.
         let pending = &mut cx.work.pending;
@@ -412,11 +417,14 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
         Addr::Unix(_) => PlainSide::Unix,
         _ => PlainSide::Tcp,
     });
-    let io = &cx.work.io;
     // Without such bytes, the backend may be the one that speaks first.
     let speaks_first = slot.opening_pending.is_some() || slot.has(Flag::TlsWaits);
     let (turn, sources) = (slot.generation, cx.limits.sources);
-    let connecting = match connect(io, turn, cx.route, backend, sources, speaks_first) {
+    let from_own_port = connect_from_own_port(turn, backend, speaks_first, cx);
+    let io = &cx.work.io;
+    let connecting = from_own_port
+        .unwrap_or_else(|| connect(io, turn, cx.route, backend, sources, speaks_first));
+    let connecting = match connecting {
         Ok(connecting) => connecting,
         Err(e) => return failed(slot, cx, e),
     };
@@ -456,6 +464,38 @@ fn failed<I>(slot: &mut Slot, cx: &mut Context<'_, I>, e: io::Error) -> Connect 
             Connect::TryAgain(e, Pause::for_shortage(shortage))
         }
     }
+}
+
+/// Connects from a port outside of the kernel's range, if the connection may rest. `None`: it may not, or no such port is
+/// free.
+fn connect_from_own_port<I: Io>(
+    turn: u32,
+    backend: &Addr,
+    speaks_first: bool,
+    cx: &mut Context<'_, I>,
+) -> Option<io::Result<Connecting>> {
+    cx.route.lifetime.rest_after_ms?;
+    let Addr::Tcp(address) = backend else {
+        return None;
+    };
+    let link = cx.work.repair.as_mut()?;
+    let count = cx.route.sources_count(backend, cx.limits.sources);
+    let source = cx.route.source(turn % count);
+    let any = match address {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let mut options = cx.route.sockets.connect_options(None, speaks_first);
+    for _ in 0..OWN_PORTS_TRIED {
+        let port = link.ports.choose(*address, source)?;
+        options.source = Some(SocketAddr::new(source.unwrap_or(any), port));
+        match cx.work.io.connect(backend, &options) {
+            // A service listens there, or a connection with this port exists or has just ended.
+            Err(e) if Shortage::of(&e) == Some(Shortage::Ports) => {}
+            result => return Some(result),
+        }
+    }
+    None
 }
 
 /// Connects from the source addresses in turn, and skips an address without a free port. `speaks_first`:

@@ -15,7 +15,7 @@
 
 use crate::io::Io;
 use crate::token::Side;
-use dormouse_handover::slot::{Flag, Phase, Slot, TlsEnd};
+use dormouse_handover::slot::{Flag, Phase, SideRest, Slot, TlsEnd};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use std::io::{self, ErrorKind};
@@ -110,6 +110,16 @@ pub(crate) fn may_read_plain(slot: &Slot) -> bool {
         && !slot.tls.closed()
 }
 
+/// Notes that epoll watches neither side.
+pub(crate) fn forget(slot: &mut Slot) {
+    if slot.side_rest(Side::Tls) == SideRest::Awake {
+        slot.tls_watch = 0;
+    }
+    if slot.side_rest(Side::Plain) == SideRest::Awake {
+        slot.plain_watch = 0;
+    }
+}
+
 /// Makes the next [`apply`] watch anew what is watched for edges: a dead worker may have received them.
 pub(crate) fn distrust_edges(slot: &mut Slot) {
     for watch in [&mut slot.tls_watch, &mut slot.plain_watch] {
@@ -121,12 +131,43 @@ pub(crate) fn distrust_edges(slot: &mut Slot) {
 
 /// Applies changes of the interest to epoll. `tls` and `plain` are the tokens of the sides.
 pub(crate) fn apply(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Result<()> {
+    if slot.is_dormant() {
+        return apply_to_awake(slot, io, tls, plain);
+    }
     let (tls_watch, plain_watch) = interests(slot);
     change(io, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
     let plain_fd = slot.plain_fd();
     if plain_fd != Fd::NONE {
         change(io, plain_fd, plain, &mut slot.plain_watch, plain_watch)?;
     }
+    Ok(())
+}
+
+/// Applies the interest of the side that is awake while the other one is not. When it has reported something, it is not
+/// watched until both are awake.
+fn apply_to_awake(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Result<()> {
+    let (tls_watch, plain_watch) = match slot.is_wanted() {
+        true => (0, 0),
+        false => interests(slot),
+    };
+    if slot.side_rest(Side::Tls) == SideRest::Awake {
+        change(io, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
+    }
+    let plain_fd = slot.plain_fd();
+    if slot.side_rest(Side::Plain) == SideRest::Awake && plain_fd != Fd::NONE {
+        change(io, plain_fd, plain, &mut slot.plain_watch, plain_watch)?;
+    }
+    Ok(())
+}
+
+/// Removes a side from epoll that goes to rest.
+pub(crate) fn leave(slot: &mut Slot, io: &impl Io, side: Side) -> io::Result<()> {
+    let (fd, watch) = match side {
+        Side::Tls => (slot.tls_fd(), &mut slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), &mut slot.plain_watch),
+    };
+    change(io, fd, 0, watch, 0)?;
+    *watch = 0;
     Ok(())
 }
 

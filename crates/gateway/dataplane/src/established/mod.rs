@@ -7,9 +7,11 @@ pub(crate) mod begin;
 pub(crate) mod close;
 pub(crate) mod connect;
 pub(crate) mod context;
+pub(crate) mod deep_rest;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
+mod later;
 pub(crate) mod logged;
 mod new_timeouts;
 pub(crate) mod opening;
@@ -22,6 +24,7 @@ pub(crate) mod step;
 pub(crate) mod tallies;
 pub(crate) mod timers;
 pub(crate) mod unverified;
+mod waking;
 pub(crate) mod warm;
 
 use crate::bursts::{Place, Subject};
@@ -40,12 +43,13 @@ use crate::traffic;
 use crate::workspace::Workspace;
 use begin::First;
 use context::Context;
-use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TlsEnd};
+use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TimerPurpose, TlsEnd};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::Shortage;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
 use dormouse_tables::counters::Count;
+use later::Later;
 use std::io;
 use step::{Event, step};
 use tallies::{Tallies, Tally};
@@ -72,6 +76,8 @@ pub(crate) struct Connections {
     rearm_from: Option<u32>,
     /// Number of slots that have become free.
     freed: u64,
+    /// What is done when the sides of a connection are awake.
+    later: Later,
     /// Requests of steps that the loop has not carried out yet.
     effects: Vec<Effect>,
 }
@@ -125,6 +131,7 @@ impl Connections {
             survey_from: None,
             rearm_from: None,
             freed: 0,
+            later: Later::default(),
             effects: Vec::new(),
         };
         connections.count_phases();
@@ -172,6 +179,11 @@ impl Connections {
     /// Number of rate-limited connections that wait.
     pub(crate) fn paced(&self) -> usize {
         self.paced.len()
+    }
+
+    /// Number of connections that are closed when all their sides are awake.
+    pub(crate) fn closing_later(&self) -> u32 {
+        self.later.len()
     }
 
     /// Number of slots that have become free since the start of the worker.
@@ -289,6 +301,10 @@ impl Connections {
         work: &mut Workspace<I>,
     ) {
         if self.verify(index, work) {
+            if self.slots.at(index).is_dormant() {
+                self.rouse(index, &event, settings, work);
+                return;
+            }
             self.slots.header().mark_busy(index);
             let step = self.run(index, event, settings, work);
             self.finish(index, step, settings, work);
@@ -442,7 +458,9 @@ impl Connections {
     /// Takes a connection whose slot is about to be freed out of all counts, lists and waits.
     fn unlist<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
+        self.later.forget(index);
         let slot = self.slots.at(index);
+        deep_rest::forget(slot, work);
         self.tallies.remove(Tally::of(slot));
         self.starved.forget((index, slot.generation));
         self.paced.forget((index, slot.generation));
@@ -501,7 +519,10 @@ impl Connections {
             let Some(index) = self.wheel.expired(work.now_ms, &mut self.slots) else {
                 break;
             };
-            self.step(index, Event::Timer, settings, work);
+            match self.slots.at(index).timer_purpose() {
+                TimerPurpose::Rest => self.on_rest_timer(index, settings, work),
+                _ => self.step(index, Event::Timer, settings, work),
+            }
         }
         self.rearm_some(settings, work.now_ms);
         self.measure_queues(settings, work);

@@ -23,7 +23,7 @@ impl Connections {
         for index in live {
             let slot = self.slots.at_mut(index);
             if !same_poller {
-                (slot.tls_watch, slot.plain_watch) = (0, 0);
+                interest::forget(slot);
             }
             interest::distrust_edges(slot);
             self.set_timer(index, settings, work.now_ms);

@@ -1,7 +1,7 @@
 //! Moves of connections to lower slots, for the compaction.
 
-use crate::established::interest;
 use crate::established::{Connections, Moved, logged};
+use crate::established::{deep_rest, interest};
 use crate::io::Io;
 use crate::token::{self, Side};
 use crate::workspace::Workspace;
@@ -40,6 +40,8 @@ impl Connections {
         self.starved.moved(from, to, slot.generation);
         self.paced.moved(from, to, slot.generation);
         work.kernel.moved(from, to);
+        self.later.moved(from, to);
+        deep_rest::moved(slot, to, work);
         Some(to)
     }
 

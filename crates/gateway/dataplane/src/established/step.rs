@@ -306,6 +306,8 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
                 time_out(slot, cx, reason);
             }
         }
+        // It does not lead to a step.
+        TimerPurpose::Rest => {}
         TimerPurpose::Drain | TimerPurpose::None => {}
     }
     Ok(())

@@ -111,6 +111,7 @@ fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
         lifetime: Lifetime {
             idle_ms: Some(3_600_000),
             total_ms: None,
+            rest_after_ms: None,
         },
         backend_tls: None,
         truncation: Truncation::Abort,
@@ -161,6 +162,7 @@ impl World {
             connection_log: ConnectionLog::new(None, Fd::NONE),
             traffic: Traffic::create(1).expect("a table"),
             sessions: None,
+            repair: None,
         };
         let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
         self.worker = Some(

@@ -1,7 +1,7 @@
 //! The timer of a connection: each slot has one, chosen by the connection's state.
 
-use crate::established::close;
 use crate::established::interest::may_read_tls;
+use crate::established::{close, deep_rest};
 use crate::settings::Times;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
@@ -74,15 +74,35 @@ fn is_up_to_peer(slot: &Slot) -> bool {
 /// The timer of a quiet connection. Events do not move it. When it fires, it checks the slot and is armed
 /// again for the rest of the time.
 fn quiet(slot: &Slot, times: Times<'_>, now_ms: u64) -> (TimerPurpose, Option<u64>) {
+    if slot.is_wanted() {
+        return (TimerPurpose::Rest, Some(deep_rest::REPEAT_MS));
+    }
     let idle_ms = idle_due_ms(slot, times);
     let total_ms = total_due_ms(slot, times);
-    match idle_ms.into_iter().chain(total_ms).min() {
+    let end_ms = idle_ms.into_iter().chain(total_ms).min();
+    if let Some(after_ms) = times.lifetime.rest_after_ms
+        && let Some(due_ms) = rest_due_ms(slot, after_ms, end_ms, now_ms)
+    {
+        return (TimerPurpose::Rest, Some(due_ms - now_ms));
+    }
+    match end_ms {
         Some(due_ms) => (
             TimerPurpose::Idle,
             Some(due_ms.saturating_sub(now_ms).max(1000)),
         ),
         None => (TimerPurpose::None, None),
     }
+}
+
+/// When the connection goes to rest. `None`: not before it ends at `end_ms`.
+fn rest_due_ms(slot: &Slot, after_ms: u64, end_ms: Option<u64>, now_ms: u64) -> Option<u64> {
+    deep_rest::next_side(slot)?;
+    // Counted from the beginning of a second: a connection may rest before its time, but must not end before it.
+    let due_ms = u64::from(slot.active_s) * 1000 + after_ms;
+    let due_ms = due_ms.max(now_ms + deep_rest::pause_ms(slot));
+    end_ms
+        .is_none_or(|end_ms| due_ms < end_ms)
+        .then_some(due_ms)
 }
 
 /// When the connection is idle for too long. `None`: never.

@@ -10,7 +10,7 @@ use crate::io::Io;
 use crate::memory::backlog;
 use crate::traffic;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::Slot;
+use dormouse_handover::slot::{Side, SideRest, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
 
@@ -71,9 +71,13 @@ fn is_same_socket(fd: Fd, cookie: u32, io: &impl Io) -> bool {
 
 /// Whether both descriptors of the slot name the same sockets as before.
 pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
+    // The others have a record's number in place of a cookie.
+    let is_awake = |side| slot.side_rest(side) == SideRest::Awake;
     let plain = slot.plain_fd();
-    is_same_socket(slot.tls_fd(), slot.tls_cookie, io)
-        && (plain == Fd::NONE || is_same_socket(plain, slot.plain_cookie, io))
+    (!is_awake(Side::Tls) || is_same_socket(slot.tls_fd(), slot.tls_cookie, io))
+        && (!is_awake(Side::Plain)
+            || plain == Fd::NONE
+            || is_same_socket(plain, slot.plain_cookie, io))
 }
 
 /// Counts and logs an invalid slot, which the caller drops.

@@ -5,6 +5,7 @@ use crate::established::Moved;
 use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
+use crate::repair_link::RepairLink;
 use crate::worker::{Exit, Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::Log;
@@ -16,7 +17,7 @@ use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
-use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::sandbox::{OwnPorts, Role};
 use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::origin;
@@ -41,7 +42,10 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThre
         .and_then(|()| begin(handover, born_ms, &[board], set_logs, OsIo::adopt));
     let begun = begun.and_then(|(worker, bounds)| {
         // After this point the worker handles bytes from the network.
-        let role = Role::Worker { unix: bounds.unix };
+        let role = Role::Worker {
+            unix: bounds.unix,
+            ports: worker.own_ports(),
+        };
         confine(role, bounds.sandbox).map(|()| worker)
     });
     let worker = match begun {
@@ -100,6 +104,7 @@ pub(crate) fn begin<I: Io>(
     let traffic = Traffic::adopt(Fd(descriptors.traffic), share.workers, handover.worker);
     let mut routes = without_contexts(&handover, &backends)?;
     let sessions = SessionCache::adopt(&handover.descriptors)?;
+    let (worker, workers) = (handover.worker, share.workers);
     let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions.clone());
     let mut parsed = Parsed::default();
@@ -121,6 +126,7 @@ pub(crate) fn begin<I: Io>(
         connection_log: connection_log(&descriptors, slots.capacity()),
         traffic: traffic.map_err(io::Error::other)?,
         sessions,
+        repair: repair_link(&descriptors, (worker, workers), born_ms)?,
     };
     let inheritance = Inheritance {
         slots,
@@ -139,6 +145,19 @@ pub(crate) fn begin<I: Io>(
     };
     let worker = Worker::adopt(inheritance, io)?;
     Ok((worker, bounds))
+}
+
+/// Takes up the way to the repair process, if connections may rest.
+fn repair_link(
+    descriptors: &Descriptors,
+    (worker, workers): (u32, u32),
+    born_ms: u64,
+) -> io::Result<Option<RepairLink>> {
+    let adopt = |rest| {
+        let ports = OwnPorts::of_worker(worker, workers);
+        RepairLink::adopt(rest, ports, born_ms).map_err(io::Error::other)
+    };
+    descriptors.rest.map(adopt).transpose()
 }
 
 /// Builds all contexts. With thousands of certificates or routes this takes long, and the keeper must not take it for a

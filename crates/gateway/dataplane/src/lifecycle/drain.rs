@@ -84,7 +84,8 @@ impl Drain {
         }
         self.next_ms = work.now_ms + STEP_MS;
         let may_be_left = self.may_be_left(work.now_ms);
-        let leaving = connections.draining() + connections.half_ended();
+        let leaving =
+            connections.draining() + connections.half_ended() + connections.closing_later();
         let staying = connections.live().saturating_sub(leaving);
         let excess = staying.saturating_sub(may_be_left) as usize;
         let mut closed = 0;
@@ -168,8 +169,10 @@ impl Drain {
             // A connection that was active since the search has another rank now.
             let is_current = slot.generation == candidate.generation
                 && self.rank(slot.active_s) == candidate.rank;
-            let must_wait =
-                close::awaits_other_half(slot) && !is_late || close::is_half_ended(slot);
+            // One that is woken has been chosen, or will be chosen when it is awake.
+            let must_wait = close::awaits_other_half(slot) && !is_late
+                || close::is_half_ended(slot)
+                || slot.is_wanted();
             if is_current && slot.phase() != Phase::Draining && !must_wait {
                 return Some(candidate.index);
             }
@@ -187,6 +190,7 @@ impl Drain {
         let mut best = BinaryHeap::with_capacity(most);
         for (index, slot) in slots.all() {
             let may_be_closed = match slot.phase() {
+                _ if slot.is_wanted() => false,
                 // A PROXY header for the backend may wait with the client; it is not needed any more.
                 Phase::Connecting => slot.awaits_client() || is_over,
                 Phase::Established if close::is_half_ended(slot) => false,

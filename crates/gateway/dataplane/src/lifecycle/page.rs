@@ -8,8 +8,8 @@ use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
 use crate::connection_log;
 use crate::established::Connections;
-use crate::established::close;
 use crate::established::step::Event;
+use crate::established::{close, deep_rest};
 use crate::io::{Io, peer_address};
 use crate::settings::Settings;
 use crate::workspace::Workspace;
@@ -127,6 +127,8 @@ struct Facts<'a> {
     entry: Option<LogEntry>,
     fd_of_client: Fd,
     fd_of_backend: Fd,
+    /// The client's address, if its connection has no socket.
+    resting_client: Option<SocketAddr>,
 }
 
 /// The client of a connection.
@@ -155,6 +157,7 @@ impl<'a> Facts<'a> {
             entry: work.connection_log.entry_of(index, slot).cloned(),
             fd_of_client,
             fd_of_backend,
+            resting_client: deep_rest::address_of_client(slot, work),
         }
     }
 
@@ -163,7 +166,11 @@ impl<'a> Facts<'a> {
             return entry.client().map_or(Client::Unix, Client::Address);
         }
         let proxies = &self.route.access.accept_proxy_from;
-        match io.peer(self.fd_of_client) {
+        let peer = match self.resting_client {
+            Some(address) => Ok(Peer::Tcp(address)),
+            None => io.peer(self.fd_of_client),
+        };
+        match peer {
             Ok(Peer::Tcp(peer)) if proxies.iter().any(|net| net.contains(peer.ip())) => {
                 Client::Unknown
             }
@@ -207,6 +214,7 @@ fn row<I: Io>(slot: &Slot, facts: &Facts<'_>, work: &Workspace<I>) -> Connection
         age_s: seconds_since(slot.opened_s, work),
         idle_s: seconds_since(slot.active_s, work),
         state: state(slot),
+        resting: slot.is_dormant(),
     }
 }
 

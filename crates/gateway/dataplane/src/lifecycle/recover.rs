@@ -9,12 +9,13 @@
 
 use crate::close_reason::CloseReason;
 use crate::established::Moved;
+use crate::established::interest;
 use crate::established::logged;
 use crate::established::unverified::{self, Unverified};
 use crate::io::Io;
 use crate::traffic;
 use crate::workspace::Workspace;
-use dormouse_handover::slot::{Flag, Slot, TimerPurpose};
+use dormouse_handover::slot::{Flag, SIDES, SideRest, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Timer;
@@ -173,9 +174,11 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
     let mut unverified = Unverified::default();
     let live: Vec<u32> = slots.indices().collect();
     for index in live {
+        settle_rest(slots.at_mut(index), &work.io);
         let slot = slots.at(index);
         let (tls, plain) = (slot.tls_fd(), slot.plain_fd());
-        let names_tls = slot.is_sound() && named.insert(tls);
+        let has_no_socket = tls == Fd::NONE && slot.is_sound();
+        let names_tls = has_no_socket || (slot.is_sound() && named.insert(tls));
         let is_sound = names_tls && (plain == Fd::NONE || (plain.0 > 2 && named.insert(plain)));
         if is_sound {
             unverified.add(index);
@@ -190,6 +193,24 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
         }
     }
     (named, unverified)
+}
+
+/// Finishes the change of a side's rest during which the predecessor died.
+fn settle_rest(slot: &mut Slot, io: &impl Io) {
+    for side in SIDES {
+        match slot.side_rest(side) {
+            // Its descriptor is closed with those that no slot names. If it was that of a wake, the message with it is
+            // still in the channel.
+            SideRest::Abed | SideRest::Gone => {
+                slot.take_side_fd(side);
+            }
+            SideRest::Between => {
+                let cookie = io.cookie(slot.side_fd(side)).unwrap_or(0) as u32;
+                slot.wake_up(side, cookie);
+            }
+            SideRest::Awake | SideRest::Bedding | SideRest::Waking => {}
+        }
+    }
 }
 
 /// Closes every descriptor of the shared table without an owner: above all those of handshakes.
@@ -207,7 +228,7 @@ fn forget_watches(slot: &mut Slot, io: &impl Io) {
     for fd in [slot.tls_fd(), slot.plain_fd()] {
         let _ = io.unwatch(fd);
     }
-    (slot.tls_watch, slot.plain_watch) = (0, 0);
+    interest::forget(slot);
 }
 
 /// Resets the parts of the slots that refer to timers and lists in the predecessor's heap.

@@ -94,14 +94,16 @@ impl Stop {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) -> usize {
-        if connections.live() == connections.draining() {
+        if connections.live() == connections.draining() + connections.closing_later() {
             return 0;
         }
         let is_late = self.grace_until_ms <= work.now_ms;
         let is_due = |slot: &Slot| {
             let is_unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
             let is_done = slot.at_rest() && !close::awaits_other_half(slot);
-            slot.phase() != Phase::Draining && (is_done || is_unused || is_late)
+            slot.phase() != Phase::Draining
+                && !slot.is_wanted()
+                && (is_done || is_unused || is_late)
         };
         let due = connections.some(most, is_due);
         for &index in &due {

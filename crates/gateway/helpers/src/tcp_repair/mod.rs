@@ -17,7 +17,7 @@ use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::Keepalive;
 use dormouse_reactor::steering::Access;
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_rest::{Parts, Records, Repair};
+use dormouse_rest::{Channel, Parts, Records, Repair};
 use serde::{Deserialize, Serialize};
 
 use crate::helper::{self, Privileges};
@@ -30,7 +30,7 @@ const PROBE_MS: u64 = 1000;
 
 /// What main tells it: descriptors, and the key of the table.
 #[derive(Serialize, Deserialize)]
-struct RepairArguments {
+pub struct RepairArguments {
     table: i32,
     ring: i32,
     mute: i32,
@@ -44,6 +44,56 @@ struct RepairArguments {
     idle_s: u32,
     interval_s: u32,
     count: u32,
+}
+
+impl RepairArguments {
+    /// What the process works with.
+    pub fn of(parts: &RepairParts<'_>) -> RepairArguments {
+        let access = parts.access;
+        RepairArguments {
+            table: access.table.0,
+            ring: access.ring.0,
+            mute: access.mute.0,
+            buckets: access.buckets,
+            key: access.key,
+            records: parts.records.0,
+            raw: parts.raw.map(|fd| fd.0),
+            workers: parts.workers.iter().map(|fd| fd.0).collect(),
+            records_per_worker: parts.records_per_worker,
+            idle_s: parts.keepalive.idle_s,
+            interval_s: parts.keepalive.interval_s,
+            count: parts.keepalive.count,
+        }
+    }
+}
+
+/// What the process works with. It inherits all descriptors ([`RepairParts::inherited`]).
+#[derive(Debug)]
+pub struct RepairParts<'a> {
+    /// The steering.
+    pub access: Access,
+    /// The records.
+    pub records: Fd,
+    /// Raw sockets for IPv4 and IPv6.
+    pub raw: [Fd; 2],
+    /// Its ends of the channels to the workers.
+    pub workers: &'a [Fd],
+    /// The number of records of each worker.
+    pub records_per_worker: u32,
+    /// When a silent peer is asked whether it lives.
+    pub keepalive: Keepalive,
+}
+
+impl RepairParts<'_> {
+    /// The descriptors that the process inherits.
+    pub fn inherited(&self) -> Vec<Fd> {
+        let Access {
+            table, ring, mute, ..
+        } = self.access;
+        let own = [table, ring, mute, self.records];
+        let all = own.into_iter().chain(self.raw);
+        all.chain(self.workers.iter().copied()).collect()
+    }
 }
 
 /// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
@@ -76,18 +126,25 @@ fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
         },
     })?;
     poller.add(repair.packets(), 0, Interest::READ)?;
-    let mut watched: Vec<(Fd, bool)> = repair.channels().map(|(fd, _)| (fd, false)).collect();
-    for (channel, _) in &watched {
-        poller.add(*channel, 0, Interest::READ)?;
+    let mut watched: Vec<Channel> = repair.channels().collect();
+    for channel in &mut watched {
+        poller.add(channel.fd, 0, Interest::READ)?;
+        channel.waits = false;
     }
     let mut events = Events::with_capacity(64);
     while repair.turn()? {
         for (watched, now) in watched.iter_mut().zip(repair.channels()) {
-            if *watched != now {
-                let interest = Interest::READ.with(Interest::WRITE, now.1);
-                poller.modify(now.0, 0, interest)?;
-                *watched = now;
+            if *watched == now {
+                continue;
             }
+            match now.is_closed {
+                true => poller.remove(now.fd)?,
+                false => {
+                    let interest = Interest::READ.with(Interest::WRITE, now.waits);
+                    poller.modify(now.fd, 0, interest)?;
+                }
+            }
+            *watched = now;
         }
         poller.wait(&mut events, Some(PROBE_MS))?;
     }

@@ -6,17 +6,17 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use dormouse_config::Log;
+use dormouse_config::{Log, Sandbox};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{Pid, Wait, wait};
 use dormouse_reactor::socket::{
-    self, Addr, Attempt, ConnectOptions, DatagramAddress, ListenOptions,
+    self, Addr, Attempt, ConnectOptions, DatagramAddress, Keepalive, ListenOptions,
 };
 use dormouse_reactor::steering::Steering;
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_rest::{Detail, MESSAGE_LEN, Message, Records, Subject};
 
-use super::{NAME, RepairArguments};
+use super::{NAME, RepairArguments, RepairParts};
 use crate::helper::{self, Privileges};
 
 /// Bound of a step. A packet that a firewall drops never comes.
@@ -143,35 +143,36 @@ impl Scene {
         let raw = [raw(false)?, raw(true)?];
         let records = Records::create(RECORDS).map_err(at("create records"))?;
         let (repair, worker) = socket::channel(OnExec::Close).map_err(at("create a channel"))?;
-        let access = steering.access();
-        let arguments = RepairArguments {
-            table: access.table.0,
-            ring: access.ring.0,
-            mute: access.mute.0,
-            buckets: access.buckets,
-            key: access.key,
-            records: records.fd().0,
-            raw: raw.map(|fd| fd.0),
-            workers: vec![worker.0],
+        let parts = RepairParts {
+            access: steering.access(),
+            records: records.fd(),
+            raw,
+            workers: &[worker],
             records_per_worker: RECORDS,
             // Longer than the trial.
-            idle_s: 60,
-            interval_s: 15,
-            count: 4,
+            keepalive: Keepalive {
+                idle_s: 60,
+                interval_s: 15,
+                count: 4,
+            },
         };
-        let inherited = [access.table, access.ring, access.mute, records.fd(), worker];
-        let inherited = inherited.into_iter().chain(raw).collect();
-        let privileges = Privileges::tcp_repair(Log::default());
+        let (arguments, inherited) = (RepairArguments::of(&parts), parts.inherited());
+        let privileges = Privileges::tcp_repair(Sandbox::On, Log::default());
         let process = helper::start(NAME, &privileges, &arguments, inherited)
             .map_err(at("start the process tcp-repair"))?;
         worker.close();
-        Ok(Scene {
+        let scene = Scene {
             steering,
             records,
             raw,
             repair,
             process,
-        })
+        };
+        const STEP: &str = "start the process tcp-repair";
+        match scene.message(STEP)?.0.subject {
+            Subject::Begun => Ok(scene),
+            _ => Err(at(STEP)("a message of another build")),
+        }
     }
 
     fn close(self) {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::OwnPorts;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible as _, NetPort, RestrictionStatus,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
@@ -27,9 +28,13 @@ pub(super) const FOR_NAMES: &[&str] = &[
 const TESTED: ABI = ABI::V6;
 
 /// Confines this thread and the threads that it starts: it may open only files under `readable`, for reading
-/// only; bind TCP ports only if the kernel chooses them; and must not signal, debug, or connect to an abstract
+/// only; bind TCP ports only if the kernel chooses them, or if they are `ports`; and must not signal, debug, or connect to an abstract
 /// unix socket of, a process outside. Older kernels enforce less.
-pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<()> {
+pub(super) fn confine(
+    readable: &[&str],
+    reaches_abstract: bool,
+    ports: OwnPorts,
+) -> io::Result<()> {
     let rules = || {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
@@ -44,7 +49,12 @@ pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<(
             .create()?
             .add_rules(path_beneath_rules(readable, AccessFs::from_read(TESTED)))?
             // The local end of a connection to a backend: its address may be chosen, its port may not.
-            .add_rule(NetPort::new(0, AccessNet::BindTcp))?;
+            .add_rule(NetPort::new(0, AccessNet::BindTcp))?
+            .add_rules(
+                ports
+                    .all()
+                    .map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::BindTcp))),
+            )?;
         ruleset.restrict_self()
     };
     enforced(rules())

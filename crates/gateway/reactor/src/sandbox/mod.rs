@@ -25,10 +25,12 @@
 
 mod calls;
 mod files;
+mod ports;
 mod probes;
 
 use std::{fmt, io};
 
+pub use ports::OwnPorts;
 pub use probes::{SandboxProbe, probes};
 
 /// The unix sockets that a process may connect to.
@@ -49,6 +51,8 @@ pub enum Role {
     Worker {
         /// The unix sockets of backends.
         unix: UnixSockets,
+        /// Local ports that it chooses itself, for connections to backends.
+        ports: OwnPorts,
     },
     /// Waits in a worker's process for the working thread. Code that can write to the process's memory can make
     /// calls in this thread too.
@@ -98,19 +102,20 @@ pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
         Role::Keeper => Ok(()),
-        Role::Worker { unix } | Role::WorkersFirstThread { unix } => {
-            files::confine(&[], unix == UnixSockets::Abstract)
+        Role::Worker { unix, ports } => files::confine(&[], unix == UnixSockets::Abstract, ports),
+        Role::WorkersFirstThread { unix } => {
+            files::confine(&[], unix == UnixSockets::Abstract, OwnPorts::NONE)
         }
-        Role::Redirect | Role::LogWriter => files::confine(&[], false),
-        Role::Control => files::confine(&["/proc"], false),
+        Role::Redirect | Role::LogWriter => files::confine(&[], false, OwnPorts::NONE),
+        Role::Control => files::confine(&["/proc"], false, OwnPorts::NONE),
         // Its sockets get the ports of connections that rest.
         Role::TcpRepair => files::confine_files(),
-        Role::UpgradeTrial => files::confine(&["/"], false),
-        Role::Scout => files::confine(files::FOR_NAMES, true),
+        Role::UpgradeTrial => files::confine(&["/"], false, OwnPorts::NONE),
+        Role::Scout => files::confine(files::FOR_NAMES, true, OwnPorts::NONE),
     };
     match role {
         Role::Keeper => calls::refuse_permanently()?,
-        Role::Worker { unix } => calls::allow_worker(unix != UnixSockets::No)?,
+        Role::Worker { unix, .. } => calls::allow_worker(unix != UnixSockets::No)?,
         // The working thread installs the filter for both.
         Role::WorkersFirstThread { .. } => {}
         Role::Redirect => calls::allow_answering()?,

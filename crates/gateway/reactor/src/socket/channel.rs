@@ -155,12 +155,35 @@ pub fn receive_plain_message(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Plain
 /// `InvalidData` if the message is longer than `buf`; its descriptors are then closed. Otherwise the operating system's
 /// error.
 pub fn receive_message(fd: Fd, buf: &mut [u8], on_exec: OnExec) -> io::Result<Attempt<Message>> {
+    receive(fd, buf, on_exec, RecvFlags::empty())
+}
+
+/// Receives as [`receive_message`], and leaves the message in the channel: the next receiver gets it again, with
+/// descriptors of the same files.
+///
+/// # Errors
+/// See [`receive_message`].
+pub fn peek_message(fd: Fd, buf: &mut [u8], on_exec: OnExec) -> io::Result<Attempt<Message>> {
+    receive(fd, buf, on_exec, RecvFlags::PEEK)
+}
+
+fn receive(
+    fd: Fd,
+    buf: &mut [u8],
+    on_exec: OnExec,
+    flags: RecvFlags,
+) -> io::Result<Attempt<Message>> {
     let fd = fd.borrow()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = attempt(|| {
         let mut parts = [IoSliceMut::new(&mut *buf)];
-        rustix::net::recvmsg(fd, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(
+            fd,
+            &mut parts,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC | flags,
+        )
     })?;
     let Attempt::Done(received) = received else {
         return Ok(Attempt::WouldBlock);

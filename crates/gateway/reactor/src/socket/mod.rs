@@ -15,8 +15,8 @@ mod transfer;
 pub use crate::outcome::Attempt;
 pub use address::{Addr, AddrError, Peer, canonical};
 pub use channel::{
-    DESCRIPTORS_MAX, MESSAGE_MAX, Message, PlainMessage, channel, name_senders, receive_message,
-    receive_plain_message, send_message,
+    DESCRIPTORS_MAX, MESSAGE_MAX, Message, PlainMessage, channel, name_senders, peek_message,
+    receive_message, receive_plain_message, send_message,
 };
 pub use datagram::{DatagramAddress, connect_datagrams, datagrams};
 pub use joint::{Received, joint, recv_from_joint, send_end};

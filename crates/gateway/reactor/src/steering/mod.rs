@@ -85,6 +85,19 @@ impl Access {
     }
 }
 
+/// The descriptors of a [`Steering`], for the next binary in the process that holds it.
+#[derive(Clone, Debug)]
+pub struct SteeringParts {
+    /// What the one process needs that uses the steering.
+    pub access: Access,
+    /// What the programs counted.
+    pub counters: Fd,
+    /// The listeners that packets are steered to.
+    pub sinks: Vec<Fd>,
+    /// The link to the network.
+    pub link: Fd,
+}
+
 /// What the programs counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
@@ -195,6 +208,29 @@ impl Steering {
             counters,
             sinks,
             link,
+        })
+    }
+
+    /// Returns its parts, for [`Steering::adopt`].
+    pub fn parts(&self) -> SteeringParts {
+        SteeringParts {
+            access: self.access,
+            counters: self.counters.fd(),
+            sinks: self.sinks.clone(),
+            link: self.link,
+        }
+    }
+
+    /// Takes up what another binary in this process has set up.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn adopt(parts: SteeringParts) -> io::Result<Steering> {
+        Ok(Steering {
+            access: parts.access,
+            counters: Words::window(parts.counters, 0, PAGE)?,
+            sinks: parts.sinks,
+            link: parts.link,
         })
     }
 

@@ -212,6 +212,11 @@ pub fn is_muted(fd: Fd) -> io::Result<bool> {
     options::is_in_repair(fd)
 }
 
+/// Whether a socket is an established TCP connection.
+pub fn is_established(fd: Fd) -> bool {
+    Info::of(fd).is_ok_and(|info| info.is_established())
+}
+
 impl TcpState {
     /// A connection of these addresses and numbers that was never in a kernel, for those who test what packets mean.
     #[doc(hidden)]

@@ -13,9 +13,13 @@ use crate::occasion::{Occasion, Purpose, of_privilege};
 use crate::session_files;
 use crate::syslog;
 use crate::ticket_keys;
-use dormouse_config::{Config, LogDestination, LogTarget, Place, Sandbox, Severity, SyslogAddress};
+use dormouse_config::{
+    Backend, Config, LogDestination, LogTarget, Place, Sandbox, Severity, SyslogAddress,
+};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
+use dormouse_helpers::tcp_repair::try_cycles;
+use dormouse_reactor::sandbox::OwnPorts;
 use dormouse_reactor::{process, sandbox};
 use dormouse_routes::contexts::warm_up;
 use dormouse_tables::backends::Backends;
@@ -31,6 +35,7 @@ pub(crate) fn examine(
     confinement(config, findings);
     ticket_keys::examine(config, findings);
     session_file(config, findings);
+    rest(config, occasion.purpose, findings);
     connection_log(config, occasion.purpose, findings);
     addresses::examine(config, occasion, findings);
     if !findings.has_errors()
@@ -97,6 +102,34 @@ fn session_file(config: &Config, findings: &mut Findings) {
             Err(why) => findings.error(place, why),
         }
         directory_of(path, "sessions", place, findings);
+    }
+}
+
+/// Takes connections on loopback out of the kernel, for `check`. The start tries it again with the privileges of `serve`.
+fn rest(config: &Config, purpose: Purpose, findings: &mut Findings) {
+    let first = (config.routes.iter()).position(|route| route.rest_after.is_some());
+    let (Some(index), Purpose::Check) = (first, purpose) else {
+        return;
+    };
+    let place = Place::of_route(index, "rest_after");
+    if let Err(error) = try_cycles() {
+        let severity = match process::user_id() {
+            0 => Severity::Error,
+            _ => Severity::Warning,
+        };
+        let what = format!(
+            "connections cannot leave the kernel here: cannot {error}\n`serve` tries the same at its start, and needs CAP_NET_ADMIN, CAP_BPF, CAP_NET_RAW and Linux 5.9"
+        );
+        findings.refusal(place, severity, what);
+    }
+    let has_tcp_backend = config.routes.iter().any(|route| {
+        route.rest_after.is_some()
+            && !route.backend_tls
+            && (route.to.iter()).any(|to| matches!(to.backend, Backend::Tcp { .. }))
+    });
+    if has_tcp_backend && OwnPorts::of_worker(0, 1).all().next().is_none() {
+        let what = "only clients' sides rest: net.ipv4.ip_local_port_range leaves no ports from 10000 on for connections to backends that rest";
+        findings.refusal(place, Severity::Warning, what);
     }
 }
 

@@ -44,6 +44,12 @@ impl Pairs {
         // Neither uses memory while there is no connection log.
         let log_entries = LogEntries::create(share.connections_max)?;
         let (log_source, log_lines) = socket::pair(OnExec::Close)?;
+        let repair = handover.descriptors.rest.as_mut().map(|rest| {
+            let (ours, theirs) = socket::channel(OnExec::Close)?;
+            rest.channel = theirs.0;
+            io::Result::Ok((ours, theirs))
+        });
+        let repair: Option<(Fd, Fd)> = repair.transpose()?;
         let board = Board::create("dormouse-board")?;
         let reader = board.reader()?;
         handover.descriptors.slots = slots.fd().0;
@@ -64,6 +70,9 @@ impl Pairs {
         for fd in memory.into_iter().chain([theirs, log_lines, file, reader]) {
             fd.close();
         }
+        if let Some((_, theirs)) = repair {
+            theirs.close();
+        }
         poller.add(ours, token(self.all.len()), Interest::READ)?;
         let state = PairState {
             keeper: keeper.0,
@@ -76,6 +85,7 @@ impl Pairs {
             descriptors: handover.descriptors.clone(),
             share,
             log_source: log_source.0,
+            repair_channel: repair.map(|(ours, _)| ours.0),
         };
         self.all.push(Pair::of(state, board, Life::Starts));
         Ok(())
@@ -89,6 +99,9 @@ impl Pairs {
             orders.set_on_exec(OnExec::Close)?;
             poller.add(orders, token(worker), Interest::READ)?;
             Fd(state.log_source).set_on_exec(OnExec::Close)?;
+            if let Some(channel) = state.repair_channel {
+                Fd(channel).set_on_exec(OnExec::Close)?;
+            }
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
             all.push(Pair::of(state.clone(), board, Life::Serves));
         }
@@ -104,7 +117,16 @@ impl Pairs {
     pub(crate) fn fds(&self) -> Vec<Fd> {
         let fds = |pair: &Pair| [pair.orders, pair.board.fd()];
         let fds = self.all.iter().flat_map(fds);
-        fds.chain(self.log_sources()).collect()
+        let fds = fds.chain(self.log_sources());
+        fds.chain(self.repair_channels()).collect()
+    }
+
+    /// The repair process' ends of the channels to the workers.
+    pub(crate) fn repair_channels(&self) -> Vec<Fd> {
+        self.all
+            .iter()
+            .filter_map(|pair| pair.repair_channel)
+            .collect()
     }
 
     /// Sockets from which connection log lines are received.
@@ -400,6 +422,7 @@ impl Pairs {
             descriptors: handover.descriptors.clone(),
             share: handover.share.clone(),
             log_source: Fd::NONE.0,
+            repair_channel: None,
         };
         let all = vec![Pair::of(state, board, Life::Serves)];
         (Pairs { all }, ours, theirs)

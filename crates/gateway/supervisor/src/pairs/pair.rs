@@ -35,6 +35,8 @@ pub(super) struct Pair {
     /// Main's end of the connection log's socket pair. [`Fd::NONE`]: the pair was started by an older binary
     /// without connection log.
     pub(super) log_source: Fd,
+    /// The repair process' end of the channel to the worker, if connections may rest.
+    pub(super) repair_channel: Option<Fd>,
     /// Board with the keeper's commands.
     pub(super) board: Board,
     /// The pair's descriptor numbers, as at its start.
@@ -155,6 +157,8 @@ pub(crate) struct PairState {
     pub(super) bounds: Bounds,
     pub(super) share: Share,
     pub(super) log_source: i32,
+    #[serde(default)]
+    pub(super) repair_channel: Option<i32>,
 }
 
 impl Pair {
@@ -170,6 +174,7 @@ impl Pair {
             life,
             orders: Fd(state.orders),
             log_source: Fd(state.log_source),
+            repair_channel: state.repair_channel.map(Fd),
             board,
             descriptors: state.descriptors,
             share: state.share,
@@ -199,6 +204,7 @@ impl Pair {
             bounds: self.editions.bounds,
             share: self.share.clone(),
             log_source: self.log_source.0,
+            repair_channel: self.repair_channel.map(|fd| fd.0),
         }
     }
 

@@ -54,6 +54,7 @@ fn serving(ready: Ready) -> Serving {
         reported: OnceCell::new(),
         memory,
         pairs: Pairs::default(),
+        rest: None,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::certificate_watch::CertificateWatch;
 use crate::connection_log::LogWriter;
 use crate::control::ControlProcess;
 use crate::ctl_changes::CtlChanges;
+use crate::deep_rest::RepairProcess;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
 use crate::expiry_notice::ExpiryNotice;
@@ -95,6 +96,7 @@ pub(crate) struct Supervisor {
     authorities: Authorities,
     redirect: RedirectProcess,
     log_writer: LogWriter,
+    repair: RepairProcess,
     /// Where the program's log goes, if that is syslog.
     syslog: Option<SyslogSocket>,
     monitor: BackendMonitor,
@@ -142,6 +144,7 @@ impl Supervisor {
             authorities: Authorities::default(),
             redirect: RedirectProcess::new(),
             log_writer,
+            repair: RepairProcess::new(),
             syslog,
             monitor: BackendMonitor::new(),
             lookup: ReloadLookup::default(),
@@ -179,6 +182,10 @@ impl Supervisor {
             let sources = self.serving.pairs.log_sources();
             let config = &self.serving.edition.config;
             self.log_writer.attend(sources, config, &self.poller);
+            let channels = self.serving.pairs.repair_channels();
+            let rest = self.serving.rest.as_ref();
+            let former = self.repair.attend(rest, &channels, config, &self.poller);
+            self.history.ending.extend(former);
             self.poller
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
@@ -196,6 +203,8 @@ impl Supervisor {
                         let counters = &self.serving.memory.counters;
                         self.log_writer.receive(counters, &self.poller);
                     }
+                    // It says nothing; SIGCHLD reports its end.
+                    tokens::REPAIR => {}
                     token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
                 }
             }
@@ -291,6 +300,7 @@ impl Supervisor {
                 .filter(|_| !self.is_stopping),
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
+            (self.serving.rest.as_ref()).and_then(|_| self.repair.next_deadline_ms()),
             self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),
             self.monitor
                 .next_deadline_ms()
@@ -325,6 +335,7 @@ impl Supervisor {
             self.redirect.end(&self.poller),
             self.monitor.end(&self.poller),
             self.lookup.end(&self.poller),
+            self.repair.end(&self.poller),
         ];
         self.history.ending.extend(ending.into_iter().flatten());
         self.log_writer.end(&self.poller);

@@ -131,6 +131,9 @@ impl Supervisor {
         }
         if self.redirect.note_end(pid, ended, &self.poller)
             || self.log_writer.note_end(pid, ended, &self.poller)
+            || self
+                .repair
+                .note_end(pid, ended, &self.poller, self.is_stopping)
         {
             return true;
         }

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use crate::control::{ControlProcess, FormerControl};
+use crate::deep_rest::DeepRest;
 use crate::main_state::MainState;
 use crate::new_binary::NewBinary;
 use crate::session_files::SessionFiles;
@@ -125,6 +126,7 @@ impl Supervisor {
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
             log_writer: self.log_writer.former().map(|pid| pid.0),
+            rest: serving.rest.as_ref().map(DeepRest::state),
             directory: None,
         }
     }

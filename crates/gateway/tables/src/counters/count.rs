@@ -71,6 +71,10 @@ counts! {
     PassedThrough = "passed_through", counter,
         "Connections forwarded with their TLS unchanged (`pass_through`).";
     AtRest = "at_rest", gauge, "Connections at rest.";
+    Resting = "resting", gauge,
+        "TCP connections in deep rest (`rest_after`), of clients and to backends.";
+    Rests = "rests", counter, "TCP connections that went to deep rest.";
+    Wakes = "wakes", counter, "TCP connections that came back from deep rest.";
     Handshaking = "handshaking", gauge, "Handshakes in flight.";
     HandshakesBegun = "handshakes_begun", gauge,
         "Handshakes in flight that use memory: the client has sent something.";

@@ -32,6 +32,7 @@ impl Halves {
         let lifetime = Lifetime {
             idle_ms: timeout(!is_total),
             total_ms: timeout(is_total),
+            rest_after_ms: None,
         };
         let route = Route {
             lifetime,

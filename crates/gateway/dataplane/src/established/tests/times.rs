@@ -182,6 +182,7 @@ fn routes_have_timeouts_of_their_own() {
         let lifetime = Lifetime {
             idle_ms,
             total_ms: None,
+            rest_after_ms: None,
         };
         Route {
             lifetime,
@@ -258,6 +259,7 @@ fn no_timeout_ends_many_connections_at_once() {
         settings.routes[0].lifetime = Lifetime {
             idle_ms: idle.then_some(timeout_ms),
             total_ms: (!idle).then_some(timeout_ms),
+            rest_after_ms: None,
         };
         settings.limits = Limits {
             timeout_jitter: jitter,
