@@ -26,6 +26,7 @@ mod outcome;
 mod pause;
 pub mod proxy_protocol;
 mod settings;
+pub mod starttls;
 mod token;
 mod traffic;
 mod worker;

@@ -153,8 +153,8 @@ pub(super) const ONE_LINE_PER_CONNECTION: &str = "converted, but with one line p
     and the fields of `connection_log`";
 
 pub(super) const STARTTLS: &str = "TLS starts after a plaintext exchange \
-    (STARTTLS and the like), which is not supported here: remove this section, and keep \
-    stunnel for it";
+    (STARTTLS and the like), which is not supported here for this protocol and direction: remove \
+    this section, and keep stunnel for it";
 
 /// The beginning of a remark about an address that Dormouse cannot listen on.
 pub(super) const NO_DOOR: &str = "Dormouse listens on TCP addresses, up to 200 ports in a range: \
