@@ -18,8 +18,8 @@ pub(super) const SECURITY_LEVEL: &str = "keys and suites of 112 bits of security
 pub(super) const COMMAND: &str =
     "a command to OpenSSL: see whether it limits versions, suites or clients";
 
-pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey -in KEY -out \
-    KEY.plain, readable only by root";
+pub(super) const PASSPHRASES: &str = "write the passphrase of each encrypted key to a file of its \
+    own, readable only by its owner, and add passphrase = \"FILE\" beside `cert` and `key`";
 
 pub(super) const HTTP2: &str = "bytes are passed on unchanged: set alpn = [\"h2\", \
     \"http/1.1\"] only if the backend supports unencrypted HTTP/2";

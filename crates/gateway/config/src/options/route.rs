@@ -136,7 +136,8 @@ option_groups! {
 
         /// Certificates and their keys as PEM: `{ cert = "…", key = "…" }`, or the path of a file
         /// with both, or of a directory with many (see the guide). A chain begins with the leaf;
-        /// `ocsp = "…"` beside `cert` and `key` is a file with an OCSP response to staple. Of
+        /// `ocsp = "…"` beside `cert` and `key` is a file with an OCSP response to staple, and
+        /// `passphrase = "…"` a file with the passphrase of an encrypted key. Of
         /// several certificates, the one for the server name that the client asks for is used,
         /// exact names before wildcards; of several for one name (ECDSA and RSA), the first whose
         /// signatures the client accepts.

@@ -280,6 +280,7 @@ const EVERY_OPTION: &str = "
         cert = 'a.pem'
         key = '/k/a.key'
         ocsp = 'a.ocsp'
+        passphrase = 'a.pass'
     ";
 
 #[test]
@@ -317,6 +318,7 @@ fn every_option_can_be_set() {
             cert: PathBuf::from("etc/a.pem"),
             key: PathBuf::from("/k/a.key"),
             ocsp: Some(PathBuf::from("etc/a.ocsp")),
+            passphrase: Some(PathBuf::from("etc/a.pass")),
         }]
     );
     assert_eq!(
