@@ -12,5 +12,6 @@ mod keys;
 mod logs;
 mod monitoring;
 mod redirect;
+mod shipped;
 mod start;
 mod syslog;
