@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use dormouse_interop::peer::Peer;
@@ -13,10 +13,15 @@ use dormouse_interop::wait;
 
 use super::monitoring::{fetch, scene_with};
 
-const RULES: &str = "packaging/prometheus/dormouse.rules.yml";
+const RULES: &str = "prometheus/dormouse.rules.yml";
 
-fn packaging(path: &str) -> String {
-    fs::read_to_string(tools::home().join(path)).expect("a file of the repository")
+/// The folder of the files for packages.
+fn packaging() -> PathBuf {
+    tools::home().join("../packaging")
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(packaging().join(path)).expect("a file of the repository")
 }
 
 fn succeeds(command: &mut Command) -> Output {
@@ -28,21 +33,21 @@ fn succeeds(command: &mut Command) -> Output {
 #[test]
 fn every_alert_fires_on_its_day_and_none_on_a_quiet_one() {
     requires!(Can::BeDormouse, "promtool");
-    let folder = tools::home().join("packaging/prometheus");
+    let folder = packaging().join("prometheus");
     let promtool = || Command::new(tools::path("promtool"));
     succeeds(
         promtool()
             .args(["check", "rules"])
-            .arg(tools::home().join(RULES)),
+            .arg(packaging().join(RULES)),
     );
     succeeds((promtool().args(["test", "rules", "dormouse.test.yml"])).current_dir(&folder));
     // The tests notice a rule that no longer fires.
     let broken = tempfile::tempdir().expect("a folder");
-    let rules = packaging(RULES);
+    let rules = text(RULES);
     let changed = rules.replace("> 0.9\n", "> 0.99\n");
     assert_ne!(rules, changed);
     fs::write(broken.path().join("dormouse.rules.yml"), changed).expect("written");
-    let tests = packaging("packaging/prometheus/dormouse.test.yml");
+    let tests = text("prometheus/dormouse.test.yml");
     fs::write(broken.path().join("dormouse.test.yml"), tests).expect("written");
     let mut command = promtool();
     let command = command.args(["test", "rules", "dormouse.test.yml"]);
@@ -63,7 +68,7 @@ fn alerts_read_metrics_of_the_program() {
     });
     drop(Peer::echoing(scene.address));
     let page = fetch(&format!("http://{admin}/metrics"));
-    let rules = packaging(RULES);
+    let rules = text(RULES);
     let mut alerts = 0;
     for rule in rules.split("- alert:").skip(1) {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -117,7 +122,7 @@ fn logrotate_turns_the_connection_log() {
         tools::dormouse().display(),
         admin.display()
     );
-    let shipped = packaging("packaging/logrotate/dormouse");
+    let shipped = text("logrotate/dormouse");
     let own = (shipped.replace("/var/log/dormouse/", &format!("{}/", logs.path().display())))
         .replace("dormouse ctl reopen-logs", &order)
         .replace("if systemctl --quiet is-active dormouse", "if true");
