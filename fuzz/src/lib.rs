@@ -63,6 +63,7 @@ pub const TARGETS: &[Target] = &[
     target("server_replies", targets::instrument::server_replies),
     target("audited_client", targets::instrument::audited_client),
     target("starttls", targets::instrument::starttls),
+    target("starttls_clients", targets::starttls_clients::run),
     target("printable", targets::messages::printable),
 ];
 

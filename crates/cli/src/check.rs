@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dormouse_config::{
     self as config, Admin, Backend, ByteSize, Config, Count, KeySource, Loaded, LogTarget,
-    Originate, Plan, Probe, ProxyProtocol, Route, Section, Server, TlsVersion, Upstream,
+    Originate, Plan, Probe, ProxyProtocol, Route, Section, Server, Starttls, TlsVersion, Upstream,
     show_duration, show_number,
 };
 use dormouse_handover::Pem;
@@ -235,6 +235,13 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
         names => list(names),
     };
     let mut rows = vec![row("server names", names, "")];
+    if route.starttls != Starttls::Off {
+        rows.push(row(
+            "STARTTLS",
+            route.starttls,
+            "clients begin in plaintext",
+        ));
+    }
     rows.extend(certificates::rows(config, route, pems));
     if !route.pass_through {
         let versions = versions(route.oldest_version(), route.max_version);

@@ -10,6 +10,7 @@ pub(crate) mod pem;
 pub(crate) mod proxy_protocol;
 pub(crate) mod records;
 pub(crate) mod sessions;
+pub(crate) mod starttls_clients;
 pub(crate) mod tcp_segment;
 pub(crate) mod tls;
 pub(crate) mod x509;

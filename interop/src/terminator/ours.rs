@@ -37,6 +37,7 @@ const OF_THE_ROUTE: &[&str] = &[
     "backend_truncation",
     "backend_down",
     "half_close",
+    "starttls",
     "backend_connect",
     "source_addresses",
     "client_certificates",

@@ -41,6 +41,14 @@ pub(crate) enum SentEnd {
     Failed,
 }
 
+/// A client's part of SMTP before TLS: it waits for the greeting, then for the answer to STARTTLS.
+struct Dialogue {
+    received: Vec<u8>,
+    has_asked: bool,
+    /// The client's hello, which follows.
+    hello: Vec<u8>,
+}
+
 /// A program with one connection.
 pub(crate) struct Peer {
     /// The peer's number, with which its content begins.
@@ -70,6 +78,10 @@ pub(crate) struct Peer {
     /// Whether a send has returned the error of a reset: the next receive then reports an end only.
     was_reset: bool,
     resumes_reading_us: Option<u64>,
+    /// The dialogue of a client that has not started TLS.
+    dialogue: Option<Dialogue>,
+    /// Length of a backend's greeting that is not sent yet. The gateway must not speak before.
+    greeting_left: usize,
     /// The beginning of the PROXY header from the gateway, until the header is complete.
     header: Option<Vec<u8>>,
     pub(crate) is_closed: bool,
@@ -99,6 +111,8 @@ impl Peer {
             transport_ended: false,
             was_reset: false,
             resumes_reading_us: None,
+            dialogue: None,
+            greeting_left: 0,
             header: None,
             is_closed: false,
             may_be_reset: false,
@@ -111,6 +125,22 @@ impl Peer {
     /// Sends a PROXY header before all other bytes, like a proxy in front of the gateway.
     pub(crate) fn send_header(&mut self, endpoints: Endpoints) {
         self.wire.splice(0..0, proxy_protocol::v1(Some(endpoints)));
+    }
+
+    /// Begins without TLS, and asks for it.
+    pub(crate) fn ask_for_tls(&mut self) {
+        self.dialogue = Some(Dialogue {
+            received: Vec::new(),
+            has_asked: false,
+            hello: std::mem::take(&mut self.wire),
+        });
+    }
+
+    /// Greets the gateway before all other bytes.
+    pub(crate) fn greet(&mut self) {
+        let greeting = b"220-sim.example\r\n220 ready\r\n";
+        self.greeting_left = greeting.len();
+        self.wire.splice(0..0, greeting.iter().copied());
     }
 
     /// Expects a PROXY header before all other bytes.
@@ -191,6 +221,9 @@ impl Peer {
             // The connection has failed: further bytes are ignored.
             return;
         }
+        if let Some(dialogue) = self.dialogue.take() {
+            return self.speak(dialogue, received);
+        }
         let Some(mut header) = self.header.take() else {
             return self.handle_after_header(received);
         };
@@ -207,7 +240,31 @@ impl Peer {
         }
     }
 
+    /// Answers the lines of the gateway, each with what follows it.
+    fn speak(&mut self, mut dialogue: Dialogue, received: &[u8]) {
+        dialogue.received.extend_from_slice(received);
+        if !dialogue.received.ends_with(b"\n") {
+            self.dialogue = Some(dialogue);
+            return;
+        }
+        let line = std::mem::take(&mut dialogue.received);
+        if !line.starts_with(b"220 ") || line.iter().filter(|byte| **byte == b'\n').count() != 1 {
+            let reason = format!("invalid answer before TLS: {}", line.escape_ascii());
+            self.received_end.get_or_insert(End::Refused(reason));
+        } else if dialogue.has_asked {
+            self.wire.append(&mut dialogue.hello);
+        } else {
+            self.wire.extend_from_slice(b"STARTTLS\r\n");
+            dialogue.has_asked = true;
+            self.dialogue = Some(dialogue);
+        }
+    }
+
     fn handle_after_header(&mut self, received: &mut [u8]) {
+        if self.greeting_left > 0 && !received.is_empty() {
+            let reason = "the gateway spoke before the greeting".to_owned();
+            self.received_end.get_or_insert(End::Refused(reason));
+        }
         let mut codec = std::mem::replace(&mut self.codec, Codec::Plain);
         let handled = codec.handle(received, |content| self.handle_content(content));
         codec.flush(&mut self.wire);
@@ -313,6 +370,7 @@ impl Peer {
         match kernel.send_from(self.socket, &unsent[..most]) {
             Ok(Attempt::WouldBlock) => {}
             Ok(Attempt::Done(n)) => {
+                self.greeting_left = self.greeting_left.saturating_sub(n);
                 self.wire_sent += n;
                 if self.wire_sent == self.wire.len() {
                     self.wire.clear();

@@ -300,6 +300,9 @@ impl World {
             false => Codec::Plain,
         };
         self.add_peer(Role::Client, socket, codec);
+        if self.scenario.options.starttls {
+            self.peers.last_mut().expect("added").ask_for_tls();
+        }
         if self.scenario.options.proxy_headers == ProxyHeaders::FromClients {
             let endpoints = Endpoints {
                 client: PROXY_CLIENT,
@@ -319,6 +322,9 @@ impl World {
                     false => Codec::Plain,
                 };
                 self.add_peer(Role::Backend, socket, codec);
+                if self.scenario.options.starttls {
+                    self.peers.last_mut().expect("added").greet();
+                }
                 if matches!(
                     self.scenario.options.proxy_headers,
                     ProxyHeaders::ToBackendsV1 | ProxyHeaders::ToBackendsV2

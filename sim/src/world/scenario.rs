@@ -110,6 +110,8 @@ pub struct Options {
     pub closes_both: bool,
     /// Whether backends are connected at the client's first data (`backend_connect = "first-data"`).
     pub connects_late: bool,
+    /// Whether clients ask for TLS within SMTP, and backends greet (`starttls = "smtp"`).
+    pub starttls: bool,
 }
 
 /// The initial conditions and faults of a simulation.
@@ -201,7 +203,19 @@ impl Scenario {
             scenario.clients = scenario.clients.min(3);
             scenario.established = scenario.established.min(3);
         }
+        if scenario.options.starttls {
+            scenario.divide_nothing_short();
+        }
         scenario
+    }
+
+    /// A kernel divides neither the first bytes that it sends on a connection nor what is peeked at, if they are short: a
+    /// header and a greeting.
+    fn divide_nothing_short(&mut self) {
+        (self.faults.would_block, self.faults.partial) = (0, 0);
+        for queue in [&mut self.buffers.send, &mut self.buffers.receive] {
+            *queue = (*queue).max(4_096);
+        }
     }
 
     /// The scenario of a seed without faults, deaths and orders: only a defect can fail it.
@@ -270,6 +284,7 @@ fn any_options(route_kind: RouteKind, random: &mut Random) -> Options {
         },
         closes_both: route_kind.may_close_both() && random.once_in(4),
         connects_late: route_kind.terminates() && random.once_in(4),
+        starttls: route_kind.may_close_both() && random.once_in(4),
     }
 }
 

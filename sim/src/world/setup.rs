@@ -5,7 +5,7 @@ use super::scenario::{ProxyHeaders, RouteKind, Scenario};
 use crate::kernel::Kernel;
 use dormouse_config::{
     self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Section,
-    Truncation,
+    Starttls, Truncation,
 };
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
@@ -230,6 +230,9 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         route.half_close = !options.closes_both;
         if options.connects_late {
             route.backend_connect = ConnectTime::FirstData;
+        }
+        if options.starttls {
+            route.starttls = Starttls::Smtp;
         }
         route.proxy_protocol = match options.proxy_headers {
             ProxyHeaders::None | ProxyHeaders::FromClients => ProxyProtocol::Off,

@@ -61,8 +61,8 @@ pub use values::admin::Admin;
 pub use values::amounts::Amount;
 pub use values::choices::{
     AcmeChallenge, BackendDown, Balance, ClientAsk, ConnectTime, LogFormat, LogLevel, NameUnknown,
-    ProxyProtocol, RedirectStatus, Sandbox, SyslogFacility, TlsGroup, TlsProfile, TlsSuite,
-    TlsVersion, Truncation,
+    ProxyProtocol, RedirectStatus, Sandbox, Starttls, SyslogFacility, TlsGroup, TlsProfile,
+    TlsSuite, TlsVersion, Truncation,
 };
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};

@@ -28,6 +28,7 @@ mod pause;
 pub mod proxy_protocol;
 mod repair_link;
 mod settings;
+pub mod starttls;
 mod token;
 mod traffic;
 mod worker;

@@ -237,6 +237,8 @@ pub enum Flag {
     OpeningHeld = 1 << 20,
     /// The sealing flow is starved until the TLS side has drained, which an event reports.
     SealingHeld = 1 << 21,
+    /// The backend is connected, and its greeting has not arrived as a whole. The phase is still `Connecting`.
+    AwaitsGreeting = 1 << 22,
 }
 
 impl Slot {

@@ -18,8 +18,8 @@ pub(super) const SECURITY_LEVEL: &str = "keys and suites of 112 bits of security
 pub(super) const COMMAND: &str =
     "a command to OpenSSL: see whether it limits versions, suites or clients";
 
-pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey -in KEY -out \
-    KEY.plain, readable only by root";
+pub(super) const PASSPHRASES: &str = "write the passphrase of each encrypted key to a file of its \
+    own, readable only by its owner, and add passphrase = \"FILE\" beside `cert` and `key`";
 
 pub(super) const HTTP2: &str = "bytes are passed on unchanged: set alpn = [\"h2\", \
     \"http/1.1\"] only if the backend supports unencrypted HTTP/2";
@@ -153,8 +153,8 @@ pub(super) const ONE_LINE_PER_CONNECTION: &str = "converted, but with one line p
     and the fields of `connection_log`";
 
 pub(super) const STARTTLS: &str = "TLS starts after a plaintext exchange \
-    (STARTTLS and the like), which is not supported here: remove this section, and keep \
-    stunnel for it";
+    (STARTTLS and the like), which is not supported here for this protocol and direction: remove \
+    this section, and keep stunnel for it";
 
 /// The beginning of a remark about an address that Dormouse cannot listen on.
 pub(super) const NO_DOOR: &str = "Dormouse listens on TCP addresses, up to 200 ports in a range: \

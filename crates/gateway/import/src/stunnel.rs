@@ -518,7 +518,10 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
         "protocol" if one.is("proxy") && is_server => {
             return section.set_text("proxy_protocol", "v1", from);
         }
-        "protocol" => return section.step(from, STARTTLS),
+        "protocol" => match starttls(&one.value).filter(|_| is_server) {
+            Some(protocol) => return section.set_text("starttls", protocol, from),
+            None => return section.step(from, STARTTLS),
+        },
         "local" if is_server => return section.set_text("source_addresses", &one.value, from),
         "local" => "originations connect from the address that the system chooses",
         "sessionresume" if one.is("no") => match is_server {
@@ -566,6 +569,17 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
         _ => return without_effect(one, section),
     };
     section.left_out(from, why);
+}
+
+/// The protocol of STARTTLS that `protocol` means in a section for servers.
+fn starttls(protocol: &str) -> Option<&'static str> {
+    match protocol.to_ascii_lowercase().as_str() {
+        "smtp" => Some("smtp"),
+        "imap" => Some("imap"),
+        "pop3" => Some("pop3"),
+        "pgsql" => Some("postgres"),
+        _ => None,
+    }
 }
 
 /// 2 is OpenSSL's default, which every suite and key here reaches.

@@ -7,7 +7,7 @@ use crate::route_filter::RouteFilter;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
     self as config, BackendDown, Config, ConnectTime, Lifetime, Network, Originate, ProxyProtocol,
-    SourceAddress, Truncation, Upstream, milliseconds,
+    SourceAddress, Starttls, Truncation, Upstream, milliseconds,
 };
 use dormouse_engine::{ServerContext, SettingsError, TicketKeys};
 use dormouse_reactor::socket::Addr;
@@ -27,6 +27,8 @@ pub struct Route {
     pub backend_name: String,
     /// Networks of clients, and the PROXY protocol.
     pub access: Access,
+    /// The protocol in which clients ask for TLS.
+    pub starttls: Starttls,
     /// How to treat a TLS peer that closes without close_notify.
     pub truncation: Truncation,
     /// Whether the backend's direction stays open after the client has closed its own.
@@ -107,6 +109,7 @@ impl Route {
             sources: sources(&route.source_addresses),
             backend_name: names(&route.to),
             access: Access::of(route),
+            starttls: route.starttls,
             truncation: route.truncation,
             half_close: route.half_close,
             backend_connect: route.backend_connect,
@@ -157,6 +160,7 @@ impl Route {
             direction: Direction::Removed,
             backend_name: "none: a reload removed the route".to_owned(),
             access: Access::default(),
+            starttls: Starttls::Off,
             truncation: Truncation::Abort,
             half_close: true,
             backend_connect: ConnectTime::AtOnce,

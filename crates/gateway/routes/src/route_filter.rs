@@ -37,6 +37,12 @@ impl RouteFilter {
         !self.names.is_empty()
     }
 
+    /// A name for the server of this route: the first one, or `localhost` if it serves all names.
+    pub fn host(&self) -> &str {
+        let first = self.names.first().map(String::as_str);
+        first.map_or("localhost", |name| name.strip_prefix("*.").unwrap_or(name))
+    }
+
     /// Whether both have a name in common, and a protocol.
     pub fn meets(&self, other: &RouteFilter) -> bool {
         fn meet<T: PartialEq>(one: &[T], other: &[T]) -> bool {

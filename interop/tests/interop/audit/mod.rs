@@ -11,7 +11,7 @@ mod page;
 mod recognised;
 mod results;
 mod resumption;
-mod starttls;
+pub(crate) mod starttls;
 
 use std::net::TcpStream;
 use std::path::Path;

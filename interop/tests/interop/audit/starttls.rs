@@ -17,10 +17,10 @@ use super::{PATIENCE, audit, read};
 const PORT: u16 = 2500;
 
 /// A server in its own folder.
-struct StarttlsServer {
+pub(crate) struct StarttlsServer {
     protocol: &'static str,
     process: Process,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     _folder: tempfile::TempDir,
 }
 
@@ -69,8 +69,13 @@ impl StarttlsServer {
 
     /// Measures the server with `bench`.
     fn bench(&self) {
+        self.bench_at(self.address);
+    }
+
+    /// Measures it with `bench` at another address.
+    pub(crate) fn bench_at(&self, address: SocketAddr) {
         let churn = Command::new(tools::dormouse())
-            .args(["bench", "churn", &self.address.to_string(), "-n", "20"])
+            .args(["bench", "churn", &address.to_string(), "-n", "20"])
             .args(["-c", "4", "--rounds", "1", "--after", "0s"])
             .args(self.reach())
             .args(["-q", "--json", "-"])
@@ -127,7 +132,9 @@ fn bench_reaches_xmpp_of_prosody() {
 
 #[test]
 fn bench_reaches_postgres() {
-    postgres().iter().for_each(StarttlsServer::bench);
+    postgres(PASSWORD_WITH_TLS)
+        .iter()
+        .for_each(StarttlsServer::bench);
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn an_audit_reaches_every_other_protocol() {
         || dovecot("imap"),
         || dovecot("pop3"),
         prosody,
-        postgres,
+        || postgres(PASSWORD_WITH_TLS),
         mariadb,
     ];
     for start in servers {
@@ -176,7 +183,7 @@ fn id_of(file: &str, name: &str) -> u32 {
     id.unwrap_or_else(|| panic!("{name} is not in {file}"))
 }
 
-fn postfix() -> Option<StarttlsServer> {
+pub(crate) fn postfix() -> Option<StarttlsServer> {
     const MASTER: &str = "/usr/lib/postfix/sbin/master";
     if !can_run(&["postfix"]) {
         return None;
@@ -219,7 +226,7 @@ fn postfix() -> Option<StarttlsServer> {
     Some(server)
 }
 
-fn dovecot(protocol: &'static str) -> Option<StarttlsServer> {
+pub(crate) fn dovecot(protocol: &'static str) -> Option<StarttlsServer> {
     if !can_run(&["dovecot"]) {
         return None;
     }
@@ -247,7 +254,7 @@ fn dovecot(protocol: &'static str) -> Option<StarttlsServer> {
     Some(server)
 }
 
-fn slapd() -> Option<StarttlsServer> {
+pub(crate) fn slapd() -> Option<StarttlsServer> {
     if !can_run(&["slapd"]) {
         return None;
     }
@@ -268,7 +275,7 @@ fn slapd() -> Option<StarttlsServer> {
     Some(server)
 }
 
-fn prosody() -> Option<StarttlsServer> {
+pub(crate) fn prosody() -> Option<StarttlsServer> {
     if !can_run(&["prosody"]) {
         return None;
     }
@@ -292,7 +299,11 @@ fn prosody() -> Option<StarttlsServer> {
     Some(server)
 }
 
-fn postgres() -> Option<StarttlsServer> {
+/// The rule demands a password, so the server asks for one and waits.
+const PASSWORD_WITH_TLS: &str = "hostssl all all all scram-sha-256\n";
+
+/// `rules` say who may log in how.
+pub(crate) fn postgres(rules: &str) -> Option<StarttlsServer> {
     let Some(programs) = postgres_programs() else {
         tools::unavailable("`postgres` is not installed: run interop/install");
         return None;
@@ -316,9 +327,7 @@ fn postgres() -> Option<StarttlsServer> {
         let made = Command::new(&init[0]).args(&init[1..]).output();
         let made = made.expect("initdb");
         assert!(made.status.success(), "{made:?}");
-        // The rule demands a password, so the server asks for one and waits.
-        let rule = "hostssl all all all scram-sha-256\n";
-        fs::write(data.join("pg_hba.conf"), rule).expect("written");
+        fs::write(data.join("pg_hba.conf"), rules).expect("written");
         words(&format!(
             "{as_user} {}/postgres -D {} -h {} -p {} -k {} -c ssl=on -c ssl_cert_file={} -c ssl_key_file={}",
             programs.display(),

@@ -1,4 +1,4 @@
-//! Backends: failures, TLS, balance, health checks, DNS names, and the client's address for them.
+//! Backends: failures, TLS, balance, health checks, DNS names, the client's address for them, and STARTTLS.
 
 pub(crate) mod balance;
 mod dns;
@@ -8,4 +8,5 @@ mod health;
 mod health_tls;
 mod orders;
 mod proxy_protocol;
+mod starttls;
 mod tls;

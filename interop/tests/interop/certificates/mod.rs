@@ -7,6 +7,7 @@ mod client_certificates;
 mod files;
 mod ocsp;
 mod pass_through;
+mod passphrases;
 mod pushed;
 mod rotation;
 mod routes;

@@ -13,5 +13,6 @@ mod logs;
 mod monitoring;
 mod redirect;
 mod rest_after;
+mod shipped;
 mod start;
 mod syslog;

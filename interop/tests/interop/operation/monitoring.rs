@@ -22,7 +22,7 @@ fn scene() -> (Scene, SocketAddr) {
     scene_with(|settings| settings.workers = 2)
 }
 
-fn scene_with(change: impl FnOnce(&mut Settings)) -> (Scene, SocketAddr) {
+pub(super) fn scene_with(change: impl FnOnce(&mut Settings)) -> (Scene, SocketAddr) {
     let admin = |host| SocketAddr::new(host, ADMIN_PORT);
     let scene = Scene::with(|settings| {
         settings.option("metrics", &admin(settings.listen.ip()).to_string());
@@ -44,7 +44,7 @@ fn peers(scene: &Scene, count: usize) -> Vec<Peer> {
 }
 
 /// The response to curl.
-fn fetch(url: &str) -> String {
+pub(super) fn fetch(url: &str) -> String {
     let answer = Command::new(tools::path("curl"))
         .args([
             "--silent",
@@ -421,6 +421,7 @@ fn a_browser_shows_the_status_page() {
         "id=\"slot\">192 B</div>",
         "id=\"for-connections\">1,344 B</dd>",
         ">shop</td>",
+        "data-head=\"listens on\"",
         "id=\"pool-slots\">slots</span>",
         ">localhost\n",
         ">main</td>",
@@ -448,7 +449,32 @@ fn a_browser_shows_the_status_page() {
     }
     let picture = std::fs::read(&picture).expect("a picture");
     assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000);
+    assert_eq!(cut_off(&page, &url, scene.folder.path()), "");
     in_the_guide(&page, &picture);
+}
+
+/// The tables that a phone's screen cuts off: a copy of the page with the current status measures itself.
+fn cut_off(page: &str, url: &str, folder: &Path) -> String {
+    let status = fetch(&format!("{url}status"));
+    let answer = format!(
+        "<script>window.fetch = async () => ({{ ok: true, json: async () => ({status}) }});\n\
+         setTimeout(() => {{ const cut = [...document.querySelectorAll('.scroll')].filter((place) => place.scrollWidth > place.clientWidth);\n\
+         document.body.dataset.cut = cut.map((place) => place.id).join(' '); }}, 3000);</script><script>\n\"use strict\";"
+    );
+    let (before, after) = page
+        .split_once("<script>\n\"use strict\";")
+        .expect("one script");
+    let file = folder.join("copy.html");
+    std::fs::write(&file, [before, &answer, after].concat()).expect("written");
+    let document = browse(
+        &format!("file://{}", file.display()),
+        folder,
+        &folder.join("copy.png"),
+    );
+    let shows_rows = document.matches("data-head=\"listens on\"").count();
+    assert!(shows_rows > 0, "{document}");
+    let cut = document.split("data-cut=\"").nth(1).expect("a measure");
+    cut.split('"').next().unwrap_or_default().to_owned()
 }
 
 /// The guide's screenshot is of this page: a digest of the page is stored beside it. `DORMOUSE_BLESS=1`

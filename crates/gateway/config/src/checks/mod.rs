@@ -11,6 +11,7 @@ mod program;
 mod resumption;
 mod route;
 mod sharing;
+mod starttls;
 mod unused;
 
 use crate::config::Config;
@@ -40,6 +41,7 @@ pub(crate) fn check(
     backends_fit(config, mistakes);
     originate::files(config, locations, mistakes);
     sharing::check(config, locations, mistakes);
+    starttls::check(config, locations, mistakes);
     listeners::no_overlap(config, locations, mistakes);
     listeners::loops(config, locations, mistakes);
     resumption::tickets(config, locations, mistakes);

@@ -22,7 +22,13 @@ pub(crate) fn check(
         pass_through(route, at, mistakes);
     }
     let sound = |index: &usize| {
-        let names = ["listen", "server_names", "alpn", "accept_proxy_from"];
+        let names = [
+            "listen",
+            "server_names",
+            "alpn",
+            "accept_proxy_from",
+            "starttls",
+        ];
         locations.sound_in_route(*index, &names)
     };
     let all: Vec<usize> = (0..config.routes.len()).filter(sound).collect();
@@ -70,6 +76,15 @@ fn pair(
             ))
             .label(format!("it is listed already{line}"))
             .help("each address and port belongs to one route, or to several with different `server_names` or different `alpn`"),
+        );
+    }
+    if first.starttls != second.starttls {
+        let line = line(mistakes);
+        mistakes.error(
+            &locations.in_route(later, "starttls", None),
+            Problem::new(format!("routes on the same address ({address}) have different `starttls`"))
+                .label(format!("it differs from that of the other route{line}"))
+                .help("STARTTLS comes before the server name that chooses the route: give both routes the same `starttls`"),
         );
     }
     if !are_same(&first.accept_proxy_from, &second.accept_proxy_from) {

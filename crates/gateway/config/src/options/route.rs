@@ -3,8 +3,8 @@
 use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
 use crate::values::choices::{
-    BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
-    TlsSuite, TlsVersion, Truncation,
+    BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, Starttls, TlsGroup,
+    TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;
@@ -136,7 +136,8 @@ option_groups! {
 
         /// Certificates and their keys as PEM: `{ cert = "…", key = "…" }`, or the path of a file
         /// with both, or of a directory with many (see the guide). A chain begins with the leaf;
-        /// `ocsp = "…"` beside `cert` and `key` is a file with an OCSP response to staple. Of
+        /// `ocsp = "…"` beside `cert` and `key` is a file with an OCSP response to staple, and
+        /// `passphrase = "…"` a file with the passphrase of an encrypted key. Of
         /// several certificates, the one for the server name that the client asks for is used,
         /// exact names before wildcards; of several for one name (ECDSA and RSA), the first whose
         /// signatures the client accepts.
@@ -194,6 +195,14 @@ option_groups! {
         /// up to 12 KiB), on resumed connections too. The backend must expect the header.
         proxy_protocol: ProxyProtocol = default "off",
             costs "512 bytes of `pending_memory` until the backend has accepted; `v2-certificate` adds the certificate's length";
+
+        /// The protocol in which clients ask for TLS, if their connections do not begin with it:
+        /// `smtp`, `imap`, `pop3`, `xmpp`, `ldap` or `postgres`. Dormouse answers the client until
+        /// TLS begins, and refuses all other commands. The backend gets a new plain connection after
+        /// the handshake; its greeting must arrive within `backend_connect_timeout`.
+        starttls: Starttls = default "off",
+            costs "up to 4 KiB until the handshake begins, nothing at rest",
+            like "\"smtp\"";
 
         /// Networks of proxies in front of this listener that send the client's address in a PROXY
         /// protocol header (version 1 or 2). Connections from these networks must begin with a

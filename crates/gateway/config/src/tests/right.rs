@@ -280,6 +280,7 @@ const EVERY_OPTION: &str = "
         cert = 'a.pem'
         key = '/k/a.key'
         ocsp = 'a.ocsp'
+        passphrase = 'a.pass'
     ";
 
 #[test]
@@ -317,6 +318,7 @@ fn every_option_can_be_set() {
             cert: PathBuf::from("etc/a.pem"),
             key: PathBuf::from("/k/a.key"),
             ocsp: Some(PathBuf::from("etc/a.ocsp")),
+            passphrase: Some(PathBuf::from("etc/a.pass")),
         }]
     );
     assert_eq!(
@@ -460,9 +462,9 @@ fn examples_in_the_reference_are_valid() {
         "[[originate]]\n{}\n",
         examples(of_originations).join("\n")
     ));
-    // `self_signed` and `certificates` are alternatives, and so are `half_close` and `backend_tls`; `acme`
-    // needs accepted terms.
-    let alternatives = ["self_signed", "half_close"];
+    // `self_signed` and `certificates` are alternatives, and so are `half_close` and `backend_tls`, `starttls` and
+    // `acme`; `acme` needs accepted terms.
+    let alternatives = ["self_signed", "half_close", "starttls"];
     let (one, other): (Vec<String>, Vec<String>) = (examples(of_routes).into_iter())
         .partition(|line| !alternatives.iter().any(|name| line.starts_with(name)));
     check(&format!(

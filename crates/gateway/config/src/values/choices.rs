@@ -211,6 +211,36 @@ choice! {
 }
 
 choice! {
+    /// The protocol in which clients ask for TLS.
+    Starttls, "protocol of STARTTLS", "\"off\", \"smtp\", \"imap\", \"pop3\", \"xmpp\", \"ldap\" or \"postgres\"", "\"smtp\"" {
+        /// Connections begin with TLS.
+        Off = "off",
+        /// SMTP (RFC 3207).
+        Smtp = "smtp",
+        /// IMAP (RFC 9051).
+        Imap = "imap",
+        /// POP3 (RFC 2595).
+        Pop3 = "pop3",
+        /// XMPP, of clients and of servers (RFC 6120 §5).
+        Xmpp = "xmpp",
+        /// LDAP (RFC 4511 §4.14).
+        Ldap = "ldap",
+        /// PostgreSQL's SSLRequest.
+        Postgres = "postgres",
+    }
+}
+
+impl Starttls {
+    /// Returns whether a server of this protocol speaks first, also after the handshake of a port that begins with TLS.
+    pub fn has_greeting(self) -> bool {
+        match self {
+            Self::Smtp | Self::Imap | Self::Pop3 => true,
+            Self::Xmpp | Self::Ldap | Self::Postgres | Self::Off => false,
+        }
+    }
+}
+
+choice! {
     /// TLS settings that Mozilla recommends (version 5.7).
     TlsProfile, "profile", "\"modern\" or \"intermediate\"", "\"intermediate\"" {
         /// TLS 1.3 only.

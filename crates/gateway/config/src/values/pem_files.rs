@@ -18,6 +18,9 @@ pub struct CertificateFiles {
     /// The file with an OCSP response, DER.
     #[serde(default)]
     pub ocsp: Option<PathBuf>,
+    /// The file with the passphrase of the key.
+    #[serde(default)]
+    pub passphrase: Option<PathBuf>,
 }
 
 impl CertificateFiles {
@@ -27,6 +30,7 @@ impl CertificateFiles {
             cert: path.clone(),
             key: path,
             ocsp: None,
+            passphrase: None,
         }
     }
 }
@@ -36,6 +40,7 @@ const KEYS: &[(&str, &Kind)] = &[
     ("cert", &PathBuf::KIND),
     ("key", &PathBuf::KIND),
     ("ocsp", &PathBuf::KIND),
+    ("passphrase", &PathBuf::KIND),
 ];
 
 impl OptionType for CertificateFiles {
@@ -57,12 +62,13 @@ impl OptionType for CertificateFiles {
         };
         let mut problems = Vec::new();
         let mut has_unknown = false;
-        let (mut cert, mut key, mut ocsp) = (None, None, None);
+        let (mut cert, mut key, mut ocsp, mut passphrase) = (None, None, None, None);
         for (name, value) in entries {
             let slot = match name.name.as_str() {
                 "cert" => &mut cert,
                 "key" => &mut key,
                 "ocsp" => &mut ocsp,
+                "passphrase" => &mut passphrase,
                 _ => {
                     // Probably a misspelt `cert` or `key`.
                     has_unknown = true;
@@ -90,7 +96,12 @@ impl OptionType for CertificateFiles {
             }
         }
         match (cert, key) {
-            (Some(cert), Some(key)) if problems.is_empty() => Ok(Self { cert, key, ocsp }),
+            (Some(cert), Some(key)) if problems.is_empty() => Ok(Self {
+                cert,
+                key,
+                ocsp,
+                passphrase,
+            }),
             _ => Err(problems),
         }
     }

@@ -14,10 +14,12 @@ use crate::io::{Io, peer_address};
 use crate::memory::backlog;
 use crate::outcome::{BackendRequest, Effect};
 use crate::pause::Pause;
+use crate::starttls::{GREETING_MAX, Greeting, greeting};
 use crate::traffic;
 use dormouse_config::BackendDown;
 use dormouse_handover::slot::{Flag, Phase, PlainSide, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
+use dormouse_reactor::poller;
 use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
@@ -87,19 +89,73 @@ fn start_with<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Option<Ip
 }
 
 /// Checks the result of a connect, after the plain side has become ready.
-pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+pub(crate) fn finish<I: Io>(
+    slot: &mut Slot,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
     let connect = if slot.is_joined() {
         finish_joint(slot, cx)
     } else {
         match cx.work.io.take_error(slot.plain_fd()) {
-            Ok(()) => {
-                slot.set_phase(Phase::Established);
-                Connect::Done
+            Ok(()) if slot.has(Flag::AwaitsGreeting) => {
+                read_greeting(slot, cx, ready.is_read_closed())
             }
+            Ok(()) => reached(slot, cx),
             Err(e) => Connect::Failed(e),
         }
     };
     follow(slot, cx, connect)
+}
+
+/// Establishes the connection, unless the backend's greeting comes first: clients that start TLS read it before.
+fn reached<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Connect {
+    if !cx.route.starttls.has_greeting() {
+        slot.set_phase(Phase::Established);
+        return Connect::Done;
+    }
+    slot.set(Flag::AwaitsGreeting);
+    if slot.has(Flag::OpeningBlocked) {
+        // A backend that expects a PROXY header greets after it. The header stays stored for the next backend.
+        let header = backlog::opened(slot, &cx.work.pending);
+        match cx.work.io.send(slot.plain_fd(), header) {
+            Ok(Attempt::Done(n)) if n == header.len() => {}
+            Ok(_) => return Connect::Failed(io::Error::other("PROXY header not taken at once")),
+            Err(e) => return Connect::Failed(e),
+        }
+    }
+    read_greeting(slot, cx, false)
+}
+
+/// Takes the backend's greeting from the socket once it has arrived as a whole. `is_all`: nothing follows.
+fn read_greeting<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, is_all: bool) -> Connect {
+    let (fd, work) = (slot.plain_fd(), &mut *cx.work);
+    let room = &mut work.scratch.opening[..GREETING_MAX];
+    let received = match work.io.peek(fd, room) {
+        Ok(Attempt::Done(n)) if n > 0 => n,
+        Ok(Attempt::WouldBlock) => return Connect::InProgress,
+        Ok(Attempt::Done(_)) => {
+            return Connect::Failed(io::Error::other("closed before its greeting"));
+        }
+        Err(e) => return Connect::Failed(e),
+    };
+    // A reload may have changed the protocol meanwhile; then everything is for the client.
+    let greeting = greeting(cx.route.starttls, &room[..received]).unwrap_or(Greeting::Complete(0));
+    let len = match greeting {
+        Greeting::Complete(len) => len,
+        Greeting::Partial if is_all => {
+            return Connect::Failed(io::Error::other("closed within its greeting"));
+        }
+        Greeting::Partial if received == GREETING_MAX => {
+            return Connect::Failed(io::Error::other("greeting longer than 4 KiB"));
+        }
+        Greeting::Partial => return Connect::InProgress,
+    };
+    if len > 0 && !matches!(work.io.recv(fd, &mut room[..len]), Ok(Attempt::Done(n)) if n == len) {
+        return Connect::Failed(io::Error::other("its greeting cannot be read again"));
+    }
+    slot.set_phase(Phase::Established);
+    Connect::Done
 }
 
 /// Tries the next backend, because the current one did not answer in time.
@@ -163,8 +219,10 @@ fn connected<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     note_connected(slot, cx);
     // From now on this counts attempts to rest.
     slot.set_tried(0);
-    if slot.is_joined() && slot.has(Flag::OpeningBlocked) {
-        // The PROXY header was already sent before the handshake with the backend.
+    let was_greeted = slot.has(Flag::AwaitsGreeting);
+    slot.clear(Flag::AwaitsGreeting);
+    if (slot.is_joined() || was_greeted) && slot.has(Flag::OpeningBlocked) {
+        // The PROXY header was already sent, before the handshake with the backend or before its greeting.
         let pending = &mut cx.work.pending;
         let header_len = backlog::opened(slot, pending).len();
         backlog::opened_sent(slot, pending, header_len);
@@ -261,6 +319,7 @@ fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) {
 }
 
 fn close_plain(slot: &mut Slot, io: &impl Io) {
+    slot.clear(Flag::AwaitsGreeting);
     let fd = slot.detach_plain();
     if fd != Fd::NONE {
         io.close(fd);
@@ -433,10 +492,7 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
     slot.attach_plain(fd, cookie);
     io.set_backend_options(&cx.route.sockets, fd, backend);
     match connecting {
-        Connecting::Established(_) => {
-            slot.set_phase(Phase::Established);
-            Connect::Done
-        }
+        Connecting::Established(_) => reached(slot, cx),
         Connecting::InProgress(_) => Connect::InProgress,
     }
 }

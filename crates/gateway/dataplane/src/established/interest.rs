@@ -45,8 +45,13 @@ fn interests(slot: &Slot) -> (u8, u8) {
         // something before the backend is connected, which is rare.
         Phase::Connecting => (
             watch(!slot.has(Flag::TlsWaits), tls_write),
-            // A joint is writable from the start; it becomes readable when the backend is connected.
-            watch(slot.is_joined(), !slot.is_joined()),
+            if slot.has(Flag::AwaitsGreeting) {
+                // Its beginning stays in the kernel until all of it has arrived.
+                watch(true, false) | EDGE
+            } else {
+                // A joint is writable from the start; it becomes readable when the backend is connected.
+                watch(slot.is_joined(), !slot.is_joined())
+            },
         ),
         Phase::Established => (
             tls_watch(slot, tls_write),

@@ -115,7 +115,7 @@ fn on_ready<I: Io>(
             None if is_broken(ready) => Err(Fault::TlsTruncated),
             None => Ok(()),
         },
-        (Phase::Connecting, Side::Plain) => connect::finish(slot, cx),
+        (Phase::Connecting, Side::Plain) => connect::finish(slot, ready, cx),
         (Phase::Connecting, Side::Tls) if slot.awaits_client() => {
             tls_ready_before_connect(slot, ready, cx)
         }

@@ -114,6 +114,7 @@ fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
             rest_after_ms: None,
         },
         backend_tls: None,
+        starttls: config::Starttls::Off,
         truncation: Truncation::Abort,
         half_close: true,
         backend_connect: ConnectTime::AtOnce,

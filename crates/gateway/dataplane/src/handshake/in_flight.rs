@@ -1,12 +1,13 @@
 //! One connection that is not established yet: its stages, of which each is consumed by the next.
 //!
 //! ```text
-//!   AwaitsHeader ──> AwaitsHello ──> Known ──> Shaking ──> established
-//!   (from a trusted   (chooses a         │        └──failed──> Lingering
-//!        proxy)           route)         └──> passed through
+//!   AwaitsHeader ──> Speaking ──> AwaitsHello ──> Known ──> Shaking ──> established
+//!   (from a trusted  (until TLS    (chooses a         │        └──failed──> Lingering
+//!        proxy)        begins)         route)         └──> passed through
 //! ```
 //!
-//! A stage makes its step when the socket is ready, and goes on to the next stage at once if it can. What ends a
+//! Only a trusted proxy sends a header, only clients of a listener with STARTTLS speak before TLS, and the hello is read
+//! ahead only if it must choose among routes. A stage makes its step when the socket is ready, and goes on to the next stage at once if it can. What ends a
 //! connection is counted and logged where it is found.
 
 use crate::client::Client;
@@ -14,13 +15,16 @@ use crate::close_reason::Party;
 use crate::door::admission;
 use crate::door::proxy_header::{ProxyHeader, Received};
 use crate::established::NewSocket;
+use crate::handshake::lingering::Lingering;
 use crate::handshake::route_choice::{self, Challenge, RouteChoice};
 use crate::handshake_log::{self as log, ClientHandshake};
-use crate::io::{Io, discard, flush_handshake};
+use crate::io::{Io, flush_handshake};
 use crate::memory::allowance::RECEIVE_MAX;
 use crate::settings::Settings;
+use crate::starttls::{Prelude, Spoken};
 use crate::workspace::Workspace;
-use dormouse_engine::{Handshake, HandshakeFailure, HandshakeLimits, Progress};
+use dormouse_config::Starttls;
+use dormouse_engine::{Blame, FailureKind, Handshake, HandshakeFailure, HandshakeLimits, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::Attempt;
@@ -28,10 +32,6 @@ use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use std::io;
 use std::rc::Rc;
-
-/// How many times a failed peer's bytes are discarded before its connection is closed. It may have
-/// bytes in flight, but a peer that keeps sending does not read our alert.
-const LINGER_READS_MAX: u32 = 16;
 
 /// Maximum bytes received at a time.
 const FLIGHT_MAX: usize = RECEIVE_MAX / 4;
@@ -89,6 +89,7 @@ enum Watch {
 
 pub(crate) enum Stage {
     AwaitsHeader(AwaitsHeader),
+    Speaking(Speaking),
     AwaitsHello(AwaitsHello),
     Known(Known),
     Shaking(Shaking),
@@ -101,32 +102,33 @@ pub(crate) struct AwaitsHeader {
     candidates: Option<Rc<[u16]>>,
 }
 
+/// Answers the client in plaintext until it starts TLS.
+pub(crate) struct Speaking {
+    prelude: Prelude,
+    candidates: Option<Rc<[u16]>>,
+    /// A proxy header came first, so the connection has begun even if the client has sent nothing.
+    has_header: bool,
+}
+
 /// Receives the ClientHello that chooses the route.
 pub(crate) struct AwaitsHello {
     received: Vec<u8>,
     candidates: Rc<[u16]>,
-    /// A proxy header came first, so the connection has begun even if `received` is empty.
-    has_header: bool,
+    /// Something else came first, so the connection has begun even if `received` is empty.
+    has_begun: bool,
 }
 
 /// Client and route are known, and the handshake begins with the next bytes.
 pub(crate) struct Known {
     /// The bytes received so far.
     received: Vec<u8>,
-    /// Something was received before: a proxy header, or these bytes.
+    /// Something was received before: a proxy header, plaintext, or these bytes.
     has_begun: bool,
 }
 
 /// Shakes hands.
 pub(crate) struct Shaking {
     handshake: Box<Handshake>,
-}
-
-/// Has failed: sends the rest of the output, then waits for the peer to close.
-pub(crate) struct Lingering {
-    output: Vec<u8>,
-    is_shut: bool,
-    reads: u32,
 }
 
 /// What a step on a connection uses besides the connection.
@@ -161,10 +163,14 @@ impl Stage {
         newcomer.stepped_ms = turn.work.now_ms;
         match self {
             Stage::AwaitsHeader(stage) => stage.step(newcomer, turn),
+            Stage::Speaking(stage) => stage.step(newcomer, turn),
             Stage::AwaitsHello(stage) => stage.step(newcomer, turn),
             Stage::Known(stage) => stage.step(newcomer, turn),
             Stage::Shaking(stage) => stage.step(newcomer, turn),
-            Stage::Lingering(stage) => stage.step(newcomer, turn),
+            Stage::Lingering(mut stage) => match stage.is_over(newcomer.fd, turn.work) {
+                true => Next::Over,
+                false => Next::Waits(Stage::Lingering(stage)),
+            },
         }
     }
 
@@ -172,6 +178,7 @@ impl Stage {
     fn has_begun(&self) -> bool {
         match self {
             Stage::AwaitsHeader(stage) => stage.header.has_begun(),
+            Stage::Speaking(stage) => stage.has_begun(),
             Stage::AwaitsHello(stage) => stage.has_begun(),
             Stage::Known(stage) => stage.has_begun,
             Stage::Shaking(_) | Stage::Lingering(_) => true,
@@ -182,8 +189,9 @@ impl Stage {
     fn is_blocked(&self) -> bool {
         match self {
             Stage::AwaitsHeader(_) | Stage::AwaitsHello(_) | Stage::Known(_) => false,
+            Stage::Speaking(stage) => !stage.prelude.output().is_empty(),
             Stage::Shaking(stage) => !stage.handshake.output().is_empty(),
-            Stage::Lingering(stage) => !stage.output.is_empty(),
+            Stage::Lingering(stage) => stage.is_blocked(),
         }
     }
 }
@@ -208,25 +216,86 @@ impl AwaitsHeader {
         if !newcomer.admit(settings, work) {
             return Next::Over;
         }
-        match self.candidates {
-            None => Known {
-                received,
-                has_begun: true,
+        let protocol = newcomer.starttls(turn.settings);
+        if protocol == Starttls::Off {
+            return begin_tls(received, self.candidates, newcomer, turn);
+        }
+        let speaking = Speaking {
+            prelude: Prelude::new(protocol),
+            candidates: self.candidates,
+            has_header: true,
+        };
+        speaking.continue_with(&received, newcomer, turn)
+    }
+}
+
+/// Goes on with the handshake, with the bytes received so far, after a header or a plaintext dialogue.
+fn begin_tls<I: Io>(
+    received: Vec<u8>,
+    candidates: Option<Rc<[u16]>>,
+    newcomer: &mut Newcomer,
+    turn: &mut Turn<'_, I>,
+) -> Next {
+    let has_begun = true;
+    match candidates {
+        None => Known {
+            received,
+            has_begun,
+        }
+        .step(newcomer, turn),
+        Some(candidates) => AwaitsHello {
+            received,
+            candidates,
+            has_begun,
+        }
+        .step(newcomer, turn),
+    }
+}
+
+impl Speaking {
+    fn has_begun(&self) -> bool {
+        self.has_header || self.prelude.has_begun()
+    }
+
+    /// Sends what is to be said, then receives more.
+    fn step<I: Io>(self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
+        self.continue_with(&[], newcomer, turn)
+    }
+
+    fn continue_with<I: Io>(
+        mut self,
+        received: &[u8],
+        newcomer: &mut Newcomer,
+        turn: &mut Turn<'_, I>,
+    ) -> Next {
+        let host = newcomer.host(turn.settings);
+        let Workspace { io, scratch, .. } = &mut *turn.work;
+        let spoken = (self.prelude).speak(received, host, io, newcomer.fd, &mut scratch.opening);
+        match spoken {
+            Spoken::Part => Next::Waits(Stage::Speaking(self)),
+            Spoken::Whole => begin_tls(
+                self.prelude.into_received(),
+                self.candidates,
+                newcomer,
+                turn,
+            ),
+            Spoken::Ended => newcomer.end(self.has_begun(), turn),
+            Spoken::Refused(reason) => {
+                let failure = HandshakeFailure {
+                    blame: Blame::Peer,
+                    kind: FailureKind::NotTls,
+                    reason: format!("STARTTLS: {reason}"),
+                    alert_sent: None,
+                };
+                newcomer.fail(&failure, self.prelude.into_output(), turn)
             }
-            .step(newcomer, turn),
-            Some(candidates) => AwaitsHello {
-                received,
-                candidates,
-                has_header: true,
-            }
-            .step(newcomer, turn),
         }
     }
 }
 
 impl AwaitsHello {
     fn has_begun(&self) -> bool {
-        self.has_header || !self.received.is_empty()
+        self.has_begun || !self.received.is_empty()
     }
 
     /// Receives more of a ClientHello, which may arrive in any number of pieces.
@@ -371,48 +440,6 @@ impl Shaking {
     }
 }
 
-impl Lingering {
-    /// Sends the last output, which has the alert, at once.
-    fn begin<I: Io>(output: Vec<u8>, fd: Fd, work: &mut Workspace<I>) -> Lingering {
-        let mut lingering = Lingering {
-            output,
-            is_shut: false,
-            reads: 0,
-        };
-        // The result does not matter: the deadline ends the connection.
-        let _ = lingering.send_rest(fd, work);
-        lingering
-    }
-
-    fn step<I: Io>(mut self, newcomer: &mut Newcomer, turn: &mut Turn<'_, I>) -> Next {
-        self.reads += 1;
-        let is_over = self.reads > LINGER_READS_MAX || {
-            let sent = self.send_rest(newcomer.fd, turn.work);
-            sent.unwrap_or(true)
-        };
-        match is_over {
-            true => Next::Over,
-            false => Next::Waits(Stage::Lingering(self)),
-        }
-    }
-
-    /// Sends the rest of the output, closes the sending direction, and discards what the peer sends. Returns whether the
-    /// peer has closed its direction.
-    fn send_rest<I: Io>(&mut self, fd: Fd, work: &mut Workspace<I>) -> io::Result<bool> {
-        while !self.output.is_empty() {
-            match work.io.send(fd, &self.output)? {
-                Attempt::Done(n) => drop(self.output.drain(..n)),
-                Attempt::WouldBlock => return Ok(false),
-            }
-        }
-        if !self.is_shut {
-            self.is_shut = true;
-            work.io.shutdown_write(fd)?;
-        }
-        Ok(discard(&work.io, fd, &mut work.scratch.opening))
-    }
-}
-
 impl<I: Io> Turn<'_, I> {
     /// Creates the handshake of a route, or that of the challenge. `None`: a reload has removed the route, or changed
     /// what it does.
@@ -491,6 +518,17 @@ impl Newcomer {
         }
     }
 
+    /// How clients of the listener ask for TLS.
+    fn starttls(&self, settings: &Settings) -> Starttls {
+        let route = settings.route(self.first_route);
+        route.map_or(Starttls::Off, |route| route.starttls)
+    }
+
+    /// The name of the server, for clients that ask for TLS.
+    fn host<'a>(&self, settings: &'a Settings) -> &'a str {
+        settings.route_or_removed(self.first_route).filter.host()
+    }
+
     /// What log lines say of the handshake.
     pub(crate) fn described<'a>(
         &'a self,
@@ -545,8 +583,13 @@ impl Newcomer {
 
 impl InFlight {
     /// Creates the entry of a connection that was just accepted. `is_proxy`: a proxy header comes
-    /// first.
-    pub(crate) fn new(accepted: NewConnection, is_proxy: bool, now_ms: u64) -> InFlight {
+    /// first. `starttls`: how the client asks for TLS.
+    pub(crate) fn new(
+        accepted: NewConnection,
+        is_proxy: bool,
+        starttls: Starttls,
+        now_ms: u64,
+    ) -> InFlight {
         let NewConnection {
             fd,
             client,
@@ -555,6 +598,11 @@ impl InFlight {
         } = accepted;
         let goal = candidates.is_none().then_some(Goal::Route(route));
         let stage = match (is_proxy, candidates) {
+            (false, candidates) if starttls != Starttls::Off => Stage::Speaking(Speaking {
+                prelude: Prelude::new(starttls),
+                candidates,
+                has_header: false,
+            }),
             (true, candidates) => Stage::AwaitsHeader(AwaitsHeader {
                 header: ProxyHeader::default(),
                 candidates,
@@ -562,7 +610,7 @@ impl InFlight {
             (false, Some(candidates)) => Stage::AwaitsHello(AwaitsHello {
                 received: Vec::new(),
                 candidates,
-                has_header: false,
+                has_begun: false,
             }),
             (false, None) => Stage::Known(Known {
                 received: Vec::new(),

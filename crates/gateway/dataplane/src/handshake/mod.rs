@@ -13,6 +13,7 @@
 //! a reset does not overtake the alert. When the last handshake of a burst ends, its memory goes back to the system.
 
 pub(crate) mod in_flight;
+mod lingering;
 pub(crate) mod queue;
 pub(crate) mod route_choice;
 
@@ -31,6 +32,7 @@ use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
 use crate::workspace::Workspace;
+use dormouse_config::Starttls;
 use dormouse_engine::{ExpectedHandshake, Handshake};
 use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
@@ -185,7 +187,8 @@ impl Handshakes {
         let route = settings.route(accepted.route);
         let is_proxy =
             route.is_some_and(|route| accepted.client.is_proxy(&route.access.accept_proxy_from));
-        let entry = InFlight::new(accepted, is_proxy, work.now_ms);
+        let starttls = route.map_or(Starttls::Off, |route| route.starttls);
+        let entry = InFlight::new(accepted, is_proxy, starttls, work.now_ms);
         // The client behind a proxy is checked when the proxy has named it.
         if !is_proxy && !entry.newcomer.admit(settings, work) {
             return work.io.close(entry.newcomer.fd);

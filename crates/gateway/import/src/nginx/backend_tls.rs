@@ -3,8 +3,8 @@
 use super::context::{Server, from as origins_of};
 use super::syntax::Directive;
 use crate::advice::{
-    BACKEND_NEWEST, BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, COMMAND, KEYS_ARE_PLAIN,
-    REVOKED_SERVERS, SECOND_TLS,
+    BACKEND_NEWEST, BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, COMMAND, PASSPHRASES, REVOKED_SERVERS,
+    SECOND_TLS,
 };
 use crate::openssl;
 use crate::origin::Origins;
@@ -65,7 +65,7 @@ impl<'a> BackendTls<'a> {
             }
         }
         if let Some(one) = self.find("proxy_ssl_password_file") {
-            section.step(one.origin, KEYS_ARE_PLAIN);
+            section.step(one.origin, PASSPHRASES);
         }
         if let Some(one) = self.find("proxy_ssl_ciphers") {
             section.left_out(one.origin, BACKEND_VERSIONS);

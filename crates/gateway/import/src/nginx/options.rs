@@ -5,7 +5,7 @@ use super::context::{Context, Server, from as origins_of};
 use super::forward;
 use super::syntax::{Directive, Whole};
 use crate::advice::{
-    CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN, OCSP,
+    CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, OCSP, PASSPHRASES,
 };
 use crate::draft::Draft;
 use crate::origin::Origins;
@@ -251,7 +251,7 @@ pub(super) fn show(server: &Server<'_>, section: &mut Section) {
         );
     }
     if let Some(one) = server.find("ssl_password_file") {
-        section.step(one.origin, KEYS_ARE_PLAIN);
+        section.step(one.origin, PASSPHRASES);
     }
 }
 

@@ -115,7 +115,7 @@ fn is_newer(pem: &Pem, than: &Pem) -> bool {
 
 fn read(file: &Path, name: &str) -> Result<Pem, Vec<String>> {
     let mut mistakes = Vec::new();
-    let Some(pem) = read_pair(file, file, &mut mistakes) else {
+    let Some(pem) = read_pair(file, file, None, &mut mistakes) else {
         return Err(mistakes);
     };
     check_for(&pem, name).map_err(|why| vec![why])?;
@@ -162,7 +162,7 @@ pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String>
 /// Whether the file for a name has this certificate.
 pub(crate) fn is_saved(config: &Config, name: &str, pem: &Pem) -> bool {
     let file = file_of(config, name);
-    let found = read_pair(&file, &file, &mut Vec::new());
+    let found = read_pair(&file, &file, None, &mut Vec::new());
     found.is_some_and(|found| found.chain == pem.chain)
 }
 

@@ -288,7 +288,12 @@ enum Look<'a> {
 
 fn read_again<'a>(pair: &PairFiles, current: Option<&'a Pem>) -> Look<'a> {
     let mut mistakes = Vec::new();
-    let Some(mut new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
+    let Some(mut new) = read_pair(
+        &pair.cert,
+        &pair.key,
+        pair.passphrase.as_deref(),
+        &mut mistakes,
+    ) else {
         return Look::Invalid(mistakes);
     };
     let has_files = |pem: &&Pem| pem.chain == new.chain && pem.key == new.key;

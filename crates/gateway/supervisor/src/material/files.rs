@@ -16,16 +16,25 @@ const OTHERS_NAMED_MAX: usize = 20;
 
 /// The pairs that `files` stands for, ordered by name.
 pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
-    let CertificateFiles { cert, key, ocsp } = files;
+    let CertificateFiles {
+        cert,
+        key,
+        ocsp,
+        passphrase,
+    } = files;
     if !is_directory(files)? {
         return Ok(vec![PairFiles {
             cert: cert.clone(),
             key: key.clone(),
             ocsp: ocsp.clone(),
+            passphrase: passphrase.clone(),
             found: false,
         }]);
     }
-    let pairs = layouts::look_into(cert)?.pairs;
+    let mut pairs = layouts::look_into(cert)?.pairs;
+    pairs
+        .iter_mut()
+        .for_each(|pair| pair.passphrase.clone_from(passphrase));
     match pairs.len() {
         0 => {
             let needed =
@@ -86,6 +95,7 @@ pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> 
 /// All paths whose change requires another read.
 pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::from([files.cert.clone(), files.key.clone()]);
+    all.extend(files.passphrase.clone());
     if is_directory(files) == Ok(true) {
         // A directory below it changes when a file in it is created.
         let below = entries(&files.cert).unwrap_or_default().into_iter();

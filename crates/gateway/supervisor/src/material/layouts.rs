@@ -80,6 +80,7 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
             cert,
             key,
             ocsp,
+            passphrase: None,
             found: true,
         });
     }

@@ -4,12 +4,17 @@ use crate::error::unreadable;
 use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
+use dormouse_helpers::private_file::read_private;
 use dormouse_reactor::file::open_regular;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
+
+/// Maximum length of a file with a passphrase.
+const PASSPHRASE_MAX: u64 = 1024;
 
 /// Paths of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,13 +25,21 @@ pub(super) struct PairFiles {
     pub(super) key: PathBuf,
     /// An OCSP response.
     pub(super) ocsp: Option<PathBuf>,
+    /// The passphrase of the key.
+    pub(super) passphrase: Option<PathBuf>,
     /// Found in a directory, not named by the configuration: if it is invalid, the others are used
     /// without it.
     pub(super) found: bool,
 }
 
-/// Reads a certificate and its key. `None`: the errors were added to `mistakes`.
-pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
+/// Reads a certificate and its key, with the file of its passphrase if it has one. `None`: the errors were added to
+/// `mistakes`.
+pub(super) fn read_pair(
+    cert: &Path,
+    key: &Path,
+    passphrase: Option<&Path>,
+    mistakes: &mut Vec<String>,
+) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
     let read = |path| read_with(PemFile::read, path);
     let words = |error: IdentityError| match error.problem {
@@ -35,10 +48,19 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
             error.file,
             cert.with_extension("key").display()
         ),
+        IdentityProblem::EncryptedKey => format!(
+            "{}: is encrypted with a passphrase; write it to a file readable only by its owner, and add passphrase = \"FILE\" \
+             beside `cert` and `key`",
+            error.file
+        ),
         _ => error.to_string(),
     };
     let chain = read(cert).and_then(|file| file.chain().map_err(words));
-    let key = read(key).and_then(|file| file.key().map_err(words));
+    let passphrase = passphrase.map(read_passphrase).transpose();
+    let key = passphrase.and_then(|passphrase| {
+        let passphrase = passphrase.as_ref().map(|bytes| bytes.as_slice());
+        read(key)?.key_with(passphrase).map_err(words)
+    });
     match (chain, key) {
         (Ok(chain), Ok(mut key)) => Some(Pem {
             name: names.0,
@@ -57,6 +79,25 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
             mistakes.append(&mut found);
             None
         }
+    }
+}
+
+/// Reads the passphrase of a key: the one line of a file.
+fn read_passphrase(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    let shown = path.display();
+    let mut line = read_private(path, PASSPHRASE_MAX)?.ok_or_else(|| {
+        format!("{shown}: no such file\nwrite the passphrase there, readable only by its owner")
+    })?;
+    for end in [b'\n', b'\r'] {
+        if line.last() == Some(&end) {
+            line.pop();
+        }
+    }
+    match line.is_empty() || line.contains(&b'\n') {
+        true => Err(format!(
+            "{shown}: expected one line, the passphrase of a key"
+        )),
+        false => Ok(line),
     }
 }
 

@@ -366,7 +366,8 @@ fn read_identity(
     for (item, files) in files.iter().enumerate() {
         let place = place.item(item);
         let mut mistakes = Vec::new();
-        if let Some(pem) = read_pair(&files.cert, &files.key, &mut mistakes) {
+        let passphrase = files.passphrase.as_deref();
+        if let Some(pem) = read_pair(&files.cert, &files.key, passphrase, &mut mistakes) {
             match pem.identity() {
                 Ok(own) => {
                     findings.warnings(place, warnings_of(&own, &pem.name));

@@ -88,7 +88,7 @@ impl Identity {
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
         let chain = contents::chain(certificate, certificate_name)?;
-        let key = contents::key(key, key_name)?;
+        let key = contents::key(key, key_name, None)?;
         let identity = Identity::new(chain, &key, certificate_name, key_name)?;
         identity.check_key(certificate_name, key_name)?;
         Ok(identity)
@@ -99,7 +99,12 @@ impl Identity {
     /// client accepts it as an ordinary certificate.
     pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
         let chain = contents::chain(pem.as_bytes(), name)?;
-        Identity::new(chain, &*contents::key(pem.as_bytes(), name)?, name, name)
+        Identity::new(
+            chain,
+            &*contents::key(pem.as_bytes(), name, None)?,
+            name,
+            name,
+        )
     }
 
     /// Makes an identity from a chain, DER, the server's own certificate first, and its key, PKCS #8. `name` is

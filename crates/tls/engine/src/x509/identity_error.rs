@@ -49,6 +49,17 @@ pub enum IdentityProblem {
     NoKey,
     /// The key is protected by a passphrase.
     EncryptedKey,
+    /// The passphrase does not fit the key.
+    WrongPassphrase,
+    /// The key is encrypted in another way than PBES2 with PBKDF2 and AES.
+    UnknownEncryption,
+    /// The passphrase would have to be hashed too many times.
+    CostlyEncryption {
+        /// The iterations that the file asks for.
+        iterations: u32,
+        /// Those that are allowed.
+        max: u32,
+    },
     /// More than one key.
     SeveralKeys {
         /// The lines that begin them.
@@ -145,6 +156,17 @@ impl fmt::Display for IdentityProblem {
             Self::EncryptedKey => write!(
                 f,
                 "is encrypted with a passphrase; remove it with: openssl pkey -in FILE -out FILE"
+            ),
+            Self::WrongPassphrase => write!(f, "the passphrase does not fit the key"),
+            Self::UnknownEncryption => write!(
+                f,
+                "the key is encrypted in a way that is not supported; convert it: openssl pkcs8 -topk8 -v2 aes-256-cbc -in \
+                 FILE -out FILE"
+            ),
+            Self::CostlyEncryption { iterations, max } => write!(
+                f,
+                "the passphrase would be hashed {iterations} times, but at most {max} times are allowed; convert the key: \
+                 openssl pkcs8 -topk8 -v2 aes-256-cbc -iter 600000 -in FILE -out FILE"
             ),
             Self::SeveralKeys { lines } => {
                 let lines: Vec<String> = lines.iter().map(usize::to_string).collect();

@@ -1,6 +1,7 @@
 //! Private keys in PEM, beside OpenSSL's reader.
 
-use dormouse_engine::{PemFile, pem_chain};
+use base64::prelude::*;
+use dormouse_engine::{IdentityProblem, PemFile, pem_chain};
 use dormouse_testkit::Authority;
 
 use crate::pem::{TEXTS, Texts, openssl};
@@ -132,7 +133,88 @@ fn an_ed25519_key_may_have_its_public_half() {
 
 /// The section of a key.
 fn section(der: &[u8]) -> String {
-    use base64::prelude::*;
     let text = BASE64_STANDARD.encode(der);
     format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n")
+}
+
+/// Keys that OpenSSL has encrypted, with each hash and cipher, and a key in its traditional form.
+#[test]
+fn a_passphrase_decrypts_a_key() {
+    let key = openssl(
+        "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256",
+        b"",
+    );
+    let expected = PemFile::of(&key, "site.key").key().unwrap();
+    for options in [
+        "-v2 aes-256-cbc",
+        "-v2 aes-128-cbc -v2prf hmacWithSHA1",
+        "-v2 aes-192-cbc -v2prf hmacWithSHA384 -iter 100000",
+        "-v2 aes-256-cbc -v2prf hmacWithSHA512 -iter 1",
+    ] {
+        let command = format!("openssl pkcs8 -topk8 -passout pass:open {options}");
+        let encrypted = PemFile::of(&openssl(&command, &key), "site.key");
+        assert_eq!(
+            *encrypted.key_with(Some(b"open")).unwrap(),
+            *expected,
+            "{options}"
+        );
+        for wrong in [&b"Open"[..], b"", b"open\n", &[b'x'; 2000]] {
+            let error = encrypted.key_with(Some(wrong)).unwrap_err();
+            assert_eq!(error.problem, IdentityProblem::WrongPassphrase, "{options}");
+        }
+        assert_eq!(
+            encrypted.key().unwrap_err().problem,
+            IdentityProblem::EncryptedKey
+        );
+    }
+    // A key without a passphrase needs none.
+    let plain = PemFile::of(&key, "site.key")
+        .key_with(Some(b"open"))
+        .unwrap();
+    assert_eq!(*plain, *expected);
+    for command in [
+        "openssl ec -aes128 -passout pass:open",
+        "openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -passout pass:open",
+        "openssl pkcs8 -topk8 -v2 des3 -passout pass:open",
+        "openssl pkcs8 -topk8 -scrypt -passout pass:open",
+    ] {
+        let other = PemFile::of(&openssl(command, &key), "site.key");
+        let error = other.key_with(Some(b"open")).unwrap_err();
+        assert_eq!(
+            error.problem,
+            IdentityProblem::UnknownEncryption,
+            "{command}"
+        );
+    }
+}
+
+/// The file says how often the passphrase is hashed. Nothing is hashed if that is too often.
+#[test]
+fn a_costly_key_is_refused_at_once() {
+    let key = openssl("openssl genpkey -algorithm ED25519", b"");
+    let encrypted = openssl(
+        "openssl pkcs8 -topk8 -v2 aes-256-cbc -iter 65537 -passout pass:x",
+        &key,
+    );
+    let text = String::from_utf8(encrypted).unwrap();
+    let body: String = text.lines().filter(|line| !line.starts_with('-')).collect();
+    let mut der = BASE64_STANDARD.decode(body).unwrap();
+    let iterations = [0x02, 0x03, 0x01, 0x00, 0x01];
+    let at = der
+        .windows(5)
+        .position(|bytes| bytes == iterations)
+        .unwrap();
+    der[at + 2] = 0x7f;
+    let body = BASE64_STANDARD.encode(der);
+    let text = format!(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\n{body}\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    );
+    let error = PemFile::of(text.as_bytes(), "site.key")
+        .key_with(Some(b"x"))
+        .unwrap_err();
+    let refused = IdentityProblem::CostlyEncryption {
+        iterations: 0x7f_0001,
+        max: 2_000_000,
+    };
+    assert_eq!(error.problem, refused);
 }

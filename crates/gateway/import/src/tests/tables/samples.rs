@@ -375,6 +375,7 @@ pub(super) const SAMPLES: &[Sample] = &[
     stunnel("requireCert = yes"),
     stunnel("PSKsecrets = keys.txt"),
     stunnel("protocol = proxy"),
+    stunnel("protocol = pgsql"),
     stunnel("libwrap = yes"),
     stunnel("local = 10.0.0.9"),
     stunnel("sslVersionMin = TLSv1.3"),

@@ -15,6 +15,7 @@ use crate::failure::words::in_words;
 use crate::x509::der::{Der, Tag};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::outline::Outline;
+use crate::x509::pem::encrypted_key;
 use crate::x509::pem::foreign;
 use crate::x509::pem::kind::Kind;
 use crate::x509::pem::sections::{self, Section};
@@ -166,10 +167,11 @@ pub(crate) fn revocation_lists(
     }
 }
 
-/// Returns the one private key in a text.
+/// Returns the one private key in a text. One that is encrypted needs a passphrase.
 pub(crate) fn key(
     text: &[u8],
     name: &str,
+    passphrase: Option<&[u8]>,
 ) -> Result<Zeroizing<PrivateKeyDer<'static>>, IdentityError> {
     let mut keys: Vec<Section> = Vec::new();
     let mut instead = IdentityProblem::NoKey;
@@ -195,7 +197,9 @@ pub(crate) fn key(
     };
     let is_encrypted = key.kind == Kind::EncryptedKey || looks_encrypted(&key.der);
     if is_encrypted {
-        return Err(IdentityProblem::EncryptedKey.of(name));
+        let passphrase = passphrase.ok_or_else(|| IdentityProblem::EncryptedKey.of(name))?;
+        let opened = encrypted_key::decrypt(&key.der, passphrase);
+        key.der = opened.map_err(|problem| problem.of(name))?;
     }
     // By its content, as OpenSSL does: some programs write the label of another format.
     let kind = match PrivateKeyDer::try_from(key.der.as_slice()) {

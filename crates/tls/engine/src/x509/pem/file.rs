@@ -66,9 +66,14 @@ impl PemFile {
         ))
     }
 
-    /// Returns the private key.
+    /// Returns the private key. It must not be encrypted.
     pub fn key(&self) -> Result<Zeroizing<String>, IdentityError> {
-        let key = contents::key(&self.text, &self.name)?;
+        self.key_with(None)
+    }
+
+    /// Returns the private key, decrypted with this passphrase if it is encrypted.
+    pub fn key_with(&self, passphrase: Option<&[u8]>) -> Result<Zeroizing<String>, IdentityError> {
+        let key = contents::key(&self.text, &self.name, passphrase)?;
         let label = match &*key {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
             PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",

@@ -7,9 +7,11 @@
 //! | `kind` | the labels of sections, and what they hold |
 //! | `foreign` | names files that are not PEM |
 //! | `contents` | the certificates, the key or the revocation lists of a text |
+//! | `encrypted_key` | a key's passphrase |
 //! | `file` | files, with limits on their size |
 
 pub(crate) mod contents;
+mod encrypted_key;
 pub(crate) mod file;
 mod foreign;
 pub(crate) mod kind;
