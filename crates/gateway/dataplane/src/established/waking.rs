@@ -10,7 +10,7 @@
 //! Each side of a connection has a state of its own ([`SideRest`]); the client's side goes to bed first. Steps are made
 //! only on connections of which all sides are awake. Any other event makes the connection *wanted*, so that its sides are
 //! woken; the side that is awake is not watched until then. What the worker wanted to do is done when it is possible:
-//! events of sockets and timers come again, and the others are in [`Later`].
+//! events of sockets and timers come again, and the others are in [`Later`](super::later::Later).
 //!
 //! No slot is marked busy here. Each change leaves a slot with which a successor can continue, and the repair process'
 //! message stays in the channel until then.

@@ -8,7 +8,7 @@
 //! plaintext, which somebody on the way may have inserted, as if TLS had protected it (CVE-2011-0411, CVE-2021-23214).
 //!
 //! The backend gets a new plain connection after the handshake. In three protocols it begins with a greeting, which the
-//! client does not expect any more; [`greeting`] finds its end.
+//! client does not expect any more; [`greeting()`] finds its end.
 
 mod binary;
 mod greeting;
