@@ -155,8 +155,8 @@ pub fn unused_port() -> u16 {
 }
 
 /// Addresses of one test program, and how many programs with neighbouring process ids may run at once.
-const HOSTS_PER_PROCESS: u32 = 1 << 11;
-const HOST_BLOCKS: u32 = 7_000;
+const HOSTS_PER_PROCESS: u32 = 1 << 12;
+const HOST_BLOCKS: u32 = 3_500;
 
 /// 127.20.0.0, because programs use lower addresses on their own.
 const FIRST_HOST: u32 = 0x7f14_0000;

@@ -42,7 +42,6 @@ use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::cooling::Cooling;
 use crate::outbound::Outbound;
 use crate::outcome::{Effect, LocalClient};
-use crate::repair_link::RepairLink;
 use crate::settings::Settings;
 use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
@@ -405,8 +404,9 @@ impl<I: Io> Worker<I> {
         let connections = &self.cx.connections;
         count.set(Count::Connections, u64::from(connections.live()));
         count.set(Count::AtRest, u64::from(connections.at_rest()));
-        let abed = self.cx.work.repair.as_ref().map_or(0, RepairLink::abed);
-        count.set(Count::Resting, u64::from(abed));
+        if let Some(link) = &self.cx.work.repair {
+            count.set(Count::Resting, u64::from(link.abed()));
+        }
         count.set(Count::Handshaking, in_flight as u64);
         let begun = self.handshakes.begun() + self.outbound.live();
         count.set(Count::HandshakesBegun, begun as u64);

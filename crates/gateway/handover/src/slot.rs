@@ -238,8 +238,48 @@ pub enum Flag {
     /// The sealing flow is starved until the TLS side has drained, which an event reports.
     SealingHeld = 1 << 21,
     /// The backend is connected, and its greeting has not arrived as a whole. The phase is still `Connecting`.
-    AwaitsGreeting = 1 << 22,
+    AwaitsGreeting = 1 << 31,
 }
+
+/// Everything that shares the slot's 32 bits.
+const BITS: [u32; 27] = [
+    0xf << PHASE_SHIFT,
+    0x7 << PURPOSE_SHIFT,
+    ECHO,
+    RESET_PLAIN,
+    RESET_TLS,
+    LINGER_TLS,
+    PLAIN_IS_UNIX,
+    JOINED,
+    rest::TLS_RESTS,
+    rest::PLAIN_RESTS,
+    Flag::PlainEnded as u32,
+    Flag::PlainShut as u32,
+    Flag::TlsShut as u32,
+    Flag::TlsEnded as u32,
+    Flag::Starved as u32,
+    Flag::SealingStarved as u32,
+    Flag::AwaitsClient as u32,
+    Flag::TlsWaits as u32,
+    Flag::RecordCompleted as u32,
+    Flag::OpeningBlocked as u32,
+    Flag::Untouched as u32,
+    Flag::PassThrough as u32,
+    Flag::Paced as u32,
+    Flag::AwaitsRecord as u32,
+    Flag::OpeningHeld as u32,
+    Flag::SealingHeld as u32,
+    Flag::AwaitsGreeting as u32,
+];
+
+const _: () = {
+    let (mut all, mut at) = (0, 0);
+    while at < BITS.len() {
+        assert!(all & BITS[at] == 0, "two meanings of one bit");
+        all |= BITS[at];
+        at += 1;
+    }
+};
 
 impl Slot {
     /// Descriptor of the TLS side.
@@ -306,7 +346,7 @@ impl Slot {
 
     /// The purpose of the timer.
     pub fn timer_purpose(&self) -> TimerPurpose {
-        match self.bits >> PURPOSE_SHIFT {
+        match self.bits >> PURPOSE_SHIFT & 0x7 {
             1 => TimerPurpose::Connect,
             2 => TimerPurpose::RetryConnect,
             3 => TimerPurpose::PartialRecord,
@@ -319,7 +359,7 @@ impl Slot {
 
     /// Sets the purpose of the timer.
     pub fn set_timer_purpose(&mut self, purpose: TimerPurpose) {
-        self.bits = self.bits & !(0xf << PURPOSE_SHIFT) | (purpose as u32) << PURPOSE_SHIFT;
+        self.bits = self.bits & !(0x7 << PURPOSE_SHIFT) | (purpose as u32) << PURPOSE_SHIFT;
     }
 
     /// Whether the flag is set.

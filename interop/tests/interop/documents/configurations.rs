@@ -92,6 +92,11 @@ fn files_of(machine: &Machine, block: &str) {
             answer_of_the_authority(machine, stem.trim_end_matches(".ocsp"), name);
         } else if file.ends_with(".secret") {
             machine.run(&format!("(umask 077; openssl rand -hex 32 > {name})"));
+        } else if let Some(stem) = file.strip_suffix(".pass") {
+            machine.run(&format!(
+                "set -e; umask 077; openssl rand -hex 16 > {name}
+                 openssl pkcs8 -topk8 -passout file:{name} -in {stem}.key -out encrypted && mv encrypted {stem}.key"
+            ));
         } else if file.ends_with(".key") || file.ends_with(".pem") {
             authority().give_out_for(stem, Kind::EcdsaP256, &[stem], &machine.home());
             if let Some((folder, _)) = name.rsplit_once('/').filter(|_| name.starts_with('/')) {

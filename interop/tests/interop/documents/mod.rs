@@ -68,6 +68,7 @@ pages! {
     resumption: "resumption",
     runtime: "runtime",
     serve: "serve",
+    starttls: "starttls",
     status: "status",
     syslog: "syslog",
     systemd: "systemd",

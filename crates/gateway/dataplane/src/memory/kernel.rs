@@ -198,12 +198,14 @@ impl KernelMemory {
         self.wanted = wanted.min(self.limit / RESERVE_PARTS);
     }
 
-    /// Returns the connections that lose their room now to queues that move: those without progress for the longest
+    /// Whether some connections lose their room now.
+    pub(crate) fn is_taken_from(&self, now_ms: u64) -> bool {
+        self.wanted > 0 && now_ms >= self.displace_ms
+    }
+
+    /// Returns the connections that lose their room to queues that move: those without progress for the longest
     /// time, at least `patience_ms`. They are measured before, and only as many are closed as [`KernelMemory::is_wanted`].
     pub(crate) fn next_displaced(&mut self, patience_ms: u64, now_ms: u64) -> Vec<u32> {
-        if self.wanted == 0 || now_ms < self.displace_ms {
-            return Vec::new();
-        }
         self.displace_ms = now_ms + CHECK_MS;
         self.holders.stalled(patience_ms, now_ms)
     }
@@ -250,8 +252,10 @@ impl KernelMemory {
     /// Time of the next measurement.
     pub(crate) fn next_deadline_ms(&self, is_short: bool) -> Option<u64> {
         let check_ms = self.is_checked(is_short).then_some(self.check_ms);
-        let displace_ms = (self.wanted > 0).then_some(self.displace_ms);
-        check_ms.into_iter().chain(displace_ms).min()
+        match self.wanted {
+            0 => check_ms,
+            _ => Some(check_ms.map_or(self.displace_ms, |check_ms| check_ms.min(self.displace_ms))),
+        }
     }
 }
 
@@ -327,22 +331,14 @@ mod tests {
             memory.note(index, queue(RECORD_BYTES), u64::from(index));
         }
         assert!(memory.is_used_up());
-        assert_eq!(
-            memory.next_displaced(PATIENCE_MS, 5_000),
-            [0; 0],
-            "nobody asks"
-        );
+        assert!(!memory.is_taken_from(5_000), "nobody asks");
         // One waits for two checks more, another has come.
         for wish in [Wish::New, Wish::Old, Wish::Old, Wish::New] {
             memory.note_wanted(wish, 1_001);
         }
         assert_eq!(memory.next_deadline_ms(false), Some(0));
         assert_eq!(memory.next_displaced(PATIENCE_MS, 1_001), [0, 1]);
-        assert_eq!(
-            memory.next_displaced(PATIENCE_MS, 1_002),
-            [0; 0],
-            "too soon"
-        );
+        assert!(!memory.is_taken_from(1_002), "too soon");
         let stalled = memory.next_displaced(PATIENCE_MS, 5_000);
         let closed = stalled.iter().take_while(|&&index| {
             let is_wanted = memory.is_wanted();
@@ -352,7 +348,7 @@ mod tests {
             is_wanted
         });
         assert_eq!(closed.count(), 2);
-        assert_eq!(memory.next_displaced(PATIENCE_MS, 9_000), [0; 0]);
+        assert!(!memory.is_taken_from(9_000), "there is room");
     }
 
     /// No connection forwards much without a measurement, whatever its rhythm; small messages rarely

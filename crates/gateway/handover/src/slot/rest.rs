@@ -5,8 +5,8 @@ use dormouse_reactor::Fd;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 // A side of which `tls_cookie` and `tls_watch`, or those of the plain side, are a record's number and a `SideRest`.
-const TLS_RESTS: u32 = 1 << 22;
-const PLAIN_RESTS: u32 = 1 << 23;
+pub(super) const TLS_RESTS: u32 = 1 << 22;
+pub(super) const PLAIN_RESTS: u32 = 1 << 23;
 
 /// In the watch of a side that rests: the connection needs its sockets.
 const WANTED: u8 = 128;
