@@ -47,6 +47,7 @@ pages! {
     connect: "connect",
     connection_log: "connection-log",
     connections: "connections",
+    deep_rest: "deep-rest",
     containers: "containers",
     drain: "drain",
     fleets: "fleets",
