@@ -93,6 +93,9 @@ const RESET_TLS: u32 = 1 << 6;
 const LINGER_TLS: u32 = 1 << 7;
 const PLAIN_IS_UNIX: u32 = 1 << 14;
 const JOINED: u32 = 1 << 17;
+// A side of which `tls_cookie` and `tls_watch`, or those of the plain side, are a record's number and a `SideRest`.
+const TLS_RESTS: u32 = 1 << 22;
+const PLAIN_RESTS: u32 = 1 << 23;
 
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
@@ -251,8 +254,8 @@ const BITS: [u32; 27] = [
     LINGER_TLS,
     PLAIN_IS_UNIX,
     JOINED,
-    rest::TLS_RESTS,
-    rest::PLAIN_RESTS,
+    TLS_RESTS,
+    PLAIN_RESTS,
     Flag::PlainEnded as u32,
     Flag::PlainShut as u32,
     Flag::TlsShut as u32,

@@ -579,15 +579,13 @@ impl Connections {
                 self.end_if_stalled(index, patience_ms, settings, work);
             }
         }
-        if work.kernel.is_taken_from(work.now_ms) {
-            let patience_ms = work.displaced_after_ms(settings);
-            for index in work.kernel.next_displaced(patience_ms, work.now_ms) {
-                if !work.kernel.is_wanted() {
-                    break;
-                }
-                self.note_queues(index, &none, work);
-                self.end_if_stalled(index, patience_ms, settings, work);
+        let (patience_ms, displaced) = work.next_displaced(settings);
+        for index in displaced {
+            if !work.kernel.is_wanted() {
+                break;
             }
+            self.note_queues(index, &none, work);
+            self.end_if_stalled(index, patience_ms, settings, work);
         }
         for _ in 0..SURVEYED_PER_TURN {
             let next = self.survey_from.and_then(|from| self.slots.next_live(from));

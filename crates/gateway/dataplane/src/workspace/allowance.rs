@@ -143,9 +143,16 @@ impl<I: Io> Workspace<I> {
         self.is_short().then_some(stall_ms)
     }
 
-    /// How long a connection may hold kernel memory without progress that others want.
-    pub(crate) fn displaced_after_ms(&self, settings: &Settings) -> u64 {
-        (settings.limits.stall_timeout_ms / DISPLACED_PARTS).max(DISPLACED_MIN_MS)
+    /// Returns the connections that lose their memory now because others want it and they make no progress, and for how long
+    /// they have made none.
+    pub(crate) fn next_displaced(&mut self, settings: &Settings) -> (u64, Vec<u32>) {
+        if !self.kernel.is_taken_from(self.now_ms) {
+            return (0, Vec::new());
+        }
+        let patience_ms = settings.limits.stall_timeout_ms / DISPLACED_PARTS;
+        let patience_ms = patience_ms.max(DISPLACED_MIN_MS);
+        let displaced = self.kernel.next_displaced(patience_ms, self.now_ms);
+        (patience_ms, displaced)
     }
 
     /// Whether steps receive less than they could, because memory is short.

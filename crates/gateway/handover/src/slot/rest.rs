@@ -1,12 +1,8 @@
 //! The sides of a connection that are in deep rest: what their places in the slot mean meanwhile.
 
-use crate::slot::{SIDES, Side, SideRest, Slot};
+use crate::slot::{PLAIN_RESTS, SIDES, Side, SideRest, Slot, TLS_RESTS};
 use dormouse_reactor::Fd;
 use std::sync::atomic::{Ordering, compiler_fence};
-
-// A side of which `tls_cookie` and `tls_watch`, or those of the plain side, are a record's number and a `SideRest`.
-pub(super) const TLS_RESTS: u32 = 1 << 22;
-pub(super) const PLAIN_RESTS: u32 = 1 << 23;
 
 /// In the watch of a side that rests: the connection needs its sockets.
 const WANTED: u8 = 128;
