@@ -52,8 +52,9 @@ OTHERS := --lib --bins $(addprefix --test=,$(filter-out alone interop,$(sort $(T
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
 	@ended=0; others=$$(mktemp); \
 	$(TESTS) --test alone || ended=1; \
+	$(TESTS) --test interop documents::audit || ended=1; \
 	$(TESTS) $(OTHERS) >$$others 2>&1 & \
-	$(TESTS) --test interop || ended=1; \
+	$(TESTS) --test interop -- --skip documents::audit || ended=1; \
 	wait $$! || ended=1; cat $$others; rm $$others; \
 	$(TESTS) --doc || ended=1; \
 	exit $$ended
@@ -65,7 +66,7 @@ test-full: tools test-build release ## the same with the tests that take longer;
 # Tests that need the machine for themselves: thousands of connections, and whole audits, which have a time limit.
 # Any test whose name contains one of these is left out of `test-together`: write enough of a name to mean only it.
 ALONE := alone:: audit::collectors:: every_server_of_the_lab every_client_of_the_lab the_classes_of_a_node_process \
-    audit::limits::bytes_per_connection an_audit_reaches_every_other_protocol
+    audit::limits::bytes_per_connection an_audit_reaches_every_other_protocol documents::audit
 # Not the pairs of lab/sick, `fault` and `twin`: each is a whole audit, whose verdicts `make sick` counts.
 .PHONY: test-together test-alone
 test-together: export PROPTEST_CASES = 4096
@@ -73,7 +74,7 @@ test-together:
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored \
 	    $(addprefix --skip ,$(ALONE)) --skip ::fault --skip ::twin --skip thoroughly
 test-alone:
-	$(CARGO) test $(LOCKED) --workspace --test interop -- --ignored --test-threads=1 $(ALONE)
+	$(CARGO) test $(LOCKED) --workspace --test interop -- --include-ignored --test-threads=1 $(ALONE)
 
 .PHONY: sick
 sick: ## audit every faulty server and its healthy twin, TIMES=1; 17 minutes for each time; adds to lab/results/sick.txt

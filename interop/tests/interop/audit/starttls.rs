@@ -93,7 +93,8 @@ impl StarttlsServer {
         let words = [
             &["server", &target, "--quick", "-n", "20", "--pid", &pid][..],
             &self.reach(),
-            &["-q"],
+            // The time is for audits beside other tests.
+            &["--time", "5m", "-q"],
         ];
         let (audit, _) = read(&audit(&words.concat()));
         let server = &audit["server"];
