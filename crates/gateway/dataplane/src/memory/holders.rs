@@ -177,13 +177,18 @@ impl Holders {
         }
     }
 
-    /// The connections whose queues have made no progress for `patience_ms`, longest first.
-    pub(crate) fn stalled(&self, patience_ms: u64, now_ms: u64) -> Vec<u32> {
+    /// The connections whose queues have made no progress for `patience_ms`: at most `most`, longest first.
+    pub(crate) fn stalled(&self, most: usize, patience_ms: u64, now_ms: u64) -> Vec<u32> {
         let stalled = self.all.iter().filter_map(|(&index, holder)| {
             let since_ms = holder.queued_since_ms()?;
             (since_ms + patience_ms <= now_ms).then_some((since_ms, index))
         });
         let mut stalled: Vec<_> = stalled.collect();
+        // Sorting all of them would take too long if there are hundreds of thousands.
+        if stalled.len() > most {
+            stalled.select_nth_unstable(most);
+            stalled.truncate(most);
+        }
         stalled.sort_unstable();
         stalled.into_iter().map(|(_, index)| index).collect()
     }
@@ -287,8 +292,9 @@ mod tests {
         }
         holders.note(4, tls(19_000, 0, 0), 350);
         holders.note(5, tls(UNCOUNTED_MAX, 100_000, 0), 0);
-        assert_eq!(holders.stalled(PATIENCE_MS, 1_099), [0; 0]);
-        assert_eq!(holders.stalled(PATIENCE_MS, 1_300), [2, 3, 1]);
+        assert_eq!(holders.stalled(9, PATIENCE_MS, 1_099), [0; 0]);
+        assert_eq!(holders.stalled(9, PATIENCE_MS, 1_300), [2, 3, 1]);
+        assert_eq!(holders.stalled(2, PATIENCE_MS, 1_300), [2, 3]);
     }
 
     /// Short queues are no memory that counts.

@@ -207,7 +207,12 @@ impl KernelMemory {
     /// time, at least `patience_ms`. They are measured before, and only as many are closed as [`KernelMemory::is_wanted`].
     pub(crate) fn next_displaced(&mut self, patience_ms: u64, now_ms: u64) -> Vec<u32> {
         self.displace_ms = now_ms + CHECK_MS;
-        self.holders.stalled(patience_ms, now_ms)
+        if !self.is_used_up() {
+            // Others have made room. Whoever still finds none says so at its next check.
+            self.wanted = 0;
+            return Vec::new();
+        }
+        self.holders.stalled(CHECKS, patience_ms, now_ms)
     }
 
     /// Whether there is less room than queues that move have wanted. If not, nothing is wanted any more.
@@ -349,6 +354,19 @@ mod tests {
         });
         assert_eq!(closed.count(), 2);
         assert!(!memory.is_taken_from(9_000), "there is room");
+    }
+
+    /// A worker whose connections have taken everything, or are gone, is not woken for a wish of the past.
+    #[test]
+    fn a_wish_ends_with_the_shortage() {
+        const LIMIT: usize = 8 << 20;
+        let mut memory = KernelMemory::new(LIMIT as u64, 7);
+        memory.note(1, queue(LIMIT), 0);
+        memory.note_wanted(Wish::New, 10);
+        assert!(memory.next_displaced(1_000, 10).is_empty(), "too early");
+        memory.forget(1);
+        assert!(memory.is_taken_from(100) && memory.next_displaced(1_000, 100).is_empty());
+        assert_eq!(memory.next_deadline_ms(false), None);
     }
 
     /// No connection forwards much without a measurement, whatever its rhythm; small messages rarely
