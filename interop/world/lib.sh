@@ -162,5 +162,14 @@ print((b"\0\0" + sized(sized(b"".join(names)))).hex())' "$@"
 # A text in hex: `hex FORMAT`.
 hex() { printf "$@" | od -An -v -tx1 | tr -d ' \n'; }
 
+# Serves with Redis at SERVER what a command has made there, from the first connection on: `store_with COMMAND…`.
+store_with() {
+    redis-server --port 0 --unixsocket "$PWD/first" --dir "$PWD" >/dev/null &
+    until redis-cli -s "$PWD/first" "$@" >/dev/null 2>&1; do sleep 0.05; done
+    redis-cli -s "$PWD/first" shutdown save
+    wait
+    exec redis-server --bind "${SERVER%:*}" --port "${SERVER#*:}" --dir "$PWD" --save ''
+}
+
 # What the client of the row before has printed.
 rm -f said
