@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"testing"
 
@@ -94,25 +95,16 @@ func TestCoderWebSocket(t *testing.T) {
 // library: go-redis | works | `Options.Dialer`
 func TestGoRedis(t *testing.T) {
 	s := newSite(t)
-	listener := s.listen(t)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
+	listener := s.serve(t, func(conn net.Conn) {
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			switch lines.Text() {
+			case "hello":
+				io.WriteString(conn, "-ERR unknown command\r\n")
+			case "ping":
+				io.WriteString(conn, "+PONG\r\n")
 			}
-			go func() {
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					switch lines.Text() {
-					case "hello":
-						io.WriteString(conn, "-ERR unknown command\r\n")
-					case "ping":
-						io.WriteString(conn, "+PONG\r\n")
-					}
-				}
-			}()
 		}
-	}()
+	})
 	dial := s.dial(t)
 	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Protocol: 2, DisableIdentity: true, Dialer: dial})
 	defer client.Close()

@@ -3,6 +3,7 @@ package tests
 import (
 	"bufio"
 	"io"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,19 +12,7 @@ import (
 // OpenSSL's client updates its keys, and demands an update of ours ("K" and "k" at the start of a line).
 func TestOpenSSLUpdatesItsKeys(t *testing.T) {
 	s := newSite(t)
-	listener := s.listen(t)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				io.Copy(conn, conn)
-			}()
-		}
-	}()
+	listener := s.serve(t, func(conn net.Conn) { io.Copy(conn, conn) })
 	client := exec.Command("openssl", "s_client", "-connect", listener.Addr().String(), "-CAfile", s.certificate, "-servername", "localhost")
 	input, _ := client.StdinPipe()
 	output, _ := client.StdoutPipe()

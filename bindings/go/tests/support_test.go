@@ -63,6 +63,24 @@ func (s site) listen(t *testing.T) net.Listener {
 	return listener
 }
 
+// serve calls handle for each connection to the listener that it returns, and closes the connection afterwards.
+func (s site) serve(t *testing.T, handle func(net.Conn)) net.Listener {
+	listener := s.listen(t)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				handle(conn)
+			}()
+		}
+	}()
+	return listener
+}
+
 // dial returns a function for the fields of transports and dialers.
 func (s site) dial(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
 	config := s.clientConfig(t)

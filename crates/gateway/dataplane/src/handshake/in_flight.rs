@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Only a trusted proxy sends a header, only clients of a listener with STARTTLS speak before TLS, and the hello is read
-//! ahead only if it must choose among routes. A stage makes its step when the socket is ready, and goes on to the next stage at once if it can. What ends a
-//! connection is counted and logged where it is found.
+//! ahead only if it must choose among routes. A stage makes its step when the socket is ready, and goes on to the next
+//! stage at once if it can. What ends a connection is counted and logged where it is found.
 
 use crate::client::Client;
 use crate::close_reason::Party;

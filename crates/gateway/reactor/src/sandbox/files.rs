@@ -27,9 +27,9 @@ pub(super) const FOR_NAMES: &[&str] = &[
 /// The tested Landlock version. A newer kernel could restrict more.
 const TESTED: ABI = ABI::V6;
 
-/// Confines this thread and the threads that it starts: it may open only files under `readable`, for reading
-/// only; bind TCP ports only if the kernel chooses them, or if they are `ports`; and must not signal, debug, or connect to an abstract
-/// unix socket of, a process outside. Older kernels enforce less.
+/// Confines this thread and the threads that it starts: it may open only files under `readable`, for reading only; bind
+/// TCP ports only if the kernel chooses them, or if they are `ports`; and must not signal, debug, or connect to an
+/// abstract unix socket of, a process outside. Older kernels enforce less.
 pub(super) fn confine(
     readable: &[&str],
     reaches_abstract: bool,

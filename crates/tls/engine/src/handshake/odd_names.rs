@@ -1,8 +1,9 @@
 //! Server names that are no host names, such as `host:8883`, `[::1]` and `192.0.2.1`.
 //!
-//! RFC 6066 §3 does not allow them, but devices send them, and rustls refuses them where any certificate would do, or takes an
-//! address for no name at all. So rustls does not see them: before it reads the ClientHello, the type of the extension is replaced by one that it ignores. The
-//! client knows nothing of this, so wherever the message is hashed or verified, its own type is put back.
+//! RFC 6066 §3 does not allow them, but devices send them, and rustls refuses them where any certificate would do, or
+//! takes an address for no name at all. So rustls does not see them: before it reads the ClientHello, the type of the
+//! extension is replaced by one that it ignores. The client knows nothing of this, so wherever the message is hashed or
+//! verified, its own type is put back.
 
 use std::ops::RangeInclusive;
 
