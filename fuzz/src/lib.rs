@@ -43,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     target("http_request", targets::messages::http_request),
     target("http_response", targets::messages::http_response),
     target("dns", targets::messages::dns),
+    target("dns_updates", targets::messages::dns_updates),
     target("resp", targets::messages::resp),
     target("ocsp", targets::x509::ocsp),
     target("certificate", targets::x509::certificate),
@@ -63,7 +64,9 @@ pub const TARGETS: &[Target] = &[
     target("server_replies", targets::instrument::server_replies),
     target("audited_client", targets::instrument::audited_client),
     target("starttls", targets::instrument::starttls),
+    target("mqtt", targets::mqtt::run),
     target("starttls_clients", targets::starttls_clients::run),
+    target("starttls_servers", targets::starttls_servers::run),
     target("printable", targets::messages::printable),
 ];
 

@@ -42,6 +42,11 @@ impl Fuse {
         self.0.get()
     }
 
+    /// The number of steps taken, if the worker is never killed.
+    fn taken(&self) -> u64 {
+        u64::MAX - self.left()
+    }
+
     /// Counts a step; kills the worker at the last one.
     pub(crate) fn step(&self) {
         let left = self.0.get() - 1;
@@ -129,8 +134,10 @@ impl Io for SimIo {
         self.call("accept", listener, |kernel| kernel.accept(listener))
     }
 
-    fn connect(&self, to: &Addr, _: &ConnectOptions) -> io::Result<Connecting> {
-        self.call("connect", Fd::NONE, |kernel| kernel.connect(to))
+    fn connect(&self, to: &Addr, options: &ConnectOptions) -> io::Result<Connecting> {
+        self.call("connect", Fd::NONE, |kernel| {
+            kernel.connect(to, options.source)
+        })
     }
 
     fn take_error(&self, fd: Fd) -> io::Result<()> {
@@ -210,6 +217,8 @@ impl Io for SimIo {
 
     fn set_server_options(&self, _: &SocketOptions, _: Fd) {}
 
+    fn set_buffers(&self, _options: &SocketOptions, _fd: Fd) {}
+
     fn poller(&self) -> Fd {
         self.kernel.borrow().poller_fd()
     }
@@ -279,20 +288,37 @@ impl Io for SimIo {
         Ok(self.kernel.borrow_mut().orders.pop_front())
     }
 
-    fn send_report(&self, _: Fd, report: &WorkerReport) {
+    fn send_report(&self, _: Fd, report: &WorkerReport) -> bool {
         self.fuse.step();
         self.kernel.borrow_mut().reports.push(report.clone());
+        true
     }
 
-    fn send_to_repair(&self, _: Fd, _: Message, _: Option<Fd>) -> io::Result<Attempt<()>> {
-        unreachable!("no connection rests here")
+    fn send_to_repair(
+        &self,
+        channel: Fd,
+        message: Message,
+        fd: Option<Fd>,
+    ) -> io::Result<Attempt<()>> {
+        let step = self.fuse.taken();
+        let call = |kernel: &mut Kernel| {
+            kernel.note_rest(message, step);
+            kernel.send_to_repair(channel, message, fd)
+        };
+        self.call("send_to_repair", fd.unwrap_or(Fd::NONE), call)
     }
 
-    fn peek_from_repair(&self, _: Fd) -> io::Result<Option<(Message, Option<Fd>)>> {
-        unreachable!("no connection rests here")
+    fn peek_from_repair(&self, channel: Fd) -> io::Result<Option<(Message, Option<Fd>)>> {
+        let call = |kernel: &mut Kernel| kernel.peek_from_repair(channel);
+        self.call("peek_from_repair", channel, call)
     }
 
-    fn take_from_repair(&self, _: Fd) -> io::Result<()> {
-        unreachable!("no connection rests here")
+    fn take_from_repair(&self, channel: Fd) -> io::Result<()> {
+        let step = self.fuse.taken();
+        let call = |kernel: &mut Kernel| {
+            kernel.note_taken(step);
+            kernel.take_from_repair(channel)
+        };
+        self.call("take_from_repair", channel, call)
     }
 }

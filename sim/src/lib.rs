@@ -13,7 +13,7 @@ mod peer;
 mod random;
 mod world;
 
-pub use kernel::{Buffers, Faults, Sabotage};
+pub use kernel::{Buffers, Faults, RepairCounts, Sabotage};
 pub use random::{Random, seeds};
 pub use world::check::Violation;
 pub use world::counted::CountedWorker;

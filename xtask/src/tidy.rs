@@ -11,6 +11,7 @@ mod length;
 mod links;
 mod log_messages;
 mod other_locks;
+mod stated_once;
 mod test_list;
 mod unsafety;
 mod words;
@@ -26,7 +27,7 @@ use std::path::Path;
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
 /// Name and check of every rule. `exceptions.txt` refers to rules by name.
-pub(crate) const RULES: [(&str, Rule); 13] = [
+pub(crate) const RULES: [(&str, Rule); 14] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),
     ("length", length::check),
@@ -39,6 +40,7 @@ pub(crate) const RULES: [(&str, Rule); 13] = [
     ("log-message", log_messages::check),
     ("generated", generated::check),
     ("other-lock", other_locks::check),
+    ("stated-once", stated_once::check),
     ("test-list", test_list::check),
 ];
 

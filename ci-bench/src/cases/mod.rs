@@ -100,6 +100,11 @@ pub const ALL: &[Case] = &[
         handshakes::of(Side::Client, Protocols::TLS13, Group::X25519, Resumes::Yes)
     }),
     case("worker.wake", SMALL, worker::wake),
+    case(
+        "worker.wake.proxied-after-rest",
+        SMALL,
+        worker::wake_after_rest,
+    ),
     case("worker.handshake.full", HANDSHAKES, || {
         worker::handshake(false)
     }),

@@ -23,6 +23,7 @@ use crate::drain::DrainArgs;
 use crate::exit_status::ExitStatus;
 use crate::options::OptionFlags;
 use crate::top::TopArgs;
+use crate::trace::TraceArgs;
 use crate::{logs, terminal};
 
 const STYLES: Styles = Styles::styled()
@@ -134,6 +135,13 @@ Examples:
 
 While it drains, `serve` accepts no new connections; `--stop` ends the drain.";
 
+const TRACE_EXAMPLES: &str = "\
+Examples:
+  dormouse trace --client 192.0.2.7
+  dormouse trace --client 2001:db8::/64 --for 1h
+
+The lines are in the log of the program, without plaintext and keys.";
+
 const CONNECTIONS_EXAMPLES: &str = "\
 Examples:
   dormouse connections --route shop --idle 1h
@@ -167,9 +175,11 @@ Examples:
   dormouse ctl in 10.0.0.7:8080
   dormouse ctl weight app.internal:8080 3 --route 2
   dormouse ctl log-level debug
+  dormouse ctl out 10.0.0.8:8080 --keep
 
 Changes last until the next reload or restart, which read the file again; only ticket keys
-stay rotated after a reload. Changes survive a worker's crash and an upgrade.";
+stay rotated after a reload, and with --keep a change stays until another order for the same.
+Changes survive a worker's crash and an upgrade.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -226,6 +236,9 @@ pub(crate) enum Command {
     /// Close some connections of a running `serve`, by their properties
     #[command(after_help = CLOSE_EXAMPLES, arg_required_else_help = true)]
     Close(CloseArgs),
+    /// Log handshakes and ends of some clients' connections with a running `serve`, for a limited time
+    #[command(after_help = TRACE_EXAMPLES, arg_required_else_help = true)]
+    Trace(TraceArgs),
     /// Close all connections of a running `serve` evenly over a period
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
@@ -263,10 +276,16 @@ pub(crate) enum Command {
     Keeper(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
+    AcmeHook(ProcessArgs),
+    /// Process that only `serve` starts
+    #[command(hide = true, disable_help_flag = true)]
     Errand(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Control(ProcessArgs),
+    /// Process that only `serve` starts
+    #[command(hide = true, disable_help_flag = true)]
+    Signer(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     TcpRepair(ProcessArgs),

@@ -88,7 +88,7 @@ fn has_responder(pem: &Pem) -> bool {
 
 fn description(pem: &Pem) -> String {
     let identity = pem.identity();
-    identity.map_or_else(|error| error.to_string(), |identity| describe(&identity))
+    identity.map_or_else(|error| error.to_string(), describe)
 }
 
 fn describe(identity: &Identity) -> String {

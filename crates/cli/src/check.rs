@@ -1,13 +1,14 @@
 //! `dormouse check`: checks a configuration and all that it names, without starting anything.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use dormouse_config::{
     self as config, Admin, Backend, ByteSize, Config, Count, KeySource, Loaded, LogTarget,
-    Originate, Plan, Probe, ProxyProtocol, Route, Section, Server, Starttls, TlsVersion, Upstream,
-    show_duration, show_number,
+    Originate, Plan, Probe, ProxyProtocol, Route, Section, Server, StapledOcsp, Starttls,
+    TlsVersion, Upstream, show_duration, show_number,
 };
 use dormouse_handover::Pem;
 use dormouse_handover::status::Status;
@@ -154,7 +155,10 @@ fn backends(upstreams: &[Upstream]) -> String {
 
 fn backend(backend: &Backend) -> String {
     match backend {
-        Backend::Tcp { address, given, .. } if address.to_string() != *given => {
+        Backend::Tcp { given, addresses } if addresses.is_empty() => {
+            format!("{given} (unresolved)")
+        }
+        Backend::Tcp { given, .. } if backend.to_string() != *given => {
             let addresses: Vec<String> = backend.addresses().map(|a| a.to_string()).collect();
             format!("{given} ({})", addresses.join(", "))
         }
@@ -165,7 +169,10 @@ fn backend(backend: &Backend) -> String {
 /// Returns a server, with its addresses where they differ from the configured text.
 fn server(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
-    let addresses = addresses.join(" and ");
+    let addresses = match addresses.as_slice() {
+        [] => "unresolved".to_owned(),
+        all => all.join(" and "),
+    };
     if addresses == server.given {
         addresses
     } else {
@@ -173,11 +180,28 @@ fn server(server: &Server) -> String {
     }
 }
 
+/// Returns what refuses servers' certificates of trusted authorities, to be appended to these.
+fn revocation(lists: &[PathBuf], ocsp: StapledOcsp) -> String {
+    let lists: Vec<String> = lists
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let mut words = String::new();
+    if !lists.is_empty() {
+        let _ = write!(words, "; except those revoked in {}", lists.join(", "));
+    }
+    if ocsp == StapledOcsp::Required {
+        words += "; only with a stapled OCSP response";
+    }
+    words
+}
+
 fn originate_rows(originate: &Originate) -> Vec<Row> {
     let trust = if originate.insecure {
         "ANY certificate (insecure)".to_owned()
     } else {
-        originate.ca.to_string()
+        let revoked = revocation(&originate.crl, originate.ocsp);
+        format!("{}{revoked}", originate.ca)
     };
     let names: Vec<&str> = originate
         .to
@@ -195,7 +219,15 @@ fn originate_rows(originate: &Originate) -> Vec<Row> {
     let kept = file.map_or("in memory".to_owned(), |file| {
         format!("in {}", file.display())
     });
-    vec![
+    let mut rows = Vec::new();
+    if originate.starttls != Starttls::Off {
+        rows.push(row(
+            "STARTTLS",
+            originate.starttls,
+            "servers begin in plaintext",
+        ));
+    }
+    rows.extend([
         row("trust", trust, ""),
         row("server name", names.join(", "), ""),
         row("certificate", own, ""),
@@ -218,7 +250,8 @@ fn originate_rows(originate: &Originate) -> Vec<Row> {
             ),
         ),
         row("warm", show_number(originate.warm.into()), ""),
-    ]
+    ]);
+    rows
 }
 
 fn versions(min: TlsVersion, max: TlsVersion) -> String {
@@ -276,6 +309,7 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     if !route.is_echo() {
         rows.extend(backend_rows(route));
     }
+    rows.extend(route.rest_after.map(|after| deep_rest_row(route, after)));
     rows.push(row("truncation", route.truncation, ""));
     rows
 }
@@ -298,6 +332,28 @@ fn client_row(route: &Route) -> Row {
     row("client certificates", route.client_certificates, remark)
 }
 
+/// Returns the row about deep rest: which sides of a connection leave the kernel.
+fn deep_rest_row(route: &Route, after: Duration) -> Row {
+    const STAYS: &str = "its connection stays awake and counts in max_awake";
+    let is_unix = |to: &Upstream| matches!(to.backend, Backend::Unix(_));
+    let remark = if route.is_echo() {
+        "the client's side".to_owned()
+    } else if route.backend_tls {
+        format!("the client's side; the backend's has TLS of its own: {STAYS}")
+    } else if route.to.iter().all(is_unix) {
+        format!("the client's side; the backend's is a unix socket: {STAYS}")
+    } else if route.to.iter().any(is_unix) {
+        format!("both sides; to a unix socket the client's only: {STAYS}")
+    } else {
+        "both sides".to_owned()
+    };
+    row(
+        "deep rest",
+        format!("after {}", show_duration(after)),
+        remark,
+    )
+}
+
 /// Returns the rows about backends: TLS, choice and health checks.
 fn backend_rows(route: &Route) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -312,7 +368,11 @@ fn backend_rows(route: &Route) -> Vec<Row> {
             let own = own.map_or(String::new(), |own| {
                 format!("; sends {}", own.cert.display())
             });
-            let trust = format!("authorities: {}; name: {name}{own}", route.backend_ca);
+            let revoked = revocation(&route.backend_crl, route.backend_ocsp);
+            let trust = format!(
+                "authorities: {}{revoked}; name: {name}{own}",
+                route.backend_ca
+            );
             row("backend TLS", "yes", trust)
         }
     });
@@ -380,6 +440,18 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
                 "as many as descriptors, local ports and memory allow",
             ),
         ),
+    ];
+    if config.rests() {
+        rows.push(row(
+            "awake",
+            format!("at most {}", show_number(plan.awake_max.into())),
+            auto(
+                config.limits.max_awake,
+                "as many as descriptors and memory allow; the others are in deep rest",
+            ),
+        ));
+    }
+    rows.extend([
         row(
             "per worker",
             show_number(plan.connections_per_worker.into()),
@@ -415,7 +487,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             Some(address) => row("metrics", address, "also health checks and the status page"),
             None => row("metrics", "off", "on the admin socket only"),
         },
-    ];
+    ]);
     rows.extend(program_rows_if_set(config));
     rows
 }

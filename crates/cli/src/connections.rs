@@ -51,6 +51,16 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "SNI")]
     name: Option<String>,
 
+    /// With this certificate of ours, by a name in it; or with this certificate of ours or of the client, by its SHA-256
+    /// fingerprint or the first 16 digits of it; needs the connection log
+    #[arg(long, value_name = "NAME|FINGERPRINT")]
+    certificate: Option<String>,
+
+    /// Whose client the route would refuse now: by `allow`, `deny`, `client_allow` or `client_crl`, which may have changed
+    /// since
+    #[arg(long)]
+    refused: bool,
+
     /// The connection with this id, as the logs write it
     #[arg(long, value_name = "ID")]
     id: Option<String>,
@@ -69,6 +79,14 @@ impl FilterArgs {
     pub(crate) fn to_backend(backend: &str) -> FilterArgs {
         FilterArgs {
             backend: Some(backend.to_owned()),
+            ..FilterArgs::default()
+        }
+    }
+
+    /// The connections whose clients would be refused now.
+    pub(crate) fn refused_now() -> FilterArgs {
+        FilterArgs {
+            refused: true,
             ..FilterArgs::default()
         }
     }
@@ -96,6 +114,8 @@ impl FilterArgs {
             ("backend", self.backend.clone()),
             ("client", self.client.clone()),
             ("name", self.name.clone()),
+            ("certificate", self.certificate.clone()),
+            ("refused", self.refused.then(|| true.to_string())),
             ("id", self.id.clone()),
             ("older", in_ms(older)),
             ("idle", in_ms(duration(&self.idle)?)),
@@ -180,8 +200,9 @@ pub(crate) fn conclude(unknown: u64) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     terminal::note(format_args!(
-        "{unknown} more may have these properties: only the connection log knows the server names, and the clients \
-         behind a proxy, of the connections established while it is on (option `connection_log`)"
+        "{unknown} more may have these properties: only the connection log knows the server names, the certificates, and \
+         the clients behind a proxy, of the connections established while it is on (option `connection_log`); of a \
+         certificate that is not loaded any more, give the fingerprint"
     ));
     ExitStatus::Lost.into()
 }
@@ -306,6 +327,8 @@ mod tests {
             backend: Some("[::1]:80".to_owned()),
             client: Some("10.0.0.0/8".to_owned()),
             name: Some("*.a.example".to_owned()),
+            certificate: Some("01:ab".to_owned()),
+            refused: true,
             id: None,
             older: Some("2s".to_owned()),
             idle: None,
@@ -313,7 +336,9 @@ mod tests {
         let query = filter.query(Some(Duration::from_millis(5)));
         assert_eq!(
             query.as_deref(),
-            Ok("route=shop&backend=%5B::1%5D:80&client=10.0.0.0/8&name=%2A.a.example&older=2005ms")
+            Ok(
+                "route=shop&backend=%5B::1%5D:80&client=10.0.0.0/8&name=%2A.a.example&certificate=01:ab&refused=true&older=2005ms"
+            )
         );
         assert!(!filter.is_empty());
         let wrong = FilterArgs {

@@ -71,6 +71,9 @@ enum Order {
         level: String,
 
         #[command(flatten)]
+        keep: KeepArgs,
+
+        #[command(flatten)]
         admin: AdminArgs,
     },
     /// Replace the ticket key now; tickets of the previous key are accepted until the next rotation
@@ -97,14 +100,35 @@ struct BackendArgs {
     route: Option<String>,
 
     #[command(flatten)]
+    keep: KeepArgs,
+
+    #[command(flatten)]
     admin: AdminArgs,
+}
+
+/// How long a change lasts.
+#[derive(Debug, Args)]
+struct KeepArgs {
+    /// Also after a reload and a restart, until another order for the same (option `ctl_file`)
+    #[arg(long)]
+    keep: bool,
+}
+
+impl KeepArgs {
+    fn parameter(&self) -> &'static str {
+        if self.keep { "&keep=true" } else { "" }
+    }
 }
 
 impl BackendArgs {
     fn request(&self, what: &str) -> String {
         let route = self.route.as_deref().map(encoded);
         let route = route.map_or(String::new(), |route| format!("&route={route}"));
-        format!("/backends/{what}?address={}{route}", encoded(&self.backend))
+        let keep = self.keep.parameter();
+        format!(
+            "/backends/{what}?address={}{route}{keep}",
+            encoded(&self.backend)
+        )
     }
 }
 
@@ -154,8 +178,9 @@ pub(crate) fn run(args: &CtlArgs) -> Exit {
             let request = format!("{}&weight={weight}", backend.request("weight"));
             admin::run_order(&backend.admin, &request)
         }
-        Order::LogLevel { level, admin } => {
-            admin::run_order(admin, &format!("/log-level?level={}", encoded(level)))
+        Order::LogLevel { level, keep, admin } => {
+            let (level, keep) = (encoded(level), keep.parameter());
+            admin::run_order(admin, &format!("/log-level?level={level}{keep}"))
         }
         Order::RotateTicketKeys(admin) => admin::run_order(admin, "/ticket-keys/rotate"),
         Order::ReopenLogs(admin) => admin::run_order(admin, "/logs/reopen"),
@@ -181,6 +206,7 @@ enum Waited {
 /// Waits until a backend that is out has no connection left, or is in again, or the time is over.
 fn wait_until_empty(backend: &BackendArgs, limit: Duration) -> Result<Waited, ExitCode> {
     let begun = Instant::now();
+    let mut noted = None;
     let written = &backend.backend;
     // As `status` writes it: `[::1]:80` for `[0:0::1]:80`.
     let address = written.parse::<SocketAddr>().map(|it| it.to_string());
@@ -201,7 +227,10 @@ fn wait_until_empty(backend: &BackendArgs, limit: Duration) -> Result<Waited, Ex
         match left {
             Some(0) => return Ok(Waited::Ended(ExitCode::SUCCESS)),
             Some(left) if begun.elapsed() >= limit => return Ok(Waited::Left(left)),
-            Some(_) => thread::sleep(LOOK),
+            Some(left) => {
+                note_progress(backend, left, &mut noted);
+                thread::sleep(LOOK);
+            }
             None => {
                 terminal::error(format_args!(
                     "{} is no longer out; stopped waiting",
@@ -210,6 +239,19 @@ fn wait_until_empty(backend: &BackendArgs, limit: Duration) -> Result<Waited, Ex
                 return Ok(Waited::Ended(ExitStatus::Lost.into()));
             }
         }
+    }
+}
+
+/// Prints how many connections are left: at first, and when a tenth of those of the last line have ended. `noted`: their
+/// number in that line.
+fn note_progress(backend: &BackendArgs, left: u64, noted: &mut Option<u64>) {
+    if !backend.admin.json && noted.is_none_or(|noted| left + noted.div_ceil(10) <= noted) {
+        *noted = Some(left);
+        let left = config::show_number(left);
+        terminal::note(format_args!(
+            "{}: connections left: {left}",
+            backend.backend
+        ));
     }
 }
 

@@ -24,6 +24,7 @@ mod mistakes;
 mod options;
 mod pages;
 mod paint;
+mod reload;
 mod rest_trial;
 mod results;
 mod serve;
@@ -33,6 +34,7 @@ mod syslog_format;
 mod table;
 mod terminal;
 mod top;
+mod trace;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -41,7 +43,8 @@ use admin::Exit;
 use arguments::{Arguments, Command};
 use dormouse_dataplane::keeper;
 use dormouse_helpers::{
-    connection_log, control, errand, fleet, redirect, scout, tcp_repair, upgrade_trial,
+    acme_hook, connection_log, control, errand, fleet, redirect, scout, signer, tcp_repair,
+    upgrade_trial,
 };
 use dormouse_reactor::wiping::WipingAllocator;
 
@@ -60,10 +63,11 @@ fn run(command: Command) -> Exit {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args)?,
         Command::Top(args) => top::run(&args)?,
-        Command::Reload(args) => admin::run_order(&args, "/reload")?,
+        Command::Reload(args) => reload::run(&args)?,
         Command::Upgrade(args) => upgrade::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,
         Command::Connections(args) => connections::run(&args)?,
+        Command::Trace(args) => trace::run(&args)?,
         Command::Close(args) => close::run(&args)?,
         Command::Drain(args) => drain::run(&args)?,
         Command::Bench(args) => bench::run(*args),
@@ -82,12 +86,14 @@ fn run(command: Command) -> Exit {
             ExitCode::SUCCESS
         }
         Command::RestTrial => rest_trial::run(),
+        Command::AcmeHook(args) => args.run(acme_hook::process_entry),
         Command::Control(args) => args.run(control::process_entry),
         Command::Errand(args) => args.run(errand::process_entry),
         Command::Keeper(args) => args.run(keeper::process_entry),
         Command::LogWriter(args) => args.run(connection_log::process_entry),
         Command::Redirect(args) => args.run(redirect::process_entry),
         Command::Scout(args) => args.run(scout::process_entry),
+        Command::Signer(args) => args.run(signer::process_entry),
         Command::TcpRepair(args) => args.run(tcp_repair::process_entry),
         Command::TicketStore(args) => args.run(fleet::process_entry),
         Command::UpgradeTrial(args) => args.run(upgrade_trial::process_entry),

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use dormouse_helpers::tcp_repair::try_cycles;
+use dormouse_helpers::tcp_repair::{TrialPorts, try_cycles};
 
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 pub(crate) fn run() -> ExitCode {
-    match try_cycles() {
+    match try_cycles(TrialPorts::Any) {
         Ok(cycles) => {
             for cycle in cycles {
                 terminal::print(&format!(

@@ -57,8 +57,8 @@ const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 /// up, and must work while DNS does not.
 fn read_again(source: &Source, running: &Config) -> Result<Loaded, Mistakes> {
     let look_up = |host: &str, port: u16| match running.known_addresses(&format!("{host}:{port}")) {
-        Some(known) => Ok(known),
-        None => Ok(vec![SocketAddr::new(UNKNOWN, port)]),
+        Some(known) if !known.is_empty() => Ok(known),
+        Some(_) | None => Ok(vec![SocketAddr::new(UNKNOWN, port)]),
     };
     config::load_with(
         source.file.as_deref(),

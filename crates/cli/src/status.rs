@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use dormouse_config::{STANDARD_INPUT, show_number};
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::status::{
-    ConfigurationStatus, ConnectionFigures, DrainStatus, PoolFigures, ProcessFigures, Status,
+    AgeFigures, ConfigurationStatus, ConnectionFigures, DrainStatus, PoolFigures, ProcessFigures,
+    Status,
 };
-use dormouse_printable::lines;
+use dormouse_printable::{line, lines};
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs, Exit, failed};
@@ -87,6 +88,11 @@ fn configuration(page: &mut String, running: &ConfigurationStatus) {
             "  {option} was changed; it takes effect after a restart"
         );
     }
+    for kept in &running.kept_changes {
+        let problem = kept.problem.as_deref();
+        let problem = problem.map_or(String::new(), |why| format!(", without effect: {why}"));
+        let _ = writeln!(page, "  kept: {}{problem}", line(&kept.change));
+    }
     if let Some(reload) = running.last_reload.as_ref().filter(|reload| !reload.done) {
         let ago = age(reload.ago_s);
         let _ = writeln!(page, "  the last reload was refused {ago} ago:");
@@ -105,6 +111,27 @@ fn connections(page: &mut String, all: &ConnectionFigures) {
         show_number(all.handshaking),
         or_dash(all.max, show_number)
     );
+    let ages = &all.ages;
+    if *ages != AgeFigures::default() {
+        let _ = writeln!(
+            page,
+            "ages         {} under 1 h, {} under 1 d, {} under 7 d, {} older",
+            show_number(ages.under_1h),
+            show_number(ages.under_1d),
+            show_number(ages.under_7d),
+            show_number(ages.older)
+        );
+    }
+    if let Some(awake) = all.awake {
+        let there_are = all.at_rest + all.pending;
+        let _ = writeln!(
+            page,
+            "deep rest    {} awake, {} without a socket; at most {} awake",
+            show_number(awake),
+            show_number(there_are.saturating_sub(awake)),
+            or_dash(all.awake_max, show_number)
+        );
+    }
 }
 
 /// Writes the progress of a drain, in a line or two.
@@ -205,8 +232,12 @@ mod tests {
             "version": "0.1.0", "phase": "draining",
             "configuration": { "file": "d.toml", "edition": 3, "loaded_ago_s": 200,
                 "last_reload": { "done": false, "words": "error: x\nerror: y", "ago_s": 5 },
-                "waits_for_restart": ["workers"] },
-            "connections": { "at_rest": 12_000, "pending": 3, "handshaking": 1, "max": 20_000 },
+                "waits_for_restart": ["workers"],
+                "kept_changes": [{ "change": "log-level debug" },
+                    { "change": "out 10.9.9.9:1", "problem": "no backend 10.9.9.9:1" }] },
+            "connections": { "at_rest": 12_000, "pending": 3, "handshaking": 1, "max": 20_000,
+                "ages": { "under_1h": 3, "under_1d": 11_000, "under_7d": 1_000, "older": 0 },
+                "awake": 400, "awake_max": 2_000 },
             "drain": { "closed": 5, "connections": 17, "left": 12, "passed_s": 3.4, "over_s": 10.0,
                 "order": "longest" },
             "memory": { "slots": { "used_bytes": 2_304_000, "bound_bytes": null } },
@@ -236,8 +267,11 @@ mod tests {
             "dormouse 0.1.0, draining\n",
             "configuration d.toml, edition 3, loaded 3 min ago\n",
             "  workers was changed; it takes effect after a restart\n",
+            "  kept: log-level debug\n  kept: out 10.9.9.9:1, without effect: no backend 10.9.9.9:1\n",
             "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
+            "ages         3 under 1 h, 11,000 under 1 d, 1,000 under 7 d, 0 older\n",
+            "deep rest    400 awake, 11,603 without a socket; at most 2,000 awake\n",
             "drain        5 of 17 told to close, 12 still open; 3 of 10 s have passed (longest idle first)\n",
             "pools        slots         2250 KiB of          -\n",
             "memory       192 B for one more connection; 2250 KiB for all connections; fixed part ",

@@ -232,12 +232,12 @@ fn unusable_files_have_distinct_messages() {
     let write =
         |name: &str, bytes: &[u8]| fs::write(site.path().join(name), bytes).expect("a file");
     write("latin1.toml", b"# gr\xfc\xdfe\n");
-    write("huge.toml", &vec![b'#'; (1 << 20) + 1]);
+    write("huge.toml", &vec![b'#'; (16 << 20) + 1]);
     for (file, message) in [
         ("missing.toml", "cannot be read: No such file or directory"),
         (".", "cannot be read: Is a directory"),
         ("latin1.toml", "is not UTF-8 text: byte 4, in line 1"),
-        ("huge.toml", "is larger than 1 MiB"),
+        ("huge.toml", "is larger than 16 MiB"),
         ("site.key", "is a certificate or key (PEM)"),
         ("dormouse.toml", "there is no route"),
     ] {
@@ -324,6 +324,7 @@ fn hidden_commands_and_flags_are_not_suggested() {
         "scout",
         "ticket-store",
         "upgrade-trial",
+        "acme-hook",
         "--resume",
         "--try-resume",
         "--parent",

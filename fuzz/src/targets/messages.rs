@@ -49,6 +49,17 @@ pub(crate) fn dns(data: &[u8]) {
     fuzzed::dns_answer(&[&head[..], question, rest].concat());
 }
 
+/// The response of a DNS server that accepts updates, and the file of the key that they share.
+pub(crate) fn dns_updates(data: &[u8]) {
+    fuzzed::dns_zone(data);
+    let (answers, rest) = choice(data);
+    let head = [0, 0, 0x80, 0, 0, 0, 0, answers, 0, 1, 0, 1];
+    fuzzed::dns_zone(&[&head[..], rest].concat());
+    if let Some(why) = fuzzed::tsig(data) {
+        assert!(!why.contains(char::is_control) && why.len() < 400, "{why}");
+    }
+}
+
 /// The reply of Redis or Valkey: the text of an error reply is bounded.
 pub(crate) fn resp(data: &[u8]) {
     if let Err(error) = fuzzed::store_reply(data) {

@@ -16,6 +16,8 @@ pub(crate) enum File {
     Listener(usize),
     /// The channel to main.
     Orders,
+    /// The channel to tcp-repair.
+    Repair,
     Poller,
 }
 

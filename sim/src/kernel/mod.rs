@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   stream       two ends and the queues between them     descriptors  the shared table
-//!   poller       readiness                                faults       faults and defects
-//!   peers        what clients and backends do
+//!   poller       which descriptors are watched            faults       faults and defects
+//!   polling      readiness, and waits for it              peers        what clients and backends do
+//!   repair       the state of tcp-repair                  repair_steps what it does, step by step
 //! ```
 
 mod descriptors;
@@ -11,9 +12,14 @@ pub(crate) mod errno;
 mod faults;
 mod peers;
 mod poller;
+mod polling;
+mod repair;
+mod repair_steps;
 mod stream;
 
 pub use faults::{Faults, Sabotage};
+pub(crate) use repair::Repair;
+pub use repair::RepairCounts;
 pub use stream::Buffers;
 pub(crate) use stream::{EndId, Family};
 
@@ -21,7 +27,6 @@ use crate::Random;
 use descriptors::{Descriptors, File};
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::Fd;
-use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::socket::{Accepted, Addr, Attempt, Connecting, Peer, Queues, Received};
 use errno::error;
 use poller::Poller;
@@ -29,10 +34,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use stream::{Phase, Readiness, Streams};
-
-/// Most events that a wait reports.
-const EVENTS_MAX: usize = 64;
+use stream::{Phase, Streams};
 
 /// First socket cookie; different from all descriptors and ids of ends.
 const FIRST_COOKIE: u64 = 7_000_000;
@@ -99,6 +101,8 @@ pub(crate) struct Kernel {
     pub(crate) orders: VecDeque<Order>,
     pub(crate) reports: Vec<WorkerReport>,
     next_port: u16,
+    /// The process tcp-repair, if connections may rest.
+    pub(crate) repair: Option<Repair>,
 }
 
 impl Kernel {
@@ -129,6 +133,7 @@ impl Kernel {
             orders: VecDeque::new(),
             reports: Vec::new(),
             next_port: 1_024,
+            repair: None,
         }
     }
 
@@ -193,7 +198,8 @@ impl Kernel {
     pub(crate) fn deliver(&mut self) {
         let ends: Vec<EndId> = self.undelivered.iter().copied().collect();
         for end in ends {
-            if !self.calm && self.random.once_in(3) {
+            // Its packets find no socket, or a mute one.
+            if self.is_silent(end.other()) || (!self.calm && self.random.once_in(3)) {
                 continue;
             }
             let most = match self.calm || self.random.once_in(2) {
@@ -369,6 +375,7 @@ impl Kernel {
 
     pub(crate) fn send(&mut self, fd: Fd, bytes: &[u8]) -> io::Result<Attempt<usize>> {
         let end = self.end_of(fd)?;
+        assert!(!self.is_silent(end), "the worker sends to a mute socket");
         // An empty unix socket accepts a byte, unless the kernel is out of memory.
         let is_empty = self.streams.family(end) == Family::Unix && self.streams.unsent(end) == 0;
         let portion = match is_empty && self.happens(self.faults.joint_would_block) {
@@ -440,7 +447,11 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn connect(&mut self, to: &Addr) -> io::Result<Connecting> {
+    pub(crate) fn connect(
+        &mut self,
+        to: &Addr,
+        from: Option<SocketAddr>,
+    ) -> io::Result<Connecting> {
         let Some(backend) = self.backends.iter().position(|known| known.address == *to) else {
             return Err(error(errno::REFUSED));
         };
@@ -451,7 +462,10 @@ impl Kernel {
         if family == Family::Tcp && self.happens(self.faults.no_port) {
             return Err(error(errno::NO_PORT));
         }
-        let own = self.new_address();
+        let mut own = self.new_address();
+        if let Some(from) = from.filter(|from| from.port() > 0) {
+            own.set_port(from.port());
+        }
         let theirs = match to {
             Addr::Tcp(address) => *address,
             Addr::Unix(_) => own,
@@ -507,6 +521,7 @@ impl Kernel {
             return self.close(fd);
         }
         if let Some(File::Stream(end)) = self.close_descriptor(fd) {
+            assert!(!self.is_silent(end), "the worker resets a mute socket");
             self.streams.reset(end);
         }
     }
@@ -524,11 +539,15 @@ impl Kernel {
             return;
         }
         // A listener stays open: main has another descriptor of it.
-        if let Some(File::Stream(end)) = self.close_descriptor(fd) {
-            self.streams.close(end);
-            self.note_undelivered(end);
-            self.note_undelivered(end.other());
+        let Some(File::Stream(end)) = self.close_descriptor(fd) else {
+            return;
+        };
+        if self.repair.is_some() {
+            return self.note_closed(end);
         }
+        self.streams.close(end);
+        self.note_undelivered(end);
+        self.note_undelivered(end.other());
     }
 
     fn close_descriptor(&mut self, fd: Fd) -> Option<File> {
@@ -593,73 +612,6 @@ impl Kernel {
 
     pub(crate) fn unread(&self, fd: Fd) -> io::Result<usize> {
         Ok(self.streams.unread(self.end_of(fd)?))
-    }
-
-    pub(crate) fn poller_fd(&self) -> Fd {
-        self.poller_fd
-    }
-
-    pub(crate) fn watch(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
-        let file = self.descriptors.get(fd)?;
-        if matches!(file, File::Stream(_)) && self.happens(self.faults.no_watch) {
-            return Err(error(errno::NO_WATCH));
-        }
-        self.poller.add(fd, token, interest)
-    }
-
-    pub(crate) fn rewatch(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
-        self.descriptors.get(fd)?;
-        self.poller.modify(fd, token, interest)
-    }
-
-    pub(crate) fn unwatch(&mut self, fd: Fd) -> io::Result<()> {
-        self.descriptors.get(fd)?;
-        if self.sabotage == Some(Sabotage::KeepWatch) {
-            return Ok(());
-        }
-        self.poller.remove(fd)
-    }
-
-    /// Reports ready descriptors, in an order that begins at random. It doesn't wait: `wake_us` is when
-    /// the worker's wait would end.
-    pub(crate) fn wait(&mut self, events: &mut Events, timeout_ms: Option<u64>) {
-        events.clear();
-        // Each turn takes time.
-        self.clock_us += 20;
-        self.wake_us = timeout_ms.map(|ms| self.clock_us + ms * 1000);
-        let watched = self.poller.watched();
-        let first = self.random.below(watched.len().max(1));
-        for fd in watched[first..].iter().chain(&watched[..first]) {
-            let Ok(file) = self.descriptors.get(*fd) else {
-                continue;
-            };
-            let ready = self.readiness(file);
-            if events.len() < EVENTS_MAX && !self.happens(self.faults.late_event) {
-                self.poller.report(*fd, ready, events);
-            }
-        }
-        self.has_reported = !events.is_empty();
-        self.waits += 1;
-        self.reported += events.len() as u64;
-    }
-
-    fn readiness(&self, file: File) -> Readiness {
-        let mut ready = match file {
-            File::Stream(end) => self.streams.readiness(end),
-            File::Listener(n) => Readiness {
-                readable: !self.listeners[n].queue.is_empty(),
-                ..Readiness::default()
-            },
-            File::Orders => Readiness {
-                readable: !self.orders.is_empty(),
-                ..Readiness::default()
-            },
-            File::Poller => Readiness::default(),
-        };
-        if self.sabotage == Some(Sabotage::NeverWritable) {
-            ready.writable = false;
-        }
-        ready
     }
 
     pub(crate) fn descriptors_max(&self) -> u64 {

@@ -405,6 +405,17 @@ impl Streams {
         Ok(())
     }
 
+    /// Whether an end may rest: nothing is under way, and neither direction has ended.
+    pub(crate) fn is_quiet(&self, id: EndId) -> bool {
+        let end = &self.ends[id.0];
+        end.phase == Phase::Open
+            && end.received.is_empty()
+            && end.sent.is_empty()
+            && !end.shut
+            && !end.ended
+            && !end.closed
+    }
+
     /// The address of an end.
     pub(crate) fn address(&self, id: EndId) -> SocketAddr {
         self.ends[id.0].address

@@ -18,6 +18,9 @@ const WIRE_MAX: usize = 70_000;
 /// Most bytes received at once.
 pub(crate) const READ_MAX: usize = 65_536;
 
+/// Longest lull.
+const LULL_US: usize = 3_000_000;
+
 /// Most bytes that an echo sends at once.
 const ECHO_MAX: usize = 60_000;
 
@@ -41,13 +44,22 @@ pub(crate) enum SentEnd {
     Failed,
 }
 
-/// A client's part of SMTP before TLS: it waits for the greeting, then for the answer to STARTTLS.
-struct Dialogue {
-    received: Vec<u8>,
-    has_asked: bool,
-    /// The client's hello, which follows.
-    hello: Vec<u8>,
+/// A peer's part of SMTP before TLS. Each keeps what it has received of a line.
+enum Dialogue {
+    /// A client waits for the greeting, then for the answer to STARTTLS. Its hello follows.
+    Asks {
+        received: Vec<u8>,
+        has_asked: bool,
+        hello: Vec<u8>,
+    },
+    /// A server has greeted, and is asked for TLS.
+    IsAsked(Vec<u8>),
+    /// A client that knows no TLS waits for the greeting.
+    IsGreeted(Vec<u8>),
 }
+
+/// What a server says first.
+const GREETING: &[u8] = b"220-sim.example\r\n220 ready\r\n";
 
 /// A program with one connection.
 pub(crate) struct Peer {
@@ -78,7 +90,8 @@ pub(crate) struct Peer {
     /// Whether a send has returned the error of a reset: the next receive then reports an end only.
     was_reset: bool,
     resumes_reading_us: Option<u64>,
-    /// The dialogue of a client that has not started TLS.
+    resumes_sending_us: Option<u64>,
+    /// The dialogue before TLS, or before the content of a client without TLS.
     dialogue: Option<Dialogue>,
     /// Length of a backend's greeting that is not sent yet. The gateway must not speak before.
     greeting_left: usize,
@@ -111,6 +124,7 @@ impl Peer {
             transport_ended: false,
             was_reset: false,
             resumes_reading_us: None,
+            resumes_sending_us: None,
             dialogue: None,
             greeting_left: 0,
             header: None,
@@ -129,18 +143,28 @@ impl Peer {
 
     /// Begins without TLS, and asks for it.
     pub(crate) fn ask_for_tls(&mut self) {
-        self.dialogue = Some(Dialogue {
+        self.dialogue = Some(Dialogue::Asks {
             received: Vec::new(),
             has_asked: false,
             hello: std::mem::take(&mut self.wire),
         });
     }
 
+    /// Begins without TLS, and is asked for it.
+    pub(crate) fn offer_tls(&mut self) {
+        self.wire.extend_from_slice(GREETING);
+        self.dialogue = Some(Dialogue::IsAsked(Vec::new()));
+    }
+
+    /// Expects one greeting before all content.
+    pub(crate) fn expect_greeting(&mut self) {
+        self.dialogue = Some(Dialogue::IsGreeted(Vec::new()));
+    }
+
     /// Greets the gateway before all other bytes.
     pub(crate) fn greet(&mut self) {
-        let greeting = b"220-sim.example\r\n220 ready\r\n";
-        self.greeting_left = greeting.len();
-        self.wire.splice(0..0, greeting.iter().copied());
+        self.greeting_left = GREETING.len();
+        self.wire.splice(0..0, GREETING.iter().copied());
     }
 
     /// Expects a PROXY header before all other bytes.
@@ -158,9 +182,11 @@ impl Peer {
         self.codec.is_established()
     }
 
-    /// The time at which the peer reads again, if it has paused.
-    pub(crate) fn resumes_reading_us(&self) -> Option<u64> {
-        self.resumes_reading_us.filter(|_| !self.is_closed)
+    /// The time at which the peer reads or sends again, if it has paused.
+    pub(crate) fn resumes_us(&self) -> Option<u64> {
+        let pauses = [self.resumes_reading_us, self.resumes_sending_us];
+        let next = pauses.into_iter().flatten().min();
+        next.filter(|_| !self.is_closed)
     }
 
     /// Receives, sends, ends and closes as far as possible now.
@@ -169,7 +195,7 @@ impl Peer {
             return;
         }
         self.read(kernel, random, scratch);
-        self.produce(random);
+        self.produce(kernel.clock_us(), random);
         self.send(kernel, random);
         self.end(kernel);
         self.close_if_done(kernel);
@@ -240,24 +266,58 @@ impl Peer {
         }
     }
 
-    /// Answers the lines of the gateway, each with what follows it.
-    fn speak(&mut self, mut dialogue: Dialogue, received: &[u8]) {
-        dialogue.received.extend_from_slice(received);
-        if !dialogue.received.ends_with(b"\n") {
+    /// Takes bytes of the gateway before TLS.
+    fn speak(&mut self, mut dialogue: Dialogue, bytes: &[u8]) {
+        let (Dialogue::Asks { received, .. }
+        | Dialogue::IsAsked(received)
+        | Dialogue::IsGreeted(received)) = &mut dialogue;
+        received.extend_from_slice(bytes);
+        let Some(end) = received.iter().position(|byte| *byte == b'\n') else {
             self.dialogue = Some(dialogue);
             return;
+        };
+        let mut more = received.split_off(end + 1);
+        let line = std::mem::take(received);
+        match dialogue {
+            Dialogue::IsGreeted(_) if line.starts_with(b"220 ") => {
+                return self.handle_after_header(&mut more);
+            }
+            // All other lines are answered before the next one comes.
+            _ if !more.is_empty() => {}
+            Dialogue::Asks {
+                has_asked, hello, ..
+            } if line.starts_with(b"220 ") => {
+                return self.ask_or_begin(has_asked, hello);
+            }
+            Dialogue::IsAsked(_) if line.starts_with(b"EHLO ") => {
+                self.wire
+                    .extend_from_slice(b"250-sim.example\r\n250 STARTTLS\r\n");
+                self.dialogue = Some(dialogue);
+                return;
+            }
+            Dialogue::IsAsked(_) if line == b"STARTTLS\r\n" => {
+                self.wire.extend_from_slice(b"220 ready\r\n");
+                return;
+            }
+            Dialogue::Asks { .. } | Dialogue::IsAsked(_) | Dialogue::IsGreeted(_) => {}
         }
-        let line = std::mem::take(&mut dialogue.received);
-        if !line.starts_with(b"220 ") || line.iter().filter(|byte| **byte == b'\n').count() != 1 {
-            let reason = format!("invalid answer before TLS: {}", line.escape_ascii());
-            self.received_end.get_or_insert(End::Refused(reason));
-        } else if dialogue.has_asked {
-            self.wire.append(&mut dialogue.hello);
-        } else {
-            self.wire.extend_from_slice(b"STARTTLS\r\n");
-            dialogue.has_asked = true;
-            self.dialogue = Some(dialogue);
+        let mut said = [line, more].concat();
+        said.truncate(100);
+        let reason = format!("invalid bytes before TLS: {}", said.escape_ascii());
+        self.received_end.get_or_insert(End::Refused(reason));
+    }
+
+    /// A client's turn: it asks for TLS, or begins with it after the answer.
+    fn ask_or_begin(&mut self, has_asked: bool, mut hello: Vec<u8>) {
+        if has_asked {
+            return self.wire.append(&mut hello);
         }
+        self.wire.extend_from_slice(b"STARTTLS\r\n");
+        self.dialogue = Some(Dialogue::Asks {
+            received: Vec::new(),
+            has_asked: true,
+            hello,
+        });
     }
 
     fn handle_after_header(&mut self, received: &mut [u8]) {
@@ -307,8 +367,17 @@ impl Peer {
     }
 
     /// Encodes the next piece of content, and the end after the last piece.
-    fn produce(&mut self, random: &mut Random) {
+    fn produce(&mut self, now_us: u64, random: &mut Random) {
+        if self.resumes_sending_us.is_some_and(|at| at > now_us) {
+            return;
+        }
+        self.resumes_sending_us = None;
         if !self.can_produce() || self.wire.len() - self.wire_sent > WIRE_MAX {
+            return;
+        }
+        if self.plan.lulls > 0 && random.once_in(3) {
+            self.plan.lulls -= 1;
+            self.resumes_sending_us = Some(now_us + random.below(LULL_US) as u64);
             return;
         }
         let mut piece = match self.plan.source {

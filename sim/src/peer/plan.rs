@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) pause_ms: usize,
     /// How long the peer reads nothing once the connection is established; 0: it reads.
     pub(crate) stall_us: u64,
+    /// Number of lulls between pieces, in which the connection is quiet.
+    pub(crate) lulls: u32,
     /// Whether the peer ends only after the other peer has ended.
     pub(crate) ends_last: bool,
 }
@@ -77,6 +79,7 @@ impl Plan {
             pause: [0, 0, 0, 4][random.below(4)],
             pause_ms: [3, 300, 3_000][random.below(3)],
             stall_us: 0,
+            lulls: 0,
             ends_last: random.once_in(3),
         }
     }

@@ -1,5 +1,4 @@
-//! A worker with an echo route and one client at a time, without faults, to count the instructions of its
-//! event loop.
+//! A worker with one route and one client at a time, without faults, to count the instructions of its event loop.
 
 use super::pairs::{self, Contexts};
 use super::scenario::{RouteKind, Scenario};
@@ -26,18 +25,22 @@ pub struct CountedWorker {
     worker: DrivenWorker<SimIo>,
     contexts: Contexts,
     client: Option<(EndId, Codec)>,
+    /// Number of backends, and the backend's end of the client's connection.
+    backends: usize,
+    backend: Option<EndId>,
     received: Vec<u8>,
     _setup: Setup,
 }
 
 impl CountedWorker {
-    /// A worker without connections. `resumes`: whether each client resumes the previous client's session.
+    /// A worker without connections, whose route echoes by itself or has backends that echo. `resumes`: whether each
+    /// client resumes the previous client's session.
     ///
     /// # Errors
     /// When the worker's shared memory can't be created.
-    pub fn new(resumes: bool) -> io::Result<CountedWorker> {
+    pub fn new(route_kind: RouteKind, resumes: bool) -> io::Result<CountedWorker> {
         let scenario = Scenario {
-            route_kind: RouteKind::Echo,
+            route_kind,
             buffers: Buffers {
                 send: 1 << 16,
                 receive: 1 << 16,
@@ -52,6 +55,8 @@ impl CountedWorker {
             kernel,
             contexts: Contexts::new(pairs::protocols(false), resumes),
             client: None,
+            backends: setup::backends(route_kind).len(),
+            backend: None,
             received: vec![0; 1 << 16],
             _setup: setup,
         })
@@ -70,6 +75,11 @@ impl CountedWorker {
             resumed.is_some() && worker.worker.handshakes() == 0
         });
         resumed.expect("a handshake")
+    }
+
+    /// Wipes the keys that the worker has kept, as if other connections had taken their places.
+    pub fn forget_keys(&mut self) {
+        self.worker.forget_keys();
     }
 
     /// Echoes 64 bytes of the client.
@@ -96,6 +106,9 @@ impl CountedWorker {
             let kernel = &mut *self.kernel.borrow_mut();
             let _ = kernel.send_from(end, &wire);
             kernel.shutdown_at(end);
+            if let Some(end) = self.backend.take() {
+                kernel.shutdown_at(end);
+            }
         }
         self.turn_until(|turn| turn(), |worker| worker.worker.slots().live() == 0);
         self.kernel.borrow_mut().close_at(end);
@@ -112,12 +125,30 @@ impl CountedWorker {
                 let exit = self.worker.turn().expect("a turn");
                 assert_eq!(exit, None);
             });
+            self.echo_at_backend();
             self.kernel.borrow_mut().deliver();
             if is_done(self) {
                 return;
             }
         }
         panic!("not done after {TURNS_MAX} turns");
+    }
+
+    /// Accepts the connection to a backend, and sends back what the backend has received.
+    fn echo_at_backend(&mut self) {
+        let kernel = &mut *self.kernel.borrow_mut();
+        let backends = 0..self.backends;
+        self.backend = self.backend.or_else(|| {
+            let mut accepted = backends.filter_map(|backend| kernel.accept_backend(backend));
+            accepted.next()
+        });
+        kernel.deliver();
+        let Some(end) = self.backend else { return };
+        if let Ok(Attempt::Done(n)) = kernel.recv_at(end, &mut self.received) {
+            let echo = &self.received[..n];
+            let sent = kernel.send_from(end, echo);
+            assert!(matches!(sent, Ok(Attempt::Done(sent)) if sent == n));
+        }
     }
 
     /// Receives at the client, and sends its TLS output.

@@ -3,7 +3,7 @@
 use super::check::Violation;
 use super::scenario::Command;
 use super::{PROXY_CLIENT, World, setup};
-use crate::kernel::Faults;
+use crate::kernel::{Faults, Repair};
 use dormouse_tables::clients::ClientLimits;
 use dormouse_tables::counters::Count;
 use dormouse_tables::traffic::{Row, Tally};
@@ -22,8 +22,13 @@ impl World {
             self.turn()?;
         }
         let kernel = self.kernel.borrow();
+        let left = kernel.repair.as_ref().and_then(Repair::leftovers);
+        if let Some(what) = left {
+            return Err(Violation::of_gateway(what));
+        }
         let (open, watched) = (kernel.open_descriptors(), kernel.watches());
-        if open > 3 || watched > 2 {
+        let channel = usize::from(kernel.repair.is_some());
+        if open > 3 + channel || watched > 2 + channel {
             let what = format!("{open} descriptors are open, {watched} are watched");
             return Err(Violation::of_gateway(what));
         }

@@ -18,7 +18,7 @@ mod setup;
 
 use crate::Random;
 use crate::io::{Fuse, Killed, SimIo};
-use crate::kernel::{EndId, Family, Kernel, Sabotage};
+use crate::kernel::{EndId, Family, Kernel, Repair, RepairCounts, Sabotage};
 use crate::peer::codec::Codec;
 use crate::peer::plan::{Ending, Plan, Source};
 use crate::peer::{Peer, READ_MAX, Role};
@@ -77,6 +77,8 @@ pub struct Report {
     pub memory_pauses: u64,
     /// Failures that were counted for a backend.
     pub connects_failed: u64,
+    /// What tcp-repair has done.
+    pub repair: RepairCounts,
 }
 
 /// The state of an upgrade.
@@ -137,6 +139,7 @@ impl World {
         let mut kernel = Kernel::new(random.number(), scenario.faults, scenario.buffers);
         let listener = kernel.listen(setup::LISTEN.parse().map_err(io::Error::other)?)?;
         let orders = kernel.open_orders()?;
+        let rest = setup::begin_repair(&scenario, &mut kernel)?;
         let addresses = setup::backends(scenario.route_kind);
         let backends = addresses.len();
         for address in addresses {
@@ -145,7 +148,7 @@ impl World {
         (kernel.traced, kernel.sabotage) = (traced, sabotage);
         let contexts = Contexts::new(pairs::protocols(random.once_in(4)), true);
         let mut world = World {
-            setup: Setup::new(&scenario, listener, orders)?,
+            setup: Setup::new(&scenario, listener, orders, rest)?,
             kernel: Rc::new(RefCell::new(kernel)),
             fuse: Fuse::endless(),
             worker: None,
@@ -192,6 +195,9 @@ impl World {
         check::peers(&self.scenario, &self.peers)?;
         let sum = |count| self.setup.counters.sum(count as usize);
         self.report.memory_pauses = sum(Count::PausedMemory);
+        if let Some(repair) = &self.kernel.borrow().repair {
+            self.report.repair = repair.counts;
+        }
         self.report.connects_failed = sum(Count::BackendConnectsFailed);
         self.check_leftovers()
     }
@@ -205,7 +211,8 @@ impl World {
             return peers_closed;
         }
         let comes_back = self.scenario.command.0 == Command::DrainAndBack;
-        all_started && peers_closed && worker_closed && !comes_back
+        let rests = kernel.repair.as_ref().is_some_and(Repair::is_busy);
+        all_started && peers_closed && worker_closed && !rests && !comes_back
     }
 
     fn clients_are_finished(&self) -> bool {
@@ -219,6 +226,7 @@ impl World {
         self.start_client();
         self.run_peers();
         self.kernel.borrow_mut().deliver();
+        self.kernel.borrow_mut().run_repair();
         self.accept_at_backends();
         if !self.is_stopped {
             let turns = 1 + self.random.below(2);
@@ -253,10 +261,12 @@ impl World {
     fn advance_clock(&mut self) -> Result<(), Violation> {
         let mut kernel = self.kernel.borrow_mut();
         let now_us = kernel.clock_us();
-        let peers = self.peers.iter().filter_map(Peer::resumes_reading_us);
+        let peers = self.peers.iter().filter_map(Peer::resumes_us);
         let wake_us = kernel.wake_us.filter(|_| !self.is_stopped);
         let next = peers.chain(kernel.next_connect_us()).chain(wake_us);
-        let next = next.chain(self.stop_drain_us).min();
+        let repair = kernel.repair.as_ref();
+        let repeat_us = repair.and_then(Repair::repeat_us).filter(|at| *at > now_us);
+        let next = next.chain(self.stop_drain_us).chain(repeat_us).min();
         let Some(next_us) = next else {
             drop(kernel);
             check::peers(&self.scenario, &self.peers)?;
@@ -301,7 +311,11 @@ impl World {
         };
         self.add_peer(Role::Client, socket, codec);
         if self.scenario.options.starttls {
-            self.peers.last_mut().expect("added").ask_for_tls();
+            let client = self.peers.last_mut().expect("added");
+            match self.scenario.route_kind.has_tls_clients() {
+                true => client.ask_for_tls(),
+                false => client.expect_greeting(),
+            }
         }
         if self.scenario.options.proxy_headers == ProxyHeaders::FromClients {
             let endpoints = Endpoints {
@@ -323,7 +337,11 @@ impl World {
                 };
                 self.add_peer(Role::Backend, socket, codec);
                 if self.scenario.options.starttls {
-                    self.peers.last_mut().expect("added").greet();
+                    let backend = self.peers.last_mut().expect("added");
+                    match self.scenario.route_kind.has_tls_backends() {
+                        true => backend.offer_tls(),
+                        false => backend.greet(),
+                    }
                 }
                 if matches!(
                     self.scenario.options.proxy_headers,
@@ -352,6 +370,13 @@ impl World {
         }
         if self.scenario.stall_us > 0 && random.once_in(3) {
             plan.stall_us = self.scenario.stall_us;
+        }
+        if self.scenario.options.rests {
+            plan.lulls = 20;
+            if self.scenario.stall_us > 0 {
+                // Lulls of some advance the clock, and others would read too slowly for the gateway's limit.
+                plan.pause = 0;
+            }
         }
         if self.scenario.route_kind == RouteKind::Echo || role == Role::Client {
             // Otherwise both peers could wait for each other's end.
@@ -488,7 +513,9 @@ impl World {
             used.iter()
                 .find(|(_, tls, plain)| *tls == fd || *plain == fd)
         };
-        for &(fd, end) in &ends {
+        let kernel = self.kernel.clone();
+        let is_silent = |end: EndId| kernel.borrow().is_silent(end);
+        for &(fd, end) in ends.iter().filter(|(_, end)| !is_silent(*end)) {
             let may_be_reset = match in_slot(fd) {
                 Some(&(index, ..)) => Some(index) == busy,
                 None => true,
@@ -537,9 +564,12 @@ impl World {
             return;
         }
         self.trace("an order");
+        if command == Command::Reload {
+            return self.order_reload();
+        }
         let kernel = &mut *self.kernel.borrow_mut();
         match command {
-            Command::None => {}
+            Command::None | Command::Reload => {}
             Command::Stop => kernel.orders.push_back(Order::Stop),
             Command::Drain => {
                 kernel.orders.push_back(Order::Drain {
@@ -561,17 +591,19 @@ impl World {
                 self.upgrade = Upgrade::Quieting;
                 kernel.orders.push_back(Order::Quiesce);
             }
-            Command::Reload => {
-                let read = Handover::read(self.setup.handover);
-                let written = read.and_then(|mut handover| {
-                    handover.edition += 1;
-                    Ok((handover.write()?, handover.edition))
-                });
-                if let (Ok((handover, number)), Ok(listener)) = (written, kernel.pass_listener(0)) {
-                    kernel.orders.push_back(Order::Listeners(vec![listener]));
-                    kernel.orders.push_back(Order::Reload { handover, number });
-                }
-            }
+        }
+    }
+
+    fn order_reload(&self) {
+        let kernel = &mut *self.kernel.borrow_mut();
+        let read = Handover::read(self.setup.handover);
+        let written = read.and_then(|mut handover| {
+            handover.edition += 1;
+            Ok((handover.write()?, handover.edition))
+        });
+        if let (Ok((handover, number)), Ok(listener)) = (written, kernel.pass_listener(0)) {
+            kernel.orders.push_back(Order::Listeners(vec![listener]));
+            kernel.orders.push_back(Order::Reload { handover, number });
         }
     }
 
@@ -597,6 +629,8 @@ impl World {
                 WorkerReport::Quiet if self.upgrade == Upgrade::Quieting => {
                     self.kernel.borrow_mut().orders.push_back(Order::HandOver);
                 }
+                // Its predecessor has received the listeners, and died before the rest. Main repeats the order.
+                WorkerReport::NotReloaded(..) if self.report.deaths > 0 => self.order_reload(),
                 WorkerReport::NotReloaded(_, reason) => {
                     return Err(Violation::of_gateway(format!("reload failed: {reason}")));
                 }

@@ -110,8 +110,15 @@ pub struct Options {
     pub closes_both: bool,
     /// Whether backends are connected at the client's first data (`backend_connect = "first-data"`).
     pub connects_late: bool,
-    /// Whether clients ask for TLS within SMTP, and backends greet (`starttls = "smtp"`).
+    /// Whether clients ask for TLS within SMTP, and backends greet (`starttls = "smtp"`); of an origination, whether its
+    /// servers are asked for TLS.
     pub starttls: bool,
+    /// Whether quiet connections leave the kernel (`rest_after`).
+    pub rests: bool,
+    /// Number of connections that may have sockets (`max_awake`); 0: all.
+    pub awake: u32,
+    /// Steps of tcp-repair until it dies; 0: it does not.
+    pub repair_dies: u64,
 }
 
 /// The initial conditions and faults of a simulation.
@@ -199,12 +206,21 @@ impl Scenario {
         scenario.faults = any_faults(&mut random);
         scenario.stall_us = [0, 0, 0, STALL_US, 20 * STALL_US][random.below(5)];
         scenario.options = any_options(route_kind, &mut random);
+        if route_kind != RouteKind::Originate && random.once_in(3) {
+            scenario.options.rests = true;
+            scenario.options.awake = [0, 0, 16][random.below(3)];
+            scenario.options.repair_dies = [0, 1 + random.below(300) as u64][random.below(2)];
+        }
         if scenario.buffers.send.min(scenario.buffers.receive) < 1_000 {
             scenario.clients = scenario.clients.min(3);
             scenario.established = scenario.established.min(3);
         }
         if scenario.options.starttls {
             scenario.divide_nothing_short();
+            if scenario.options.warm > 0 {
+                // While a peer stalls, warm connections are renewed, and each dialogue takes many rounds.
+                scenario.stall_us = scenario.stall_us.min(STALL_US);
+            }
         }
         scenario
     }
@@ -284,7 +300,11 @@ fn any_options(route_kind: RouteKind, random: &mut Random) -> Options {
         },
         closes_both: route_kind.may_close_both() && random.once_in(4),
         connects_late: route_kind.terminates() && random.once_in(4),
-        starttls: route_kind.may_close_both() && random.once_in(4),
+        starttls: (route_kind.may_close_both() || route_kind == RouteKind::Originate)
+            && random.once_in(4),
+        rests: false,
+        awake: 0,
+        repair_dies: 0,
     }
 }
 

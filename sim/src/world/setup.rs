@@ -2,22 +2,25 @@
 
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
 use super::scenario::{ProxyHeaders, RouteKind, Scenario};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Repair};
 use dormouse_config::{
     self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Section,
-    Starttls, Truncation,
+    Starttls, Timeouts, Truncation,
 };
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
 use dormouse_handover::notes::Notes;
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::{Descriptors, Handover, OriginPem, Pem};
+use dormouse_handover::{
+    Descriptors, Handover, OriginPem, Pem, PemContents, RestDescriptors, Revocation,
+};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::{Foreign, Slab};
 use dormouse_reactor::socket::Addr;
+use dormouse_rest::Records;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::client_sessions::ClientSessions;
 use dormouse_tables::clients::Clients;
@@ -111,6 +114,8 @@ pub(crate) struct Setup {
     pub(crate) clients: Clients,
     pub(crate) traffic: Traffic,
     owned: Vec<Fd>,
+    /// The worker's channel to tcp-repair and the records, if connections may rest.
+    rest: Option<RestDescriptors>,
 }
 
 /// A kernel without faults, and a worker's environment in it.
@@ -122,13 +127,43 @@ pub(crate) fn calm(scenario: &Scenario) -> io::Result<(Kernel, Setup)> {
     for address in backends(scenario.route_kind) {
         kernel.add_backend(address);
     }
-    let setup = Setup::new(scenario, listener, orders)?;
+    let setup = Setup::new(scenario, listener, orders, None)?;
     Ok((kernel, setup))
+}
+
+/// Creates tcp-repair, if connections may rest. Returns the worker's part.
+pub(crate) fn begin_repair(
+    scenario: &Scenario,
+    kernel: &mut Kernel,
+) -> io::Result<Option<RestDescriptors>> {
+    if !scenario.options.rests {
+        return Ok(None);
+    }
+    let count = 2 * CONNECTIONS;
+    let records = Records::create(count)?;
+    let reader = records.reader()?;
+    let deaths = match scenario.options.repair_dies {
+        0 => Vec::new(),
+        steps => vec![2 * steps, steps],
+    };
+    kernel.repair = Some(Repair::begin(records, deaths));
+    Ok(Some(RestDescriptors {
+        channel: kernel.open_repair()?.0,
+        records: reader.0,
+        records_count: count,
+        first: 0,
+        count,
+    }))
 }
 
 impl Setup {
     /// Creates the environment for a scenario. `listener` and `orders` are the worker's simulated descriptors.
-    pub(crate) fn new(scenario: &Scenario, listener: Fd, orders: Fd) -> io::Result<Setup> {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        listener: Fd,
+        orders: Fd,
+        rest: Option<RestDescriptors>,
+    ) -> io::Result<Setup> {
         let slots = Slab::<Slot>::create("sim-slots", CONNECTIONS, SLOT_LAYOUT_VERSION)?;
         let counters = Shared::create("sim-counters", 1)?;
         let clients = Clients::create(CONNECTIONS, 1)?;
@@ -171,6 +206,7 @@ impl Setup {
             orders: orders.0,
             notes: notes.0,
             traffic: traffic.fd().0,
+            rest,
             ..Descriptors::default()
         };
         let handover = handover.write()?;
@@ -182,6 +218,7 @@ impl Setup {
             clients,
             traffic,
             owned,
+            rest,
         })
     }
 
@@ -202,6 +239,9 @@ impl Setup {
 
 impl Drop for Setup {
     fn drop(&mut self) {
+        if let Some(rest) = self.rest {
+            Fd(rest.records).close();
+        }
         let all = self.owned.iter().chain([&self.slots, &self.handover]);
         all.filter(|&&fd| fd != Fd::NONE).for_each(|fd| fd.close());
     }
@@ -213,12 +253,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     let mut config = loaded.config.clone();
     let mut plan = loaded.plan.clone();
     if scenario.short_timeouts {
-        let timeouts = &mut config.timeouts;
-        timeouts.idle_timeout = Some(Duration::from_secs(2));
-        timeouts.total_timeout = Some(Duration::from_secs(5));
-        timeouts.partial_record_timeout = Duration::from_secs(1);
-        timeouts.handshake_timeout = Duration::from_secs(1);
-        timeouts.drain_timeout = Duration::from_secs(1);
+        shorten(&mut config.timeouts);
     }
     let options = scenario.options;
     let truncation = match options.truncation_closes {
@@ -228,6 +263,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     for route in &mut config.routes {
         (route.truncation, route.backend_truncation) = (truncation, truncation);
         route.half_close = !options.closes_both;
+        route.rest_after = options.rests.then_some(Duration::from_millis(1));
         if options.connects_late {
             route.backend_connect = ConnectTime::FirstData;
         }
@@ -246,6 +282,9 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     }
     for originate in &mut config.originate {
         (originate.truncation, originate.warm) = (truncation, options.warm);
+        if options.starttls {
+            originate.starttls = Starttls::Smtp;
+        }
     }
     if options.paced {
         config.limits.bytes_per_client = Some(ByteSize(64 << 10));
@@ -255,6 +294,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         plan.handshakes_max = 1;
         plan.pending_memory.0 = 256 << 10;
     }
+    plan.awake_max = options.awake;
     if scenario.pending_bytes > 0 {
         plan.pending_memory.0 = scenario.pending_bytes;
     }
@@ -267,6 +307,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     };
     let roots = OriginPem {
         roots: Some(AUTHORITY_PEM.to_owned()),
+        revocation: Revocation::default(),
         identity: None,
     };
     Handover {
@@ -288,9 +329,17 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     }
 }
 
+fn shorten(timeouts: &mut Timeouts) {
+    timeouts.idle_timeout = Some(Duration::from_secs(2));
+    timeouts.total_timeout = Some(Duration::from_secs(5));
+    timeouts.partial_record_timeout = Duration::from_secs(1);
+    timeouts.handshake_timeout = Duration::from_secs(1);
+    timeouts.drain_timeout = Duration::from_secs(1);
+}
+
 /// The worker's certificate.
 fn leaf() -> Pem {
-    Pem {
+    Pem::from(PemContents {
         name: "leaf.pem".to_owned(),
         key_name: "leaf.key".to_owned(),
         chain: LEAF_PEM.to_owned(),
@@ -298,7 +347,7 @@ fn leaf() -> Pem {
         ocsp_from_file: false,
         is_pushed: false,
         key: KEY_PEM.to_owned(),
-    }
+    })
 }
 
 fn ticket_keys() -> &'static [u8] {

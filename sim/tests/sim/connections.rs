@@ -132,6 +132,91 @@ fn a_worker_may_die_at_any_step() {
     }
 }
 
+/// Connections leave the kernel and come back between their messages, also when only four of them may have sockets. At
+/// whatever step the worker, tcp-repair or both die, only the connection that a worker was busy with may be reset; no byte
+/// is lost, and no record, socket or entry of the table is left.
+#[test]
+fn connections_rest_whatever_process_dies() {
+    let deaths = number("SIM_DEATHS").unwrap_or(DEATHS / 4);
+    for (route_kind, awake) in [
+        (RouteKind::Echo, 4),
+        (RouteKind::Terminate, 4),
+        (RouteKind::TerminateUnix, 0),
+        (RouteKind::BackendTls, 0),
+        (RouteKind::PassThrough, 0),
+    ] {
+        let with = |repair_dies, kill| Scenario {
+            route_kind,
+            clients: 2,
+            at_once: 2,
+            established: 6,
+            aborts: 0,
+            buffers: Buffers {
+                send: 65_536,
+                receive: 65_536,
+            },
+            options: Options {
+                rests: true,
+                awake,
+                repair_dies,
+                ..Options::default()
+            },
+            kills: [kill, u64::MAX],
+            ..Scenario::calm(number("SIM_FIRST").unwrap_or(78))
+        };
+        let whole = must_hold(with(0, u64::MAX));
+        let repair = whole.repair;
+        assert!(repair.rests > 3 && repair.wakes > 3, "{whole:?}");
+        for n in 0..deaths {
+            let of_repair = 1 + n * repair.steps / deaths;
+            let of_worker = 1 + n * whole.steps / deaths;
+            for (repair_dies, kill) in [(of_repair, u64::MAX), (0, of_worker), (1 + n, of_worker)] {
+                let report = must_hold(with(repair_dies, kill));
+                let died = [report.repair.deaths > 0, report.deaths > 0];
+                assert_eq!(died, [repair_dies > 0, kill < u64::MAX], "{report:?}");
+            }
+        }
+    }
+}
+
+/// A worker dies at every step of a connection's rests and wakes. Its successor finds a message, its consequence, or both:
+/// the connection ends as it would have.
+#[test]
+fn a_worker_may_die_at_every_step_of_a_rest_and_of_a_wake() {
+    for (route_kind, seed) in [
+        (RouteKind::Echo, 1),
+        (RouteKind::Terminate, 2),
+        (RouteKind::TerminateUnix, 2),
+    ] {
+        let scenario = Scenario {
+            route_kind,
+            clients: 0,
+            established: 1,
+            aborts: 0,
+            options: Options {
+                rests: true,
+                ..Options::default()
+            },
+            ..Scenario::calm(seed)
+        };
+        let repair = must_hold(scenario).repair;
+        assert!(repair.rests > 0 && repair.wakes > 0, "{route_kind:?}");
+        let [first, last] = repair.worker_steps;
+        for step in first - 10..last + 10 {
+            let kills = [step, u64::MAX];
+            let _ = must_hold(Scenario { kills, ..scenario });
+        }
+    }
+}
+
+/// tcp-repair dies when it has noticed that a client has reset its resting connection.
+#[test]
+fn the_end_of_a_resting_connection_is_told_by_a_successor() {
+    let scenario = Scenario::of(5673);
+    assert!(scenario.options.rests && scenario.options.repair_dies > 0);
+    let _ = must_hold(scenario);
+}
+
 /// One connection without faults, which one of its peers may abort.
 fn one_connection(route_kind: RouteKind, seed: u64, aborts: usize) -> Scenario {
     Scenario {
@@ -480,11 +565,14 @@ fn peers_that_do_not_read_during_a_drain() {
 /// The worker of `ci-bench`: one client after the other, each resuming the previous client's session.
 #[test]
 fn one_client_at_a_time() {
-    let mut worker = CountedWorker::new(true).expect("a worker");
-    for n in 0..3 {
-        assert_eq!(worker.handshake(|turn| turn()), n > 0);
-        worker.wake(|turn| turn());
-        worker.wake(|turn| turn());
-        worker.close();
+    for route_kind in [RouteKind::Echo, RouteKind::Terminate] {
+        let mut worker = CountedWorker::new(route_kind, true).expect("a worker");
+        for n in 0..3 {
+            assert_eq!(worker.handshake(|turn| turn()), n > 0);
+            worker.wake(|turn| turn());
+            worker.forget_keys();
+            worker.wake(|turn| turn());
+            worker.close();
+        }
     }
 }

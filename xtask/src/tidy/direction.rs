@@ -19,8 +19,8 @@ const MAY_USE: &[(&str, &str)] = &[
     ("tokio", "embed"),
     ("rust", "tokio"),
     ("java", "embed"),
-    // Not the engine: a reader of files for Node.js and Python.
-    ("keyfiles", ""),
+    // A reader of files for Node.js and Python.
+    ("keyfiles", "embed"),
     ("node", "embed keyfiles"),
     ("python", "embed keyfiles"),
     ("rest", "reactor"),
@@ -70,6 +70,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("ci-bench", "testkit record engine sim"),
     ("interop", "testkit"),
     ("lab-sick", "record engine reactor"),
+    ("lab-resting", "embed reactor rest"),
     ("xtask", ""),
 ];
 

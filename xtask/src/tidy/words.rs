@@ -1,4 +1,4 @@
-//! Words that mean "not finished", output from libraries, and paths of one machine.
+//! Words and marks that mean "not finished", output from libraries, and paths of one machine.
 
 use super::finding::Finding;
 use crate::lex;
@@ -56,6 +56,10 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
                     ));
                 }
             }
+            if let Some(mark) = placeholder(line).filter(|_| path.ends_with(".md")) {
+                let text = format!("`{mark}` stands for a text that is missing");
+                findings.push(Finding::new(path, number + 1, text));
+            }
             for place in PLACES.iter().filter(|place| line.contains(*place)) {
                 findings.push(Finding::new(
                     path,
@@ -66,6 +70,14 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// A mark such as `@RESULT@`, which a script replaces by what it measured.
+fn placeholder(line: &str) -> Option<&str> {
+    let mark = line.trim();
+    let name = mark.strip_prefix('@')?.strip_suffix('@')?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_name.then_some(mark)
 }
 
 #[cfg(test)]
@@ -91,7 +103,7 @@ mod tests {
                     "ME\nand TO",
                     "DOS, /usr/ro",
                     "ot/, /ho",
-                    "me/x\n"
+                    "me/x\n@LATENCY@\nuser@example.org\n"
                 ),
             ),
         ]);
@@ -106,6 +118,7 @@ mod tests {
                 "a.md:1",
                 "a.md:2",
                 "a.md:2",
+                "a.md:3",
                 "crates/tls/record/src/a.rs:1",
                 "crates/tls/record/src/b.rs:2"
             ]

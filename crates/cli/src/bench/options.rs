@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_bench::load::{Tls, TlsVersion, Traffic};
+use dormouse_bench::load::{Tls, TlsSuite, TlsVersion, Traffic};
 use dormouse_bench::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
 use dormouse_measure::{Error, ServerSource};
 
@@ -48,11 +48,14 @@ struct Common {
     /// Use only this TLS version
     #[arg(long, value_enum, value_name = "VERSION")]
     tls: Option<Version>,
+    /// Use only TLS 1.3 with this suite
+    #[arg(long, value_enum, value_name = "SUITE", conflicts_with = "tls")]
+    suite: Option<Suite>,
     /// Offer X25519MLKEM768 too; by default, all servers are measured with the same classic groups
     #[arg(long)]
     post_quantum: bool,
     /// Use plain TCP without TLS, for comparison
-    #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "starttls", "tls", "post_quantum"])]
+    #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "starttls", "tls", "suite", "post_quantum"])]
     plain: bool,
     /// Use HTTP: GET this path instead of sending a text; held connections do so once, when they
     /// are opened
@@ -103,6 +106,16 @@ enum Version {
     V12,
     #[value(name = "1.3")]
     V13,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Suite {
+    #[value(name = "TLS_AES_128_GCM_SHA256")]
+    Aes128Gcm,
+    #[value(name = "TLS_AES_256_GCM_SHA384")]
+    Aes256Gcm,
+    #[value(name = "TLS_CHACHA20_POLY1305_SHA256")]
+    Chacha20,
 }
 
 /// How connections are opened that stay open.
@@ -314,10 +327,16 @@ impl Common {
             Version::V12 => TlsVersion::V12,
             Version::V13 => TlsVersion::V13,
         });
+        let suite = self.suite.map(|suite| match suite {
+            Suite::Aes128Gcm => TlsSuite::Aes128Gcm,
+            Suite::Aes256Gcm => TlsSuite::Aes256Gcm,
+            Suite::Chacha20 => TlsSuite::Chacha20,
+        });
         let tls = Tls {
             server_name: server_name.clone(),
             trust: self.peer.trust()?,
             version,
+            suite,
             resume,
             post_quantum: self.post_quantum,
             identity: self.peer.identity()?,

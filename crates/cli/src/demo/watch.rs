@@ -111,7 +111,7 @@ fn read(tree: &ProcessTree) -> Result<Reading, Error> {
     match TreeSample::take(tree) {
         Ok(sample) => Ok(Reading {
             at,
-            bytes: sample.memory.pss.saturating_sub(sample.memory.pss_file),
+            bytes: sample.memory.data(),
             cpu: Duration::from_nanos(sample.cpu.total_ns),
             measure: Measure::Proportional,
             connections: 0,

@@ -9,7 +9,10 @@ use crate::options::{
 };
 use crate::values::choices::{TlsProfile, TlsVersion};
 use crate::values::endpoints::{Backend, Listen, PlainListen};
+use crate::values::pem_files::CertificateFiles;
+use crate::values::token_key::TokenKey;
 use crate::values::units::milliseconds;
+use crate::values::upstream::Upstream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -28,14 +31,23 @@ pub struct Lifetime {
     pub total_ms: Option<u64>,
     /// Idle time after which a connection leaves the kernel. `None`: never.
     pub rest_after_ms: Option<u64>,
+    /// Time after which a connection is reset whose bytes wait for one side, which takes none. `None`: no limit.
+    pub stall_ms: Option<u64>,
+    /// Time for a connect to a backend.
+    pub connect_ms: u64,
+    /// Time for the rest of a record that has begun to arrive.
+    pub record_ms: u64,
 }
 
 impl Lifetime {
-    fn of(idle: Option<Duration>, total: Option<Duration>) -> Lifetime {
+    fn of_program(program: &Timeouts) -> Lifetime {
         Lifetime {
-            idle_ms: idle.map(milliseconds),
-            total_ms: total.map(milliseconds),
+            idle_ms: program.idle_timeout.map(milliseconds),
+            total_ms: program.total_timeout.map(milliseconds),
             rest_after_ms: None,
+            stall_ms: None,
+            connect_ms: milliseconds(program.backend_connect_timeout),
+            record_ms: milliseconds(program.partial_record_timeout),
         }
     }
 
@@ -169,6 +181,41 @@ impl Config {
         backends.chain(servers).chain(listeners).next()
     }
 
+    /// Sets the addresses of this name in all routes and originations. Returns whether they have changed.
+    pub fn set_addresses(&mut self, name: &str, found: &[SocketAddr]) -> bool {
+        let mut has_changed = false;
+        let backends = self.routes.iter_mut().flat_map(|route| &mut route.to);
+        let backends = backends.map(|to| &mut to.backend);
+        for backend in backends.filter(|backend| backend.name() == Some(name)) {
+            has_changed |= backend.set_addresses(found);
+        }
+        let servers = self.originate.iter_mut().flat_map(|one| &mut one.to);
+        // Those of a resolved name change with a reload.
+        let unresolved = servers.filter(|one| one.addresses.is_empty() && one.given == name);
+        for server in unresolved.filter(|_| !found.is_empty()) {
+            server.addresses = found.to_vec();
+            has_changed = true;
+        }
+        has_changed
+    }
+
+    /// Returns the names in `to` that are looked up again and again: those of backends, and those of servers that have
+    /// not resolved yet.
+    pub fn watched_names(&self) -> BTreeSet<&str> {
+        let backends = self.routes.iter().flat_map(|route| &route.to);
+        let backends = backends.filter_map(|to| to.backend.name());
+        let servers = self.originate.iter().flat_map(|one| &one.to);
+        let unresolved = servers.filter(|one| one.addresses.is_empty());
+        backends
+            .chain(unresolved.map(|one| one.given.as_str()))
+            .collect()
+    }
+
+    /// Returns the backends of all routes.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Upstream> {
+        self.routes.iter().flat_map(|route| &route.to)
+    }
+
     /// Returns the TCP addresses of all listeners for clients.
     pub fn listeners(&self) -> impl Iterator<Item = &Listen> {
         let plain = self
@@ -196,24 +243,49 @@ impl Config {
 
     /// Returns how long connections may last: of the routes, then of the originations.
     pub fn lifetimes(&self) -> Vec<Lifetime> {
-        let routes = self
-            .routes
-            .iter()
-            .map(|r| (r.route_idle_timeout, r.route_total_timeout, r.rest_after));
-        let originations = self.originate.iter();
-        let originations =
-            originations.map(|o| (o.route_idle_timeout, o.route_total_timeout, None));
         let program = &self.timeouts;
-        let all = routes
+        // Both kinds of sections have these options.
+        macro_rules! lifetime {
+            ($section: expr, $rest_after: expr) => {
+                Lifetime {
+                    idle_ms: ($section.route_idle_timeout.or(program.idle_timeout))
+                        .map(milliseconds),
+                    total_ms: ($section.route_total_timeout.or(program.total_timeout))
+                        .map(milliseconds),
+                    rest_after_ms: $rest_after.map(milliseconds),
+                    stall_ms: $section.route_stall_timeout.map(milliseconds),
+                    connect_ms: milliseconds(
+                        ($section.route_backend_connect_timeout)
+                            .or(program.backend_connect_timeout),
+                    ),
+                    record_ms: milliseconds(
+                        ($section.route_partial_record_timeout).or(program.partial_record_timeout),
+                    ),
+                }
+            };
+        }
+        let routes = self.routes.iter();
+        let routes = routes.map(|route| lifetime!(route, route.rest_after));
+        let originations = self.originate.iter();
+        routes
+            .chain(originations.map(|one| lifetime!(one, None::<Duration>)))
+            .collect()
+    }
+
+    /// Returns the keys in tokens, each once.
+    pub fn token_keys(&self) -> Vec<TokenKey> {
+        let routes = self.routes.iter().flat_map(|route| &route.certificates);
+        let originations = self.originate.iter().flat_map(|one| &one.certificates);
+        let mut keys: Vec<TokenKey> = Vec::new();
+        for key in routes
             .chain(originations)
-            .map(|(idle, total, rest_after)| Lifetime {
-                rest_after_ms: rest_after.map(milliseconds),
-                ..Lifetime::of(
-                    idle.or(program.idle_timeout),
-                    total.or(program.total_timeout),
-                )
-            });
-        all.collect()
+            .filter_map(CertificateFiles::token_key)
+        {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
     }
 
     /// Returns whether connections of a route may leave the kernel.
@@ -221,9 +293,19 @@ impl Config {
         self.routes.iter().any(|route| route.rest_after.is_some())
     }
 
+    /// Returns whether such a route has a port below 1024.
+    pub fn rests_on_low_port(&self) -> bool {
+        let resting = self
+            .routes
+            .iter()
+            .filter(|route| route.rest_after.is_some());
+        let mut listen = resting.flat_map(|route| &route.listen);
+        listen.any(|listen| listen.address.port() < 1024)
+    }
+
     /// Returns how long connections may last whose route a reload has removed.
     pub fn lifetime_without_route(&self) -> Lifetime {
-        Lifetime::of(self.timeouts.idle_timeout, self.timeouts.total_timeout)
+        Lifetime::of_program(&self.timeouts)
     }
 
     /// Returns the bytes of the session cache: as configured, or a small cache beside tickets. It is there without tickets

@@ -61,10 +61,11 @@ pub use values::admin::Admin;
 pub use values::amounts::Amount;
 pub use values::choices::{
     AcmeChallenge, BackendDown, Balance, ClientAsk, ConnectTime, LogFormat, LogLevel, NameUnknown,
-    ProxyProtocol, RedirectStatus, Sandbox, Starttls, SyslogFacility, TlsGroup, TlsProfile,
-    TlsSuite, TlsVersion, Truncation,
+    ProxyProtocol, Recheck, RedirectStatus, ResolveNames, Sandbox, StapledOcsp, Starttls,
+    SyslogFacility, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
 pub use values::client_match::ClientMatch;
+pub use values::dns_server::DnsServer;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};
 pub use values::key_source::{KeySource, StoreAddress};
 pub use values::log_target::{LogDestination, LogTarget};
@@ -79,5 +80,6 @@ pub use values::server_name::ServerName;
 pub use values::source_address::SourceAddress;
 pub use values::step::Step;
 pub use values::syslog::SyslogAddress;
+pub use values::token_key::TokenKey;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
 pub use values::upstream::{Upstream, WEIGHT_MAX};

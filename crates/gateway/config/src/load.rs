@@ -8,6 +8,7 @@ use crate::input::environment::Environment;
 use crate::input::files::Files;
 use crate::input::flags::Flag;
 use crate::input::locations::Locations;
+use crate::input::names::Names;
 use crate::input::reader::RawConfig;
 use crate::input::{flags, reader, toml_file};
 use crate::mistakes::collector::MistakeCollector;
@@ -162,6 +163,7 @@ pub fn admin_of(file: &Path) -> Result<Admin, Mistakes> {
             texts: Some(&files.texts),
             place: None,
             resolve: &stand_in,
+            is_lazy: false,
             ipv6: true,
         };
         let read = config.read_option(ADMIN, raw, &context.of(&raw.location));
@@ -261,13 +263,16 @@ impl Loader<'_> {
         for (location, problem) in files.problems {
             mistakes.error(&location, problem);
         }
+        let written = self.written(files.entries, files.complete, &mut mistakes);
+        let is_lazy = written.is_lazy();
+        let names = Names::new(self.resolve, is_lazy);
         let context = ReadContext {
             texts: Some(&files.texts),
             place: None,
-            resolve: self.resolve,
+            resolve: &|name, port| names.addresses(name, port),
+            is_lazy,
             ipv6: self.machine.ipv6,
         };
-        let written = self.written(files.entries, files.complete, &mut mistakes);
         let (mut config, locations) = reader::read(&written, &context, &mut mistakes);
         former::take_over(&mut config, &locations, &mut mistakes);
         if written.complete {

@@ -34,6 +34,11 @@ impl<I: Io> DrivenWorker<I> {
         Ok(self.worker.exit())
     }
 
+    /// Wipes the expanded keys that the worker has kept.
+    pub fn forget_keys(&mut self) {
+        self.worker.forget_keys();
+    }
+
     /// The worker's slots, for inspection.
     pub fn slots(&self) -> &Slab<Slot> {
         self.worker.slots()

@@ -217,7 +217,7 @@ pub(crate) fn client_failed<I: Io>(
     };
     note_failed(handshake, by, &failure.reason, work);
     let (client, route) = (handshake.client, handshake.route_name());
-    if handshake.log_each {
+    if handshake.log_each || work.traces.takes(client.ip(), work.now_ms) {
         return log_failed(failure, by, route, client, handshake.took_ms);
     }
     // A refused certificate has its own burst, so that other failures can't hide it.
@@ -249,7 +249,7 @@ pub(crate) fn client_ended<I: Io>(
     work: &mut Workspace<I>,
 ) {
     note_failed(handshake, by, why, work);
-    if handshake.log_each {
+    if handshake.log_each || work.traces.takes(handshake.client.ip(), work.now_ms) {
         let (client, route) = (handshake.client, handshake.route_name());
         log_ended(by, why, route, client, handshake.took_ms);
     }

@@ -136,6 +136,9 @@ pub trait Io {
     /// Applies the options to a connection to a TLS server.
     fn set_server_options(&self, options: &SocketOptions, fd: Fd);
 
+    /// Limits the buffers of a socket that has inherited nothing.
+    fn set_buffers(&self, options: &SocketOptions, fd: Fd);
+
     // ---- readiness ----
 
     /// The descriptor of the poller, which the next worker adopts.
@@ -189,8 +192,8 @@ pub trait Io {
     /// Receives the next order from main, if there is one.
     fn receive_order(&self, channel: Fd) -> io::Result<Option<Order>>;
 
-    /// Sends a report to main.
-    fn send_report(&self, channel: Fd, report: &WorkerReport);
+    /// Sends a report to main. `false`: the channel is full.
+    fn send_report(&self, channel: Fd, report: &WorkerReport) -> bool;
 
     // ---- the repair process ----
 
@@ -355,6 +358,10 @@ impl Io for OsIo {
         options.apply(fd);
     }
 
+    fn set_buffers(&self, options: &SocketOptions, fd: Fd) {
+        options.apply_buffers(fd);
+    }
+
     fn poller(&self) -> Fd {
         self.poller.fd()
     }
@@ -419,8 +426,8 @@ impl Io for OsIo {
         orders::receive_order(channel)
     }
 
-    fn send_report(&self, channel: Fd, report: &WorkerReport) {
-        orders::send_report(channel, report);
+    fn send_report(&self, channel: Fd, report: &WorkerReport) -> bool {
+        orders::send_report(channel, report)
     }
 
     fn send_to_repair(

@@ -5,6 +5,7 @@
 //! slot back.
 #![forbid(unsafe_code)]
 
+mod awake;
 mod bursts;
 mod client;
 mod close_reason;
@@ -21,6 +22,7 @@ mod io;
 pub mod keeper;
 mod lifecycle;
 mod memory;
+pub mod mqtt;
 mod outbound;
 mod outcome;
 mod own_ports;
@@ -30,6 +32,8 @@ mod repair_link;
 mod settings;
 pub mod starttls;
 mod token;
+mod trace;
+mod traced_end;
 mod traffic;
 mod worker;
 mod workspace;

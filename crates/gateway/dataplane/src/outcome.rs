@@ -74,6 +74,8 @@ pub(crate) struct LocalClient {
     /// The opening of the client's connection at the other end, in seconds of CLOCK_BOOTTIME, if the socket is one end of
     /// a joint.
     pub(crate) joined_s: Option<u32>,
+    /// Whether the client expects a greeting, and its server has spoken its own before TLS.
+    pub(crate) awaits_greeting: bool,
 }
 
 impl LocalClient {

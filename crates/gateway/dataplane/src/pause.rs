@@ -10,6 +10,8 @@ use std::io;
 pub(crate) enum Pause {
     /// All slots, or all descriptors for connections, are in use.
     Full,
+    /// All places of connections with sockets are taken (`max_awake`).
+    Awake,
     /// `max_handshakes` connections to servers are in progress.
     Handshakes,
     /// No descriptors are left: EMFILE.
@@ -54,6 +56,7 @@ impl Pause {
     pub(crate) fn count(self) -> Count {
         match self {
             Pause::Full => Count::PausedFull,
+            Pause::Awake => Count::PausedAwake,
             Pause::Handshakes => Count::PausedHandshakes,
             Pause::Descriptors | Pause::Files => Count::PausedDescriptors,
             Pause::Ports => Count::PausedPorts,
@@ -67,6 +70,9 @@ impl fmt::Display for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Pause::Full => "all connection slots are in use (max_connections or descriptor limit)",
+            Pause::Awake => {
+                "as many connections are awake as may be, and too few are quiet (max_awake)"
+            }
             Pause::Handshakes => "max_handshakes connections to servers are in progress",
             Pause::Descriptors => "no file descriptors left (raise `ulimit -n`)",
             Pause::Files => "the machine allows no more open files (raise fs.file-max)",

@@ -5,6 +5,7 @@
 //! of the channel, is followed by an exchange ([`Subject::Sync`]) after which everything that had no answer is asked again:
 //! before that exchange a request could be on its way, and would be handled twice.
 
+use crate::awake::Places;
 use crate::io::Io;
 use crate::own_ports::PortChoice;
 use crate::token;
@@ -13,7 +14,7 @@ use dormouse_handover::slot::{SIDES, Side, SideRest, Slot};
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::sandbox::OwnPorts;
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::{Addr, Attempt, Peer};
+use dormouse_reactor::socket::{Addr, Attempt, Peer, Shortage};
 use dormouse_reactor::{AdoptError, Fd};
 use dormouse_rest::{Detail, Message, Phase, RecordsReader, Subject};
 use std::collections::VecDeque;
@@ -44,6 +45,10 @@ pub(crate) struct RepairLink {
     watched: Option<bool>,
     /// The number of sides abed.
     abed: u32,
+    /// The number of sides that were asked to leave the kernel.
+    bedding: u32,
+    /// The connections that have sockets.
+    pub(crate) places: Places,
     /// Ports of connections to backends.
     pub(crate) ports: PortChoice,
 }
@@ -68,6 +73,7 @@ impl RepairLink {
     pub(crate) fn adopt(
         rest: RestDescriptors,
         ports: OwnPorts,
+        awake_max: u32,
         started_ms: u64,
     ) -> Result<RepairLink, AdoptError> {
         Ok(RepairLink {
@@ -82,6 +88,8 @@ impl RepairLink {
             is_synced: false,
             watched: None,
             abed: 0,
+            bedding: 0,
+            places: Places::new(awake_max),
             ports: PortChoice::from(ports),
         })
     }
@@ -89,9 +97,13 @@ impl RepairLink {
     /// Finds the records of a predecessor's connections.
     pub(crate) fn restore(&mut self, slots: &Slab<Slot>, io: &impl Io) {
         for (index, slot) in slots.all() {
+            if !slot.is_all_abed() {
+                self.places.enter(index);
+            }
             for side in SIDES {
                 let rest = slot.side_rest(side);
                 self.abed += u32::from(rest == SideRest::Abed);
+                self.bedding += u32::from(rest == SideRest::Bedding);
                 if matches!(rest, SideRest::Bedding | SideRest::Abed | SideRest::Waking) {
                     self.own(slot.record(side), index);
                     let ends = match self.resting(slot.record(side)) {
@@ -148,6 +160,19 @@ impl RepairLink {
         self.abed = match has_left {
             true => self.abed.saturating_sub(1),
             false => self.abed + 1,
+        };
+    }
+
+    /// The number of connections that are about to leave the kernel, if they may.
+    pub(crate) fn leaving(&self) -> usize {
+        self.bedding as usize
+    }
+
+    /// Notes that a side was asked to leave the kernel, or that this was answered.
+    pub(crate) fn count_bedding(&mut self, is_answered: bool) {
+        self.bedding = match is_answered {
+            true => self.bedding.saturating_sub(1),
+            false => self.bedding + 1,
         };
     }
 
@@ -211,6 +236,9 @@ impl RepairLink {
             self.note_port(side, self.resting(record), false);
         }
         self.send_later(Message::new(Subject::Forget, record));
+        if rest == SideRest::Bedding {
+            self.count_bedding(true);
+        }
         match rest {
             SideRest::Abed => {
                 self.count_abed(true);
@@ -245,6 +273,9 @@ impl RepairLink {
 
     /// Sends what waits, as far as there is room.
     pub(crate) fn send_unsent(&mut self, slots: &Slab<Slot>, io: &impl Io) -> io::Result<()> {
+        if let Some(promise) = self.places.next_promise() {
+            self.send_later(Message::new(Subject::Room, promise));
+        }
         while let Some(message) = self.unsent.front() {
             let fd = match message.subject {
                 Subject::Rest | Subject::Recalled => self.fd_for(message, slots),
@@ -252,12 +283,24 @@ impl RepairLink {
             };
             // The connection has ended since, and its record was given up.
             let is_void = message.subject == Subject::Rest && fd.is_none();
-            if !is_void && io.send_to_repair(self.channel, *message, fd)? == Attempt::WouldBlock {
+            if !is_void && self.send(*message, fd, io)? == Attempt::WouldBlock {
                 break;
             }
             self.unsent.pop_front();
         }
         Ok(())
+    }
+
+    fn send(&self, message: Message, fd: Option<Fd>, io: &impl Io) -> io::Result<Attempt<()>> {
+        match io.send_to_repair(self.channel, message, fd) {
+            // Too many descriptors of this user are on their way, perhaps those of another program. A request to rest
+            // without one is refused; the other messages wait.
+            Err(error) if Shortage::of(&error).is_some() => match message.subject {
+                Subject::Rest => io.send_to_repair(self.channel, message, None),
+                _ => Ok(Attempt::WouldBlock),
+            },
+            sent => sent,
+        }
     }
 
     /// The descriptor that goes with a message.
@@ -274,6 +317,7 @@ impl RepairLink {
     /// Begins an exchange, because one of both processes is new.
     pub(crate) fn begin_sync(&mut self) {
         self.is_synced = false;
+        self.places.forget_promise();
         self.sync = self.sync.wrapping_add(1);
         self.send_later(Message::new(Subject::Sync, self.sync));
     }
@@ -282,6 +326,9 @@ impl RepairLink {
     pub(crate) fn end_sync(&mut self, number: u32) -> bool {
         let is_last = number == self.sync && !self.is_synced;
         self.is_synced |= is_last;
+        if is_last {
+            self.places.begin_promises();
+        }
         is_last
     }
 }

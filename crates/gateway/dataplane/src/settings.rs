@@ -4,12 +4,15 @@
 use dormouse_config::Lifetime;
 use dormouse_handover::share::Limits;
 use dormouse_routes::route::Route;
+use dormouse_routes::route_filter::RouteNames;
 
 /// Routes and limits.
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Indexed by route number: see [`dormouse_routes::route::by_number`].
     pub(crate) routes: Vec<Route>,
+    /// The names that they serve.
+    pub(crate) names: RouteNames,
 }
 
 /// What decides how long a connection may last.

@@ -5,7 +5,9 @@
 //! client's slot is counted.
 
 use crate::close_reason::CloseReason;
+use crate::io::Io;
 use crate::outcome::StepBytes;
+use crate::traced_end;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Phase, Slot};
 use dormouse_record::Role;
@@ -42,7 +44,7 @@ fn add_to_worker(count: &Counters, all: &[(Count, u64)]) {
 
 /// Counts a connection that has just got its slot.
 pub(crate) fn enter(slot: &Slot, traffic: &Traffic) {
-    traffic.enter(Rows::of(slot).route);
+    traffic.enter(Rows::of(slot).route, slot.opened_s);
 }
 
 /// Counts a connection that was established.
@@ -62,11 +64,12 @@ pub(crate) fn count_connect_failed(slot: &Slot, traffic: &Traffic) {
 
 /// Stops counting a connection whose slot is about to be freed.
 pub(crate) fn leave(slot: &Slot, traffic: &Traffic) {
-    traffic.leave(Rows::of(slot).route);
+    traffic.leave(Rows::of(slot).route, slot.opened_s);
 }
 
-/// Counts the reason for which a connection ends.
-pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
+/// Counts the reason for which a connection ends, and logs it if its client is traced.
+pub(crate) fn count_close<I: Io>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
+    traced_end::log(slot, reason, work);
     let (count, tally) = reason.counts();
     work.count.add(count, 1);
     let Rows { route, backend } = Rows::of(slot);
@@ -76,7 +79,7 @@ pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<
 }
 
 /// Counts the end of a connection between two steps. The reason of a draining one is counted already.
-pub(crate) fn count_sudden_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
+pub(crate) fn count_sudden_close<I: Io>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
     if slot.phase() != Phase::Draining {
         count_close(slot, reason, work);
     }
@@ -96,9 +99,14 @@ pub(crate) fn count_handshake_failed(route: Option<u16>, traffic: &Traffic) {
     traffic.add(route.and_then(Row::of_route), Tally::Failed, 1);
 }
 
+/// Counts a wait because of the route's byte rate.
+pub(crate) fn count_paced(slot: &Slot, traffic: &Traffic) {
+    traffic.add(Row::of_route(slot.route), Tally::Paced, 1);
+}
+
 /// Recounts the connections that a new worker has taken over.
 pub(crate) fn recount<'a>(found: impl Iterator<Item = &'a Slot>, traffic: &Traffic) {
-    traffic.recount(found.map(|slot| Rows::of(slot).route));
+    traffic.recount(found.map(|slot| (Rows::of(slot).route, slot.opened_s)));
 }
 
 /// The rows in which a connection is counted.

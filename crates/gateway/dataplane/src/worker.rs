@@ -57,7 +57,7 @@ use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::parsed::Parsed;
-use dormouse_routes::route::Route;
+use dormouse_routes::route::{self, Route};
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::rc::Rc;
@@ -179,7 +179,9 @@ impl<I: Io> Worker<I> {
                 .next_deadline_ms(others, &self.cx.settings, now_ms),
             self.outbound.next_deadline_ms(self.may_refill()),
             self.cx.connections.next_deadline_ms(now_ms),
+            self.cx.work.next_early_rest_ms(),
             self.cx.work.tickets.next_deadline_ms(),
+            self.cx.work.signatures.next_deadline_ms(now_ms),
             self.cx.work.next_measurement_ms(),
             self.cx.work.scratch.next_wipe_ms(),
             self.cx.work.connection_log.next_deadline_ms(),
@@ -218,6 +220,9 @@ impl<I: Io> Worker<I> {
 
     /// Accepts connections and advances handshakes, for a bounded time.
     fn serve_new_work(&mut self) {
+        if self.new_work.is_empty() && !self.handshakes.has_work() {
+            return;
+        }
         let until_us = self.cx.work.io.monotonic_us() + NEWCOMERS_US;
         let mut originations = 0;
         for n in 0..self.new_work.len() {
@@ -242,6 +247,8 @@ impl<I: Io> Worker<I> {
         let others = self.outbound.live();
         self.handshakes.turn(until_us, others, &mut self.cx);
         self.apply_effects();
+        let (work, main) = (&mut self.cx.work, self.lifecycle.orders);
+        (work.signatures).send(|report| work.io.send_report(main, report));
     }
 
     /// Accepts from one listener.
@@ -280,6 +287,7 @@ impl<I: Io> Worker<I> {
                 fd,
                 is_unix: peer == Peer::Unix,
                 joined_s: None,
+                awaits_greeting: route.starttls.has_greeting(),
             };
             return self.outbound.accept(client, listener.route, &mut self.cx);
         }
@@ -396,16 +404,18 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    fn note_counts(&self) {
+    fn note_counts(&mut self) {
         ids::note(self.cx.connections.slots().header(), &self.cx.work);
-        let count = &self.cx.work.count;
         let in_flight = self.handshakes.live() + self.outbound.live();
         let pending = self.cx.work.pending.bytes_in_use();
         let connections = &self.cx.connections;
+        let count = &self.cx.work.count;
         count.set(Count::Connections, u64::from(connections.live()));
         count.set(Count::AtRest, u64::from(connections.at_rest()));
-        if let Some(link) = &self.cx.work.repair {
+        if let Some(link) = &mut self.cx.work.repair {
+            link.places.note_handshakes(in_flight);
             count.set(Count::Resting, u64::from(link.abed()));
+            count.set(Count::Awake, link.places.len() as u64);
         }
         count.set(Count::Handshaking, in_flight as u64);
         let begun = self.handshakes.begun() + self.outbound.live();
@@ -428,6 +438,10 @@ impl<I: Io> Worker<I> {
     fn occupancy(&self) -> Occupancy {
         Occupancy {
             connections: self.cx.connections.live() as usize,
+            awake: match &self.cx.work.repair {
+                Some(link) => link.places.taken(),
+                None => self.cx.connections.live() as usize,
+            },
             handshakes: self.handshakes.live(),
             originations: self.outbound.live(),
             ended: self.cx.connections.freed()
@@ -470,7 +484,12 @@ impl<I: Io> Worker<I> {
             moved,
             keep,
         } = inheritance;
-        let settings = Settings { limits, routes };
+        let names = route::names_of(&routes);
+        let settings = Settings {
+            limits,
+            routes,
+            names,
+        };
         let mut work = Workspace::new(io, parts, &settings);
         ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
@@ -550,6 +569,11 @@ impl<I: Io> Worker<I> {
     /// The slots, for inspection.
     pub(crate) fn slots(&self) -> &Slab<Slot> {
         self.cx.connections.slots()
+    }
+
+    /// Wipes all kept keys.
+    pub(crate) fn forget_keys(&mut self) {
+        self.cx.work.keys.clear();
     }
 
     /// Number of handshakes in flight, with clients and with servers.

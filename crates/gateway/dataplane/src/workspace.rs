@@ -4,11 +4,12 @@
 //! the workspace together with one slot. After a step, everything that is left of it is in the slot,
 //! in pending chunks and in its [`Outcome`].
 
+pub(crate) mod affinity_keys;
 mod allowance;
 pub(crate) mod connect_times;
 pub(crate) mod kept_keys;
-pub(crate) mod proxied_clients;
 pub(crate) mod scratch;
+pub(crate) mod signatures;
 pub(crate) mod tickets;
 
 use crate::bursts::{Bursts, Place, Subject};
@@ -20,6 +21,8 @@ use crate::outcome::Outcome;
 use crate::repair_link::RepairLink;
 use crate::settings::Settings;
 use crate::token;
+use crate::trace::Traces;
+use affinity_keys::AffinityKeys;
 use connect_times::ConnectTimes;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::pending::Pending;
@@ -29,8 +32,8 @@ use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::traffic::Traffic;
 use kept_keys::KeptKeys;
-use proxied_clients::ProxiedClients;
 use scratch::Scratch;
+use signatures::Signatures;
 use tickets::Tickets;
 
 /// Room in a connection's pending bytes for headers and tags, and for answers to warnings.
@@ -51,10 +54,11 @@ pub(crate) struct Workspace<I> {
     pub(crate) traffic: Traffic,
     /// The rate limit of log lines.
     pub(crate) bursts: Bursts,
+    pub(crate) traces: Traces,
     /// Start times of connects in progress.
     pub(crate) connect_times: ConnectTimes,
-    /// Clients of connects in progress that a proxy named.
-    pub(crate) proxied_clients: ProxiedClients,
+    /// Keys by which backends are chosen, of connects in progress.
+    pub(crate) affinity_keys: AffinityKeys,
     /// Connections that still wait for tickets.
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
@@ -69,6 +73,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) repair: Option<RepairLink>,
     /// How much a step receives.
     pub(crate) step: StepLimits,
+    /// Requests for signatures.
+    pub(crate) signatures: Signatures,
     generation: u32,
 }
 
@@ -109,14 +115,16 @@ impl<I: Io> Workspace<I> {
             backends: parts.backends,
             traffic: parts.traffic,
             bursts: Bursts::default(),
+            traces: Traces::default(),
             connect_times: ConnectTimes::new(),
-            proxied_clients: ProxiedClients::default(),
+            affinity_keys: AffinityKeys::default(),
             tickets: Tickets::default(),
             kernel,
             connection_log: parts.connection_log,
             sessions: parts.sessions,
             repair: parts.repair,
             step,
+            signatures: Signatures::default(),
             generation: 0,
         };
         work.step.follow(settings);
@@ -127,6 +135,12 @@ impl<I: Io> Workspace<I> {
     /// CLOCK_BOOTTIME in seconds, the clock of the times in a slot.
     pub(crate) fn now_s(&self) -> u32 {
         (self.now_ms / 1000) as u32
+    }
+
+    /// When connections are looked for that rest before their time, if they are.
+    pub(crate) fn next_early_rest_ms(&self) -> Option<u64> {
+        let link = self.repair.as_ref()?;
+        link.places.next_deadline_ms(link.leaving())
     }
 
     /// Returns a new generation: it distinguishes a connection from earlier ones at the same index.

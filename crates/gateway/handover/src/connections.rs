@@ -7,6 +7,7 @@
 //!
 //! Only the facts of a [`ConnectionRow`] leave a worker, never a slot.
 
+use crate::fingerprint::ShortFingerprint;
 use dormouse_config::Network;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,6 +30,10 @@ pub struct ConnectionFilter {
     pub client: Option<Network>,
     /// The server name that the client sent. `*.example.com` stands for all names below `example.com`.
     pub name: Option<String>,
+    /// Our certificate, or that of the TLS peer.
+    pub certificate: Option<CertificateProperty>,
+    /// The route would refuse the client now.
+    pub refused: bool,
     /// The connection's id.
     pub id: Option<String>,
     /// Established at least this number of milliseconds ago.
@@ -45,6 +50,11 @@ impl fmt::Display for ConnectionFilter {
             ("backend", backends),
             ("client", self.client.map(|client| client.to_string())),
             ("name", self.name.clone()),
+            (
+                "certificate",
+                self.certificate.as_ref().map(ToString::to_string),
+            ),
+            ("refused", self.refused.then(|| true.to_string())),
             ("id", self.id.clone()),
             ("older_ms", self.older_ms.map(|ms| ms.to_string())),
             ("idle_ms", self.idle_ms.map(|ms| ms.to_string())),
@@ -57,6 +67,33 @@ impl fmt::Display for ConnectionFilter {
             write!(f, "{before}{name}={value}")?;
         }
         Ok(())
+    }
+}
+
+/// A certificate of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CertificateProperty {
+    /// Ours has this name, and is loaded.
+    Name(String),
+    /// Ours or the peer's has this fingerprint.
+    Fingerprint(ShortFingerprint),
+}
+
+impl From<&str> for CertificateProperty {
+    fn from(text: &str) -> CertificateProperty {
+        match text.parse() {
+            Ok(fingerprint) => CertificateProperty::Fingerprint(fingerprint),
+            Err(_) => CertificateProperty::Name(text.to_ascii_lowercase()),
+        }
+    }
+}
+
+impl fmt::Display for CertificateProperty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CertificateProperty::Name(name) => f.write_str(name),
+            CertificateProperty::Fingerprint(fingerprint) => fingerprint.fmt(f),
+        }
     }
 }
 
@@ -206,6 +243,12 @@ pub struct ConnectionRow {
     /// The server name that the client sent; from the connection log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sni: Option<String>,
+    /// The first bytes of the fingerprint of our certificate; from the connection log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<ShortFingerprint>,
+    /// The same of the certificate of the TLS peer: the client, or the server of `connect`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_certificate: Option<ShortFingerprint>,
     /// The application protocol; from the connection log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpn: Option<String>,
@@ -250,7 +293,9 @@ mod tests {
                 .parse()
                 .ok(),
             backend: Some("p".repeat(113)),
-            sni: Some("n".repeat(67)),
+            sni: Some("n".repeat(83)),
+            certificate: Some(ShortFingerprint([255; 8])),
+            peer_certificate: Some(ShortFingerprint([255; 8])),
             alpn: Some("\\xff".repeat(16)),
             version: Some("TLSv1.3".to_owned()),
             suite: Some("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()),

@@ -5,10 +5,12 @@
 
 use crate::connections::{Page, PageOrder};
 use crate::pem::SecretText;
-use dormouse_config::LogLevel;
+use dormouse_config::{LogLevel, Network};
 use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Arguments of the control process, on its command line. Nothing in them is secret.
 #[derive(Serialize, Deserialize)]
@@ -42,6 +44,8 @@ pub struct ControlArguments {
 pub enum Report {
     /// Main's state, sent after each change.
     State(Box<State>),
+    /// A part of the lists of routes and backends, sent after each change of them.
+    Listing(Listing),
     /// The result of an order.
     Result(AdminResult),
     /// A page of a list of connections: the result of the order with this id.
@@ -81,17 +85,13 @@ pub enum AdminOrder {
     },
     /// Stop draining, and accept again.
     StopDrain,
-    /// Change how many new connections a backend gets.
-    Backend {
-        /// The backend's address or name, as in the configuration or in `status`.
-        address: String,
-        /// The name of the route. `None`: all routes with this backend.
-        route: Option<String>,
+    /// Change the running configuration.
+    Change {
         /// The change.
-        change: BackendChange,
+        change: RunningChange,
+        /// Whether it outlasts a reload and a restart.
+        is_kept: bool,
     },
-    /// Change the log level.
-    LogLevel(LogLevel),
     /// Rotate the ticket keys now.
     RotateTicketKeys,
     /// Open the file of the connection log again.
@@ -110,6 +110,13 @@ pub enum AdminOrder {
         /// The name of the route. `None`: all routes.
         route: Option<String>,
     },
+    /// Log handshakes and ends of the connections with some clients.
+    Trace {
+        /// Their network.
+        client: Network,
+        /// For this long.
+        for_ms: u64,
+    },
     /// List or close some connections.
     Page(Box<PageOrder>),
     /// Upgrade to another binary.
@@ -117,6 +124,87 @@ pub enum AdminOrder {
         /// The new binary. `None`: the file at the path from which the running one was started.
         binary: Option<PathBuf>,
     },
+}
+
+/// A change of the running configuration, which its file does not have. Its text is what follows `dormouse ctl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunningChange {
+    /// The log level.
+    LogLevel(LogLevel),
+    /// How many new connections a backend gets.
+    Backend {
+        /// The backend's address or name, as in the configuration or in `status`.
+        address: String,
+        /// The name of the route. `None`: all routes with this backend.
+        route: Option<String>,
+        /// The change.
+        change: BackendChange,
+    },
+}
+
+impl fmt::Display for RunningChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, route, change) = match self {
+            RunningChange::LogLevel(level) => return write!(f, "log-level {level}"),
+            RunningChange::Backend {
+                address,
+                route,
+                change,
+            } => (address, route, change),
+        };
+        match change {
+            BackendChange::In => write!(f, "in {address}")?,
+            BackendChange::Out => write!(f, "out {address}")?,
+            BackendChange::Weight(weight) => write!(f, "weight {address} {weight}")?,
+        }
+        match route {
+            Some(route) => write!(f, " --route {route}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for RunningChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (order, rest) = text.split_once(' ').ok_or("the order has no argument")?;
+        if order == "log-level" {
+            let known = LogLevel::WORDS.iter().find(|(word, _)| *word == rest);
+            let (_, level) = known.ok_or_else(|| format!("no log level `{rest}`"))?;
+            return Ok(RunningChange::LogLevel(*level));
+        }
+        let (backend, route) = match rest.rsplit_once(" --route ") {
+            Some((backend, route)) => (backend, Some(route.to_owned())),
+            None => (rest, None),
+        };
+        let (address, change) = match order {
+            "in" => (backend, BackendChange::In),
+            "out" => (backend, BackendChange::Out),
+            "weight" => {
+                let (address, weight) = backend.rsplit_once(' ').ok_or("a number is missing")?;
+                let weight = weight.parse();
+                let weight = weight.map_err(|_| "the weight is not a number".to_owned())?;
+                (address, BackendChange::Weight(weight))
+            }
+            _ => return Err(format!("no order `{order}`")),
+        };
+        Ok(RunningChange::Backend {
+            address: address.to_owned(),
+            route,
+            change,
+        })
+    }
+}
+
+/// A change that outlasts reloads and restarts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptChange {
+    /// The change, as [`RunningChange`] writes it.
+    pub change: String,
+    /// Why it has no effect. `None`: it has.
+    pub problem: Option<String>,
 }
 
 /// A change of a backend.
@@ -173,12 +261,57 @@ pub struct State {
     pub acme: Option<Acme>,
     /// The current drain, if there is one.
     pub drain: Option<Drain>,
-    /// Routes, then originations; as many as fit into a message.
-    pub routes: Vec<Route>,
     /// The addresses of all listeners.
     pub listeners: Vec<String>,
-    /// Backends of all routes; as many as fit into a message.
+}
+
+/// A part of the lists of routes and backends. There may be thousands, so they come in several messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Listing {
+    /// Routes, then originations.
+    pub routes: Vec<Route>,
+    /// Backends of all routes.
     pub backends: Vec<Backend>,
+    /// Whether the lists begin with this part.
+    pub is_first: bool,
+    /// Whether they end with it.
+    pub is_last: bool,
+}
+
+/// Bytes of a listing's lists. A few could fill the channel.
+const LISTED_BYTES_MAX: usize = MESSAGE_MAX / 4;
+
+impl Listing {
+    /// Splits the lists, so that each part fits into a message. The parts are in reverse order: the last one is the first
+    /// to send.
+    pub fn parts(routes: &[Route], backends: &[Backend]) -> Vec<Listing> {
+        fn len(item: &impl Serialize) -> usize {
+            serde_json::to_string(item).map_or(0, |text| text.len())
+        }
+        let mut parts = vec![Listing::default()];
+        let mut bytes = 0;
+        let mut part_for = |more: usize, parts: &mut Vec<Listing>| {
+            bytes += more;
+            if bytes > LISTED_BYTES_MAX {
+                parts.push(Listing::default());
+                bytes = more;
+            }
+            parts.len() - 1
+        };
+        for route in routes {
+            let at = part_for(len(route), &mut parts);
+            parts[at].routes.push(route.clone());
+        }
+        for backend in backends {
+            let at = part_for(len(backend), &mut parts);
+            parts[at].backends.push(backend.clone());
+        }
+        parts[0].is_first = true;
+        let last = parts.len() - 1;
+        parts[last].is_last = true;
+        parts.reverse();
+        parts
+    }
 }
 
 impl State {
@@ -196,36 +329,18 @@ impl State {
 
     /// Returns `false` if all lists are empty.
     fn halve_longest(&mut self) -> bool {
-        let names = |backend: &Backend| backend.routes.len();
-        let named_max = self.backends.iter().map(names).max().unwrap_or(0);
         let acme = self.acme.as_ref().map_or(0, |acme| acme.names.len());
-        let longest = [
-            self.backends.iter().map(names).sum(),
-            self.certificates.len(),
-            acme,
-            self.routes.len(),
-            self.listeners.len(),
-            self.backends.len(),
-        ];
+        let kept = self.configuration.kept_changes.len();
+        let longest = [self.certificates.len(), acme, self.listeners.len(), kept];
         let max = longest.into_iter().max().unwrap_or(0);
         match longest.iter().position(|len| *len == max && max > 0) {
-            Some(0) if named_max > 1 => {
-                for backend in &mut self.backends {
-                    backend.routes.truncate(named_max / 2);
-                    let Backend {
-                        routes, differing, ..
-                    } = backend;
-                    differing.retain(|one| routes.contains(&one.route));
-                }
-            }
-            Some(1) => self.certificates.truncate(max / 2),
-            Some(2) => self
+            Some(0) => self.certificates.truncate(max / 2),
+            Some(1) => self
                 .acme
                 .iter_mut()
                 .for_each(|acme| acme.names.truncate(max / 2)),
-            Some(3) => self.routes.truncate(max / 2),
-            Some(4) => self.listeners.truncate(max / 2),
-            Some(_) => self.backends.truncate(self.backends.len() / 2),
+            Some(2) => self.listeners.truncate(max / 2),
+            Some(_) => self.configuration.kept_changes.truncate(max / 2),
             None => return false,
         }
         true
@@ -263,6 +378,9 @@ pub struct Backend {
     pub address: String,
     /// The name that resolved to this address.
     pub name: Option<String>,
+    /// Whether the name has not resolved yet: `address` is the name then, and it has no place.
+    #[serde(default)]
+    pub is_unresolved: bool,
     /// Place in the table of backends; 0: none.
     pub place: u16,
     /// Whether health checks are configured.
@@ -355,6 +473,9 @@ pub struct Configuration {
     pub last_reload: Option<Reload>,
     /// Changed options that take effect at the next start.
     pub waits_for_restart: Vec<String>,
+    /// Changes by `ctl` that outlast reloads and restarts; as many as fit into a message.
+    #[serde(default)]
+    pub kept_changes: Vec<KeptChange>,
 }
 
 /// A finished reload.
@@ -373,6 +494,9 @@ pub struct Reload {
 pub struct Bounds {
     /// Connections.
     pub connections: u64,
+    /// Connections that have sockets, if others may rest; otherwise 0.
+    #[serde(default)]
+    pub awake: u64,
     /// Handshakes in flight.
     pub handshakes: u64,
     /// Bytes of pending memory.
@@ -407,56 +531,94 @@ mod tests {
     use dormouse_reactor::OnExec;
     use dormouse_reactor::socket::{self, Attempt};
 
-    /// Routes with long names, all of which share some backends.
+    /// Thousands of routes and backends arrive, in parts that fit into messages.
     #[test]
-    fn the_state_of_a_large_configuration_fits_into_a_message() {
-        let text = r#"{"pid":1,"born_ms":0,"phase":"ready","keepers":[],"configuration":{"file":null,"edition":1,
-            "loaded_ms":0,"last_reload":null,"waits_for_restart":[]},"bounds":{"connections":1,"handshakes":1,
-            "pending_bytes":1,"handshake_bytes":1,"kernel_bytes":1},"certificates":[],"drain":null,"routes":[],
-            "listeners":[],"backends":[]}"#;
-        let mut state: State = serde_json::from_str(text).expect("a state");
-        let before = state.clone();
-        state.fit();
-        assert_eq!(state, before, "a small state stays");
-        let name = |n: usize| format!("{n:03}.a-route-of-the-configuration.example");
-        state.routes = (0..200)
+    fn long_lists_arrive_in_parts() {
+        let name = |n: usize| format!("{n:05}.a-route-of-the-configuration.example");
+        let routes: Vec<Route> = (0..10_000)
             .map(|n| Route {
                 name: name(n),
                 number: n as u16,
-                listen: vec!["0.0.0.0:443".to_owned()],
+                listen: vec!["0.0.0.0:443".to_owned(); 8],
             })
             .collect();
-        let differing = |n| BackendOfRoute {
-            route: name(n),
-            out: true,
-            weight: 1,
-        };
-        state.backends = (0..200)
+        let backends: Vec<Backend> = (0..2_000)
             .map(|n| Backend {
-                routes: (0..1000).map(name).collect(),
-                address: format!("10.0.0.{n}:8080"),
+                routes: (0..64).map(name).collect(),
+                address: format!("10.0.{}.{}:8080", n / 250, n % 250),
                 name: None,
+                is_unresolved: false,
                 place: 1,
                 checked: true,
                 weight: 1,
                 out: false,
-                differing: (0..1000).map(differing).collect(),
+                differing: Vec::new(),
             })
             .collect();
-        state.listeners = (0..1000).map(|n| format!("127.0.0.1:{n}")).collect();
+        let (main, control) = socket::channel(OnExec::Close).expect("a channel");
+        let (mut listed, mut listed_backends) = (Vec::new(), Vec::new());
+        let mut parts = Listing::parts(&routes, &backends);
+        assert!(parts.len() > 50, "{}", parts.len());
+        while let Some(part) = parts.pop() {
+            assert_eq!(part.is_first, listed.is_empty());
+            assert_eq!(part.is_last, parts.is_empty());
+            let report = Report::Listing(part);
+            assert_eq!(send(main, &report).expect("sent"), Attempt::Done(()));
+            let Some(Report::Listing(part)) = receive(control).expect("a message") else {
+                panic!("not a listing");
+            };
+            listed.extend(part.routes);
+            listed_backends.extend(part.backends);
+        }
+        assert!(listed == routes && listed_backends == backends);
+        let none = Listing::parts(&[], &[]);
+        assert!(none.len() == 1 && none[0].is_first && none[0].is_last);
+        main.close();
+        control.close();
+    }
+
+    /// More listeners than fit.
+    #[test]
+    fn the_state_of_a_large_configuration_fits_into_a_message() {
+        let text = r#"{"pid":1,"born_ms":0,"phase":"ready","keepers":[],"configuration":{"file":null,"edition":1,
+            "loaded_ms":0,"last_reload":null,"waits_for_restart":[]},"bounds":{"connections":1,"handshakes":1,
+            "pending_bytes":1,"handshake_bytes":1,"kernel_bytes":1},"certificates":[],"drain":null,"listeners":[]}"#;
+        let mut state: State = serde_json::from_str(text).expect("a state");
+        let before = state.clone();
+        state.fit();
+        assert_eq!(state, before, "a small state stays");
+        state.listeners = (0..10_000).map(|n| format!("127.0.0.1:{n}")).collect();
         state.fit();
         let (main, control) = socket::channel(OnExec::Close).expect("a channel");
         let report = Report::State(Box::new(state.clone()));
         assert_eq!(send(main, &report).expect("sent"), Attempt::Done(()));
-        assert_eq!((state.routes.len(), state.backends.len()), (200, 200));
-        assert!(
-            state
-                .backends
-                .iter()
-                .all(|backend| !backend.routes.is_empty())
-        );
+        assert!(state.listeners.len() > 1000, "{}", state.listeners.len());
         main.close();
         control.close();
+    }
+
+    #[test]
+    fn a_change_has_the_text_of_its_command() {
+        for text in [
+            "log-level debug",
+            "out 10.0.0.7:80",
+            "in unix:/run/an app.sock --route shop",
+            "weight app.internal:80 7",
+            "weight [::1]:80 7 --route 2",
+        ] {
+            let change: RunningChange = text.parse().expect(text);
+            assert_eq!(change.to_string(), text);
+        }
+        for text in [
+            "",
+            "log-level",
+            "log-level loud",
+            "weight a",
+            "weight a b",
+            "drop a",
+        ] {
+            assert!(text.parse::<RunningChange>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -141,8 +141,9 @@ impl Handover {
         let origins = self.origins.iter_mut().chain(backends);
         let own = origins.filter_map(|origin| origin.identity.as_mut());
         for pem in self.certificates.iter_mut().flatten().chain(own) {
-            pem.key = String::from_utf8(parts::take_secret(&mut rest)?.to_vec())
-                .map_err(io::Error::other)?;
+            let key = String::from_utf8(parts::take_secret(&mut rest)?.to_vec());
+            let key = key.map_err(io::Error::other)?;
+            pem.change(|pem| pem.key = key);
         }
         self.ticket_keys = parts::take_secret(&mut rest)?.to_vec();
         Ok(())

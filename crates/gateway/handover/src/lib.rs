@@ -6,8 +6,10 @@
 //! | [`log_entries`]: its entry for the connection log | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`notes`]: additions to the handover | a worker | the next worker |
+//! | [`fingerprint`]: certificates in entries and filters | a worker | main, control, the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`control`]: messages on control's channel | main and control | each other |
+//! | [`signing`]: signatures with keys in tokens | a worker, the signer | main, a worker |
 //! | [`connections`]: pages of a list of connections | a worker | main, control, `dormouse connections` |
 //! | [`status`]: the status document | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
@@ -22,6 +24,7 @@ pub mod connections;
 pub mod control;
 mod descriptors;
 mod document;
+pub mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzed;
 pub mod layout;
@@ -32,6 +35,7 @@ pub mod orders;
 pub mod parts;
 mod pem;
 pub mod share;
+pub mod signing;
 pub mod slot;
 pub mod status;
 pub mod trial;
@@ -40,4 +44,4 @@ pub mod upgrade;
 pub use clock::unix_time;
 pub use descriptors::{Descriptors, RestDescriptors};
 pub use document::{Handover, KeeperPart, orphaned_ms_max};
-pub use pem::{ClientTrust, OriginPem, Pem, SecretText};
+pub use pem::{ClientTrust, OriginPem, Pem, PemContents, Revocation, SecretText};

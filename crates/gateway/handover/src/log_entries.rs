@@ -4,6 +4,8 @@
 //! Entries are touched only while there is a connection log. The entry of a free slot is all zeroes.
 //! Pages without used entries are returned to the system.
 
+use crate::fingerprint::ShortFingerprint;
+use dormouse_engine::ClientStanding;
 use dormouse_reactor::memory::{Mapping, PAGE};
 use dormouse_reactor::{AdoptError, Fd};
 use std::io;
@@ -13,12 +15,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of [`LogEntry`]. A binary does not touch entries of another version, and has no connection log
 /// until the next start.
-pub const LOG_ENTRY_VERSION: u32 = 1;
+pub const LOG_ENTRY_VERSION: u32 = 2;
 
-/// Maximum length of a stored server name; longer names are cut.
-const SNI_MAX: usize = 64;
 /// Maximum length of a stored protocol name.
 const ALPN_MAX: usize = 16;
+/// Bytes for the protocol's name, then the server name, and from the end on the [`FACTS`]. A server name that does
+/// not fit is cut.
+const TEXT_BYTES: usize = 80;
 
 /// The entry of a connection. All zeroes: unused.
 #[repr(C)]
@@ -41,8 +44,7 @@ pub struct LogEntry {
     alpn_len: u8,
     /// Code of the cipher suite, defined by the data path; 0: unknown.
     pub suite: u8,
-    alpn: [u8; ALPN_MAX],
-    sni: [u8; SNI_MAX],
+    text: [u8; TEXT_BYTES],
 }
 
 const ENTRY_BYTES: usize = size_of::<LogEntry>();
@@ -59,6 +61,15 @@ const RESUMED: u8 = 4;
 /// The connection is warm: it has no local client yet.
 const WAITS: u8 = 8;
 const SNI_IS_CUT: u8 = 16;
+const HAS_OWN: u8 = 32;
+const HAS_PEER: u8 = 64;
+const HAS_STANDING: u8 = 128;
+/// The facts at the end of the text, from the end on.
+const FACTS: [u8; 3] = [HAS_OWN, HAS_PEER, HAS_STANDING];
+/// Length of each.
+const FACT_BYTES: usize = 8;
+
+const _: () = assert!(ShortFingerprint::BYTES == FACT_BYTES && ClientStanding::LEN == FACT_BYTES);
 
 /// Facts known at the start of a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +86,12 @@ pub struct Opened<'a> {
     pub resumed: bool,
     /// Code of the cipher suite, defined by the data path; 0: unknown.
     pub suite: u8,
+    /// Our certificate.
+    pub certificate: Option<ShortFingerprint>,
+    /// The certificate of the TLS peer.
+    pub peer_certificate: Option<ShortFingerprint>,
+    /// What admitted the client's certificate.
+    pub standing: Option<ClientStanding>,
 }
 
 impl LogEntry {
@@ -84,12 +101,26 @@ impl LogEntry {
             .unwrap_or_else(|_| unreachable!("the length is that of an entry"));
         entry.flags = USED | if opened.resumed { RESUMED } else { 0 };
         entry.suite = opened.suite;
-        let sni = opened.sni.unwrap_or_default();
-        if sni.len() > SNI_MAX {
+        let facts = [
+            opened.certificate.map(|it| it.0),
+            opened.peer_certificate.map(|it| it.0),
+            opened.standing.map(|it| it.0),
+        ];
+        let mut room = &mut entry.text[..];
+        for (flag, fact) in FACTS.into_iter().zip(facts) {
+            let Some(fact) = fact else { continue };
+            entry.flags |= flag;
+            let (before, last) = room.split_at_mut(room.len() - FACT_BYTES);
+            last.copy_from_slice(&fact);
+            room = before;
+        }
+        let (alpn, sni) = room.split_at_mut(opened.alpn.map_or(0, |name| name.len().min(ALPN_MAX)));
+        entry.alpn_len = store(opened.alpn.unwrap_or_default(), alpn);
+        let name = opened.sni.unwrap_or_default();
+        if name.len() > sni.len() {
             entry.flags |= SNI_IS_CUT;
         }
-        entry.sni_len = store(sni.as_bytes(), &mut entry.sni);
-        entry.alpn_len = store(opened.alpn.unwrap_or_default(), &mut entry.alpn);
+        entry.sni_len = store(name.as_bytes(), sni);
         entry.set_client(opened.client, opened.accepted_ms);
         entry
     }
@@ -138,7 +169,8 @@ impl LogEntry {
 
     /// The server name, and whether it is cut.
     pub fn sni(&self) -> Option<(&str, bool)> {
-        let bytes = self.sni.get(..usize::from(self.sni_len))?;
+        let start = usize::from(self.alpn_len);
+        let bytes = self.text.get(start..start + usize::from(self.sni_len))?;
         let name = std::str::from_utf8(bytes)
             .ok()
             .filter(|name| !name.is_empty())?;
@@ -147,8 +179,30 @@ impl LogEntry {
 
     /// The application protocol.
     pub fn alpn(&self) -> Option<&[u8]> {
-        let name = self.alpn.get(..usize::from(self.alpn_len))?;
+        let name = self.text.get(..usize::from(self.alpn_len))?;
         (!name.is_empty()).then_some(name)
+    }
+
+    /// Our certificate. `None`: there is none, or it is not known.
+    pub fn certificate(&self) -> Option<ShortFingerprint> {
+        self.fact(HAS_OWN).map(ShortFingerprint)
+    }
+
+    /// The certificate of the TLS peer. `None`: it sent none, or it is not known.
+    pub fn peer_certificate(&self) -> Option<ShortFingerprint> {
+        self.fact(HAS_PEER).map(ShortFingerprint)
+    }
+
+    /// What admitted the client's certificate. `None`: it sent none, or it is not known.
+    pub fn standing(&self) -> Option<ClientStanding> {
+        self.fact(HAS_STANDING).map(ClientStanding)
+    }
+
+    fn fact(&self, flag: u8) -> Option<[u8; FACT_BYTES]> {
+        let present = FACTS.into_iter().filter(|one| self.flags & one != 0);
+        let place = present.into_iter().position(|one| one == flag)?;
+        let end = TEXT_BYTES - place * FACT_BYTES;
+        self.text[..end].last_chunk().copied()
     }
 }
 
@@ -248,11 +302,23 @@ mod tests {
 
     #[test]
     fn an_entry_stores_all_facts() {
-        let name = "a".repeat(SNI_MAX + 1);
-        for (client, sni, kept, cut) in [
-            ("192.0.2.7:443", "a.example", "a.example", false),
-            ("[2001:db8::7]:1", name.as_str(), &name[..SNI_MAX], true),
+        let name = "a".repeat(TEXT_BYTES);
+        let [own, peer] = [1, 2].map(|byte| ShortFingerprint([byte; 8]));
+        let of_both = TEXT_BYTES - 3 * FACT_BYTES - "h2".len();
+        for (client, sni, kept, certificate, peer_certificate) in [
+            ("192.0.2.7:443", "a.example", "a.example", None, None),
+            ("192.0.2.7:443", &name[..78], &name[..78], None, None),
+            ("[2001:db8::7]:1", &name, &name[..70], Some(own), None),
+            ("[2001:db8::7]:1", &name, &name[..70], None, Some(peer)),
+            (
+                "[2001:db8::7]:1",
+                &name,
+                &name[..of_both],
+                Some(own),
+                Some(peer),
+            ),
         ] {
+            let cut = sni != kept;
             let client = client.parse().expect("an address");
             let mut entry = LogEntry::new(&Opened {
                 accepted_ms: 5,
@@ -261,7 +327,16 @@ mod tests {
                 alpn: Some(b"h2"),
                 resumed: true,
                 suite: 3,
+                certificate,
+                peer_certificate,
+                standing: certificate
+                    .and(peer_certificate)
+                    .map(|_| ClientStanding([3; 8])),
             });
+            let standing = entry.standing().map(|it| it.0);
+            assert_eq!(standing, certificate.and(peer_certificate).map(|_| [3; 8]));
+            assert_eq!(entry.certificate(), certificate);
+            assert_eq!(entry.peer_certificate(), peer_certificate);
             assert_eq!(entry.client(), Some(client));
             assert_eq!(entry.sni(), Some((kept, cut)));
             assert_eq!(entry.alpn(), Some(&b"h2"[..]));

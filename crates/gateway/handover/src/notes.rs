@@ -90,13 +90,8 @@ impl Notes {
         if noted.addresses.is_empty() {
             return;
         }
-        let routes = &mut handover.config.routes;
-        let upstreams = routes.iter_mut().flat_map(|route| &mut route.to);
-        for backend in upstreams.map(|upstream| &mut upstream.backend) {
-            let found = backend.name().and_then(|name| noted.addresses.get(name));
-            if let Some(found) = found {
-                backend.set_addresses(found);
-            }
+        for (name, found) in &noted.addresses {
+            handover.config.set_addresses(name, found);
         }
     }
 }

@@ -6,6 +6,8 @@
 
 use crate::connections::{Page, PageOrder};
 use crate::control::DrainOrder;
+use crate::signing::{SignRequest, Signed};
+use dormouse_config::Network;
 use dormouse_reactor::process::Pid;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX, PlainMessage};
 use dormouse_reactor::{Fd, OnExec};
@@ -14,6 +16,9 @@ use serde::de::DeserializeOwned;
 use std::io;
 use std::net::SocketAddr;
 use zeroize::Zeroizing;
+
+/// Maximum number of traces at a time ([`Order::Trace`]).
+pub const TRACES_MAX: usize = 16;
 
 /// An order of main to a worker.
 pub enum Order {
@@ -57,6 +62,10 @@ pub enum Order {
     CountAgain,
     /// List or close some connections, and report the page with this number.
     Page(u64, Box<PageOrder>),
+    /// Log handshakes and ends of the connections with these clients until this time of CLOCK_BOOTTIME, in milliseconds.
+    Trace(u64, Network),
+    /// The answer to the [`WorkerReport::Sign`] with this number.
+    Signed(u64, Box<Signed>),
     /// Change the addresses of a backend.
     Addresses {
         /// The backend's name and port, as in the configuration.
@@ -97,6 +106,8 @@ pub enum WorkerReport {
     Empty(u64),
     /// From a worker: its answer to the [`Order::Page`] with this number.
     Page(u64, Box<Page>),
+    /// From a worker: a handshake needs this signature, which main answers with this number.
+    Sign(u64, Box<SignRequest>),
 }
 
 const STOP: u8 = b'S';
@@ -115,6 +126,8 @@ const CHALLENGE: u8 = b'T';
 const UNCOUNT: u8 = b'U';
 const COUNT_AGAIN: u8 = b'u';
 const PAGE: u8 = b'l';
+const TRACE: u8 = b't';
+const SIGN: u8 = b's';
 
 const READY: u8 = b'R';
 const UNUSABLE: u8 = b'x';
@@ -143,6 +156,8 @@ impl Order {
             Order::Uncount(number) => message(UNCOUNT, &number.to_le_bytes()),
             Order::CountAgain => message(COUNT_AGAIN, &[]),
             Order::Page(number, order) => numbered(PAGE, *number, order),
+            Order::Trace(until_ms, client) => numbered(TRACE, *until_ms, client),
+            Order::Signed(number, signed) => numbered(SIGN, *number, signed),
             Order::Listeners(_) => message(LISTENERS, &[]),
             Order::Reload { number, .. } => message(RELOAD, &number.to_le_bytes()),
             Order::Drain { over_ms, order } => {
@@ -186,6 +201,14 @@ impl Order {
             (PAGE, body, []) => {
                 let (number, order) = numbered_in(body)?;
                 Ok(Order::Page(number, order))
+            }
+            (TRACE, body, []) => {
+                let (until_ms, client) = numbered_in(body)?;
+                Ok(Order::Trace(until_ms, client))
+            }
+            (SIGN, body, []) => {
+                let (number, signed) = numbered_in(body)?;
+                Ok(Order::Signed(number, signed))
             }
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
@@ -251,6 +274,7 @@ impl WorkerReport {
             WorkerReport::Uncounted(number) => message(UNCOUNTED, &number.to_le_bytes()),
             WorkerReport::Empty(number) => message(EMPTY, &number.to_le_bytes()),
             WorkerReport::Page(number, page) => numbered(PAGE, *number, page),
+            WorkerReport::Sign(number, request) => numbered(SIGN, *number, request),
             WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -274,6 +298,10 @@ impl WorkerReport {
             (PAGE, body) => {
                 let (number, page) = numbered_in(body)?;
                 Ok(WorkerReport::Page(number, page))
+            }
+            (SIGN, body) => {
+                let (number, request) = numbered_in(body)?;
+                Ok(WorkerReport::Sign(number, request))
             }
             (QUIET, []) => Ok(WorkerReport::Quiet),
             (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
@@ -325,9 +353,12 @@ pub fn send_order(channel: Fd, order: &Order) -> io::Result<()> {
     send(channel, &order.encode(), order.descriptors())
 }
 
-/// Sends a report; for workers and keepers. If main has died, the report is dropped.
-pub fn send_report(channel: Fd, report: &WorkerReport) {
-    let _ = send(channel, &report.encode(), &[]);
+/// Sends a report; for workers and keepers. If main has died, the report is dropped. `false`: the channel is full.
+pub fn send_report(channel: Fd, report: &WorkerReport) -> bool {
+    match send(channel, &report.encode(), &[]) {
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        Ok(()) => true,
+    }
 }
 
 fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
@@ -393,6 +424,15 @@ mod tests {
     use super::*;
     use crate::connections::{ConnectionFilter, PageAction, PagePlace};
     use dormouse_reactor::process;
+
+    #[test]
+    fn a_trace_round_trips() {
+        let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        let client = dormouse_config::read_network("2001:db8::/32").expect("a network");
+        send_order(main, &Order::Trace(9, client)).expect("an order sent");
+        let got = receive_order(worker).expect("an order");
+        assert!(matches!(got, Some(Order::Trace(9, got)) if got == client));
+    }
 
     #[test]
     fn orders_and_reports_round_trip() {
@@ -505,6 +545,32 @@ mod tests {
     }
 
     #[test]
+    fn signatures_round_trip() {
+        let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        socket::name_senders(main).expect("an option of sockets");
+        let request = SignRequest {
+            key: "pkcs11:object=a".to_owned(),
+            scheme: 0x0403,
+            digest: vec![255; 32],
+        };
+        let report = WorkerReport::Sign(u64::MAX, Box::new(request));
+        send_report(worker, &report);
+        let received = receive_report(main).expect("a report").expect("a report");
+        assert_eq!(received.report, Some(report));
+        for signature in [Ok(vec![200; 1024]), Err("the token is gone".to_owned())] {
+            let signed = Signed {
+                digest: vec![7; 64],
+                signature,
+            };
+            send_order(main, &Order::Signed(9, Box::new(signed.clone()))).expect("an order sent");
+            let got = receive_order(worker).expect("an order");
+            assert!(matches!(got, Some(Order::Signed(9, got)) if *got == signed));
+        }
+        main.close();
+        worker.close();
+    }
+
+    #[test]
     fn refuses_invalid_orders() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         for bytes in [
@@ -516,6 +582,7 @@ mod tests {
             b"Nx\ny",
             b"T1234567",
             b"l1234567{}",
+            b"s1234567{}",
         ] {
             send(main, bytes, &[]).expect("sent");
             let refused = receive_order(worker).err().map(|error| error.kind());

@@ -1,16 +1,30 @@
 //! Certificates, keys and trust settings as PEM: main reads them for processes that can't read files.
 
 use base64::prelude::*;
-use dormouse_config::ClientMatch;
-use dormouse_engine::{ClientCertificates, Identity, IdentityError};
+use dormouse_config::{ClientMatch, TokenKey};
+use dormouse_engine::{
+    ClientCertificates, Identity, IdentityError, ServerCertificates, SettingsError, TrustStore,
+};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use zeroize::Zeroize as _;
 
-/// A certificate chain and its key.
+/// A certificate chain and its key, as read. Routes and editions that have the same one share it, and it is parsed once.
+#[derive(Clone)]
+pub struct Pem(Arc<Shared>);
+
+struct Shared {
+    contents: PemContents,
+    identity: OnceLock<Result<Identity, IdentityError>>,
+}
+
+/// What a [`Pem`] consists of.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pem {
+pub struct PemContents {
     /// File of the chain, for messages.
     pub name: String,
     /// File of the key.
@@ -24,7 +38,7 @@ pub struct Pem {
     pub ocsp_from_file: bool,
     /// An administrator pushed it through the admin socket: no file has it.
     pub is_pushed: bool,
-    /// The private key, PEM. It passes with the secrets, never as JSON, and is wiped on drop.
+    /// The private key, PEM, or the URI of a key in a token. It passes with the secrets, never as JSON, and is wiped on drop.
     #[serde(skip)]
     pub key: String,
 }
@@ -47,12 +61,39 @@ impl Drop for SecretText {
 }
 
 /// Trust and own certificate of an origination.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginPem {
     /// Trusted authorities, PEM. `None`: any certificate is accepted.
     pub roots: Option<String>,
+    /// What refuses certificates of these authorities.
+    #[serde(default)]
+    pub revocation: Revocation,
     /// The own certificate and key. `None`: no certificate is sent.
     pub identity: Option<Pem>,
+}
+
+/// Revocation of servers' certificates.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Revocation {
+    /// Revocation lists: file and content, PEM.
+    pub crls: Vec<(String, String)>,
+    /// Whether a server must staple a valid OCSP response.
+    pub ocsp_required: bool,
+}
+
+impl OriginPem {
+    /// Parses the trusted authorities and the revocation lists. `None`: any certificate is accepted.
+    pub fn trust(&self) -> Result<Option<TrustStore>, SettingsError> {
+        let Some(roots) = &self.roots else {
+            return Ok(None);
+        };
+        let demanded = ServerCertificates {
+            roots: roots.clone().into_bytes(),
+            crls: as_bytes(&self.revocation.crls),
+            ocsp_required: self.revocation.ocsp_required,
+        };
+        demanded.store().map(Some)
+    }
 }
 
 /// Trust settings for client certificates.
@@ -71,11 +112,8 @@ pub struct ClientTrust {
 impl ClientTrust {
     /// Converts to the engine's settings.
     pub fn settings(&self) -> ClientCertificates {
-        let crls = self.crls.iter();
         ClientCertificates {
-            crls: crls
-                .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
-                .collect(),
+            crls: as_bytes(&self.crls),
             ..self.settings_without_lists()
         }
     }
@@ -91,15 +129,46 @@ impl ClientTrust {
     }
 }
 
+fn as_bytes(crls: &[(String, String)]) -> Vec<(String, Vec<u8>)> {
+    crls.iter()
+        .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
+        .collect()
+}
+
 impl Pem {
-    /// Parses the certificate chain and the key.
-    pub fn identity(&self) -> Result<Identity, IdentityError> {
-        let mut identity = Identity::from_pem(
-            self.chain.as_bytes(),
-            self.key.as_bytes(),
-            &self.name,
-            &self.key_name,
-        )?;
+    /// The certificate chain and the key, parsed when they are first needed.
+    pub fn identity(&self) -> Result<&Identity, &IdentityError> {
+        let Shared { contents, identity } = &*self.0;
+        identity.get_or_init(|| contents.parse()).as_ref()
+    }
+
+    /// Changes this one; others that share its contents keep them.
+    pub fn change(&mut self, change: impl FnOnce(&mut PemContents)) {
+        let shared = Arc::make_mut(&mut self.0);
+        shared.identity = OnceLock::new();
+        change(&mut shared.contents);
+    }
+}
+
+impl Clone for Shared {
+    fn clone(&self) -> Shared {
+        Shared {
+            contents: self.contents.clone(),
+            identity: OnceLock::new(),
+        }
+    }
+}
+
+impl PemContents {
+    fn parse(&self) -> Result<Identity, IdentityError> {
+        let chain = self.chain.as_bytes();
+        let mut identity = match TokenKey::is_uri(Path::new(&self.key)) {
+            true => Identity::with_deferred_key(chain, &self.key, &self.name)?,
+            false => {
+                let key = self.key.as_bytes();
+                Identity::from_pem(chain, key, &self.name, &self.key_name)?
+            }
+        };
         if !self.ocsp.is_empty() {
             // The response may have expired since main checked it. The certificate works without it.
             let _ = identity.staple(&self.ocsp, crate::unix_time());
@@ -108,7 +177,42 @@ impl Pem {
     }
 }
 
-impl Drop for Pem {
+impl From<PemContents> for Pem {
+    fn from(contents: PemContents) -> Pem {
+        let identity = OnceLock::new();
+        Pem(Arc::new(Shared { contents, identity }))
+    }
+}
+
+impl Deref for Pem {
+    type Target = PemContents;
+
+    fn deref(&self) -> &PemContents {
+        &self.0.contents
+    }
+}
+
+impl PartialEq for Pem {
+    fn eq(&self, other: &Pem) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+    }
+}
+
+impl Eq for Pem {}
+
+impl Serialize for Pem {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        PemContents::serialize(self, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pem {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Pem, D::Error> {
+        PemContents::deserialize(from).map(Pem::from)
+    }
+}
+
+impl Drop for PemContents {
     fn drop(&mut self) {
         self.key.zeroize();
     }
@@ -131,7 +235,7 @@ mod tests {
     /// The material of all routes has to fit into one part of the handover.
     #[test]
     fn a_response_is_little_longer_in_json() {
-        let pem = Pem {
+        let pem = Pem::from(PemContents {
             name: String::new(),
             key_name: String::new(),
             chain: String::new(),
@@ -139,7 +243,7 @@ mod tests {
             ocsp_from_file: false,
             is_pushed: false,
             key: String::new(),
-        };
+        });
         let text = serde_json::to_string(&pem).expect("JSON");
         assert!(text.len() < 4_200, "{}", text.len());
         let back: Pem = serde_json::from_str(&text).expect("JSON");

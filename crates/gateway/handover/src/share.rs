@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Maximum connections.
     pub connections_max: u32,
+    /// Maximum connections that have sockets.
+    pub awake_max: u32,
     /// Maximum handshakes in flight.
     pub handshakes_max: usize,
     /// Maximum bytes that a client may send in its handshake.
@@ -29,12 +31,8 @@ pub struct Limits {
     pub timeout_jitter: u32,
     /// When a reload has last brought or lowered a route's timeout, on CLOCK_BOOTTIME; 0: never.
     pub timeouts_since_ms: u64,
-    /// Time for the rest of a record that has begun to arrive.
-    pub partial_record_timeout_ms: u64,
     /// Time without progress after which a connection that holds memory is closed, while memory is short.
     pub stall_timeout_ms: u64,
-    /// Time for a connect to a backend.
-    pub backend_connect_timeout_ms: u64,
     /// Time to deliver received bytes after the other side has closed.
     pub drain_timeout_ms: u64,
     /// Whether every handshake has a log line.
@@ -56,8 +54,10 @@ pub struct Limits {
 pub struct LogRules {
     /// Format of a line.
     pub format: LogFormat,
-    /// One connection in this many gets a line.
+    /// One connection in this many gets a line, unless its route has another share.
     pub one_in: u32,
+    /// Whether a connection gets a line when it begins, too.
+    pub begins: bool,
 }
 
 impl LogRules {
@@ -65,6 +65,7 @@ impl LogRules {
         (log.connection_log != LogTarget::Off).then_some(LogRules {
             format: log.connection_log_format,
             one_in: log.connection_log_one_in.max(1),
+            begins: log.connection_log_begin,
         })
     }
 }
@@ -76,6 +77,9 @@ pub struct Share {
     pub workers: u32,
     /// Maximum connections.
     pub connections_max: u32,
+    /// Maximum connections that have sockets. 0: from a binary without this number, in which all had.
+    #[serde(default)]
+    pub(crate) awake_max: u32,
     pub(crate) handshakes_max: u32,
     /// Size of the pending memory, in bytes.
     pub pending_bytes_max: u64,
@@ -97,6 +101,7 @@ impl Share {
         Share {
             workers,
             connections_max: plan.connections_max / workers + extra,
+            awake_max: plan.awake_max / workers,
             handshakes_max: plan.handshakes_max.div_ceil(workers),
             pending_bytes_max: plan.pending_memory.0 / u64::from(workers),
             kernel_bytes_max: plan.kernel_memory.0 / u64::from(workers),
@@ -125,6 +130,10 @@ impl Share {
         let timeouts = &config.timeouts;
         Limits {
             connections_max: self.connections_max,
+            awake_max: match self.awake_max {
+                0 => self.connections_max,
+                most => most.min(self.connections_max),
+            },
             handshakes_max: self.handshakes_max as usize,
             kernel_bytes_max: self.kernel_bytes_max,
             sources: self.sources,
@@ -145,9 +154,7 @@ impl Share {
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
             timeout_jitter: timeouts.timeout_jitter,
             timeouts_since_ms: self.timeouts_since_ms,
-            partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             stall_timeout_ms: milliseconds(timeouts.stall_timeout),
-            backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
             log_handshakes: config.log.log_handshakes,
             connection_log: LogRules::of(&config.log),

@@ -3,7 +3,7 @@
 //! docs/guide/status.md describes its fields. A reader skips unknown fields, and missing fields have their
 //! defaults, so that different versions understand each other.
 
-use crate::control::{BackendOfRoute, DrainOrder, Phase};
+use crate::control::{BackendOfRoute, DrainOrder, KeptChange, Phase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -113,6 +113,28 @@ pub struct ConnectionFigures {
     pub handshaking: u64,
     /// Limit on connections.
     pub max: Option<u64>,
+    /// Numbers by age.
+    pub ages: AgeFigures,
+    /// Connections that have sockets, if others may rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awake: Option<u64>,
+    /// Limit on connections that have sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awake_max: Option<u64>,
+}
+
+/// Connections by age, to ten minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgeFigures {
+    /// Established less than an hour ago.
+    pub under_1h: u64,
+    /// Established at least an hour ago, and less than a day.
+    pub under_1d: u64,
+    /// Established at least a day ago, and less than a week.
+    pub under_7d: u64,
+    /// Established at least a week ago.
+    pub older: u64,
 }
 
 /// Use of a pool of memory.
@@ -221,6 +243,8 @@ pub struct ConfigurationStatus {
     pub last_reload: Option<ReloadStatus>,
     /// Changed options that take effect at the next start.
     pub waits_for_restart: Vec<String>,
+    /// Changes by `ctl` that outlast reloads and restarts.
+    pub kept_changes: Vec<KeptChange>,
 }
 
 /// A finished reload.
@@ -271,6 +295,10 @@ pub struct RouteStatus {
     pub plain_bytes: TrafficFigures,
     /// Closed connections by reason.
     pub closed: BTreeMap<String, u64>,
+    /// Connections refused because of a limit of the route, by limit.
+    pub refused: BTreeMap<String, u64>,
+    /// Waits of connections because of `route_bytes_per_second`.
+    pub paced: u64,
 }
 
 /// Handshakes of a route, by result.
@@ -307,6 +335,8 @@ pub struct BackendStatus {
     pub name: Option<String>,
     /// Whether the backend is up, by the last health checks and connects.
     pub up: bool,
+    /// Whether the name has not resolved since the start: `address` is the name then.
+    pub unresolved: bool,
     /// Whether an administrator has taken the backend out of all its routes, so that it gets no new connections.
     #[serde(default)]
     pub out: bool,
@@ -336,6 +366,7 @@ impl BackendStatus {
     pub fn state(&self) -> &'static str {
         match (self.out, self.check, self.up) {
             (true, _, _) => "out",
+            _ if self.unresolved => "unresolved",
             (_, CheckStatus::Unhealthy, _) => "unhealthy",
             (_, _, true) => "up",
             (_, _, false) => "down",

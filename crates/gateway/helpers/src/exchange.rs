@@ -35,6 +35,11 @@ impl Outgoing {
         Outgoing { bytes, sent: 0 }
     }
 
+    /// Bytes that were not sent yet.
+    pub(crate) fn unsent(&self) -> usize {
+        self.bytes.len().saturating_sub(self.sent)
+    }
+
     /// Sends as much as the socket takes. After the last byte, closes our direction.
     pub(crate) fn send(&mut self, fd: Fd) -> io::Result<Attempt<()>> {
         while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {

@@ -40,6 +40,17 @@ pub fn store_reply(mut bytes: &[u8]) -> Result<(), String> {
     fleet::resp::understand(&mut bytes)
 }
 
+/// Whether bytes are a response of a DNS server from which the zone of `_acme-challenge.example.com` can be found.
+pub fn dns_zone(bytes: &[u8]) -> bool {
+    errand::dns_update::understands(bytes)
+}
+
+/// Verifies a response that claims to be signed with TSIG, and reads a key file. Returns why the key is none.
+pub fn tsig(bytes: &[u8]) -> Option<String> {
+    errand::tsig::judge_without_key(bytes);
+    errand::tsig::TsigKey::parse(&String::from_utf8_lossy(bytes)).err()
+}
+
 /// Whether bytes are a valid answer to a question about `example.com` with the id 0.
 pub fn dns_answer(bytes: &[u8]) -> bool {
     scout::dns::understands(bytes)

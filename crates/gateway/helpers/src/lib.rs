@@ -6,9 +6,11 @@
 //! | [`control`] | answers the admin address |
 //! | [`scout`] | looks up names of backends, checks backends |
 //! | [`errand`] | queries OCSP responders and ACME servers, then exits |
+//! | [`acme_hook`] | runs the operator's program that writes records of DNS, then exits |
 //! | [`fleet`] | shares ticket keys through a store |
 //! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
+//! | [`signer`] | signs with keys in PKCS #11 tokens |
 //! | [`tcp_repair`] | takes quiet connections out of the kernel and brings them back |
 //! | [`upgrade_trial`] | executes a new binary, which tells whether it can take over |
 //!
@@ -18,6 +20,7 @@
 //! reads secrets.
 #![forbid(unsafe_code)]
 
+pub mod acme_hook;
 pub mod connection_log;
 pub mod control;
 pub mod errand;
@@ -29,6 +32,7 @@ pub mod helper;
 pub mod private_file;
 pub mod redirect;
 pub mod scout;
+pub mod signer;
 pub mod syslog;
 pub mod tcp_repair;
 pub mod tls_file;

@@ -8,6 +8,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use zeroize::Zeroizing;
 
+/// Maximum length of a file with one line.
+const SECRET_LINE_MAX: u64 = 1024;
+
 /// Reads a file that only its owner may read, or a file of root's that a group of this user may read, as Kubernetes
 /// mounts secrets. `None`: the file does not exist.
 ///
@@ -18,6 +21,26 @@ pub fn read_private(path: &Path, bytes_max: u64) -> Result<Option<Zeroizing<Vec<
     opened
         .map(|(file, _)| read_up_to(file, path, bytes_max))
         .transpose()
+}
+
+/// Reads a secret from such a file, whose only line it is. `what` names it.
+///
+/// # Errors
+/// Those of [`read_private`]; the file does not exist, or has another form.
+pub fn read_secret_line(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+    let shown = path.display();
+    let mut line = read_private(path, SECRET_LINE_MAX)?.ok_or_else(|| {
+        format!("{shown}: no such file\nwrite {what} there, readable only by its owner")
+    })?;
+    for end in [b'\n', b'\r'] {
+        if line.last() == Some(&end) {
+            line.pop();
+        }
+    }
+    match line.is_empty() || line.contains(&b'\n') {
+        true => Err(format!("{shown}: expected one line, {what}")),
+        false => Ok(line),
+    }
 }
 
 /// As [`read_private`], for a file whose contents must come from this program.

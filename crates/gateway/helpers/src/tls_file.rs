@@ -40,9 +40,8 @@ pub(crate) fn connector(file: Fd) -> io::Result<Connector> {
         serde_json::from_slice(&public)?;
     let key = parts::read(file.0, key)?;
     if let Some(identity) = &mut identity {
-        identity.key = std::str::from_utf8(&key)
-            .map_err(io::Error::other)?
-            .to_owned();
+        let key = std::str::from_utf8(&key).map_err(io::Error::other)?;
+        identity.change(|identity| identity.key = key.to_owned());
     }
     connect_with(authorities.as_deref(), identity.as_ref()).map_err(io::Error::other)
 }
@@ -52,7 +51,7 @@ pub(crate) fn connect_with(
     authorities: Option<&str>,
     identity: Option<&Pem>,
 ) -> Result<Connector, String> {
-    let identity = identity.map(Pem::identity).transpose();
+    let identity = identity.map(|pem| pem.identity().cloned()).transpose();
     let roots = authorities.map_or(Roots::System, |pem| Roots::Pem(pem.as_bytes().to_vec()));
     Connector::tls(roots, identity.map_err(|error| error.to_string())?)
 }

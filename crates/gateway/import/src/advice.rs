@@ -123,9 +123,9 @@ pub(super) const HOST_OF_OTHERS: &str = "nginx chose among its servers by the `H
 pub(super) const CLIENTS_UNCHECKED: &str = "this was checked for clients too: use \
     `client_allow` for the clients to accept, and `client_crl` for those to refuse";
 
-pub(super) const REVOKED_SERVERS: &str = "servers with a revoked certificate were refused, and \
-    are accepted here: keep the other program for these connections, or remove this line to \
-    accept that";
+pub(super) const REVOKED_SERVERS: &str = "stunnel asked the authority whether the server's \
+    certificate is revoked: set `crl` to its revocation lists, or ocsp = \"required\" if the server \
+    staples responses";
 
 pub(super) const SERVER_NAME_UNCHECKED: &str = "no server name was checked: here the server's \
     certificate must be for the host of `to`, or for `server_name`";
@@ -153,8 +153,11 @@ pub(super) const ONE_LINE_PER_CONNECTION: &str = "converted, but with one line p
     and the fields of `connection_log`";
 
 pub(super) const STARTTLS: &str = "TLS starts after a plaintext exchange \
-    (STARTTLS and the like), which is not supported here for this protocol and direction: remove \
-    this section, and keep stunnel for it";
+    (STARTTLS and the like), which is not supported here for this protocol: remove this section, \
+    and keep stunnel for it";
+
+pub(super) const LOG_IN: &str = "stunnel logged in to the server for its clients: let the clients do \
+    that themselves";
 
 /// The beginning of a remark about an address that Dormouse cannot listen on.
 pub(super) const NO_DOOR: &str = "Dormouse listens on TCP addresses, up to 200 ports in a range: \
@@ -191,3 +194,16 @@ pub(super) const OCSP: &str = "OCSP responses are fetched and verified by defaul
 pub(super) const REQUESTS: &str = "it is about requests, which Dormouse does not read";
 
 pub(super) const NO_QUIC: &str = "there is no QUIC here";
+
+/// How to name a key in a token.
+pub(super) const TOKEN_KEY: &str = "for a key in a PKCS #11 token, export its certificate to a PEM file, write the PIN to a file \
+    that only its owner can read, set `pkcs11_user`, and write certificates = [{ cert = \"FILE.pem\", \
+    key = \"pkcs11:token=TOKEN;object=KEY?module-path=/LIBRARY.so&pin-source=/FILE\" }]";
+
+/// What to do about an engine or a provider of OpenSSL.
+pub(super) fn engine(name: &str) -> &'static str {
+    match name.contains("pkcs11") {
+        true => TOKEN_KEY,
+        false => "keys are in files, or in PKCS #11 tokens: list them in `certificates`",
+    }
+}

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
-use std::time::Duration;
 
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity};
 
 use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION};
 use crate::origin::{Ledger, Origin, Origins};
 use crate::page::ImportedConfig;
-use crate::section::{Fate, Kind, OptionLine, Remark, Section};
+use crate::section::{Fate, Kind, OptionLine, Remark, Section, note_longest, time_value};
 use crate::toml::{list, quoted};
 
 /// Maximum number of checks of the result: after each one, options with mistakes are left out.
@@ -22,6 +21,11 @@ const OWED_MAX: usize = 200_000;
 /// Maximum number of bytes in one value, and in all: a list of the configuration holds 1000 items.
 const VALUE_MAX: usize = 300_000;
 const VALUES_MAX: usize = 8 << 20;
+/// Times that a route may have of its own: the option of the program, and that of the route.
+const TIMES_OF_ROUTES: [(&str, &str); 2] = [
+    ("idle_timeout", "route_idle_timeout"),
+    ("backend_connect_timeout", "route_backend_connect_timeout"),
+];
 const LONG: &str = "this is more than a configuration of Dormouse holds: import a part of the file";
 const TOO_MANY: &str = "this would be more than 1000 routes: import a part of the file";
 
@@ -193,23 +197,10 @@ impl Draft {
         let Some(ms) = ms else {
             return self.program.left_out(from, "this is not a time");
         };
-        let endless = |ms: u64| if ms == 0 { u64::MAX } else { ms };
-        let mut said = (ms, from);
-        if let Some(old) = self.times.get_mut(name) {
-            if old.0 == ms {
-                return old.1.add(said.1);
-            }
-            if endless(ms) > endless(old.0) {
-                std::mem::swap(old, &mut said);
-            }
-            // A default is no setting, so there is nothing to report.
-            if !said.1.is_empty() {
-                let why = format!("all routes share one `{name}`: the longest is used");
-                self.program.left_out(said.1, why);
-            }
-            return;
+        if let Some((_, shorter)) = note_longest(&mut self.times, name, ms, from) {
+            let why = format!("all routes share one `{name}`: the longest is used");
+            self.program.left_out(shorter, why);
         }
-        self.times.insert(name, said);
     }
 
     /// Returns the file after the checks of `dormouse check`, except those of files and host names.
@@ -232,14 +223,19 @@ impl Draft {
     /// Sets what several parts of the source have decided together, and accounts for every setting.
     fn settle(&mut self) {
         for (name, (ms, from)) in std::mem::take(&mut self.times) {
-            match ms {
-                0 if name == "idle_timeout" => self.program.set_text(name, "off", from),
-                // There is no endless wait for a handshake or a backend.
-                0 => self.program.set_text(name, "10m", from),
-                ms => {
-                    let value = config::show_duration(Duration::from_millis(ms));
-                    self.program.set_text(name, &value, from);
-                }
+            let value = time_value(name, ms);
+            self.program.set_text(name, &value, from);
+        }
+        for (name, of_route) in TIMES_OF_ROUTES {
+            self.settle_times(name, of_route);
+        }
+        for section in &mut self.sections {
+            // One route that asks for it is enough, because without it the start fails.
+            let from = section.remove("resolve");
+            match self.program.has("resolve") {
+                _ if from.is_empty() => {}
+                true => self.program.also("resolve", from),
+                false => self.program.set_text("resolve", "lazy", from),
             }
         }
         if !self.redirects.is_empty() {
@@ -254,6 +250,36 @@ impl Draft {
         self.limit();
         self.account();
         self.in_order_of_the_reference();
+    }
+
+    /// Sets a time that routes may have of their own: the one that most routes have is that of the program.
+    fn settle_times(&mut self, name: &'static str, of_route: &'static str) {
+        // Without one, connections may be idle for any time, and connects have the default.
+        let may_last = name == "idle_timeout";
+        let mut counts: BTreeMap<Option<u64>, usize> = BTreeMap::new();
+        for section in &self.sections {
+            let ms = section.times.get(name).map(|(ms, _)| *ms);
+            if may_last || ms.is_some() {
+                *counts.entry(ms).or_default() += 1;
+            }
+        }
+        let usual = counts.into_iter().max_by_key(|(_, count)| *count);
+        let usual = usual.and_then(|(ms, _)| ms);
+        for section in &mut self.sections {
+            match section.times.remove(name) {
+                Some((ms, from)) if usual == Some(ms) && self.program.has(name) => {
+                    self.program.also(name, from);
+                }
+                Some((ms, from)) if usual == Some(ms) => {
+                    self.program.set_text(name, &time_value(name, ms), from);
+                }
+                Some((ms, from)) => section.set_text(of_route, &time_value(name, ms), from),
+                None if may_last && usual.is_some_and(|ms| ms > 0) => {
+                    section.set_text(of_route, "off", Origins::default());
+                }
+                None => {}
+            }
+        }
     }
 
     /// Makes values that no configuration holds a step to do.

@@ -465,10 +465,7 @@ fn of_program(one: &HitchSetting, base: &mut Section, draft: &mut Draft) {
         "ocsp-dir" => program.without_effect(from, OCSP),
         "syslog" | "syslog-facility" | "log-filename" => program.left_out(from, LOG),
         "tcp-fastopen" => program.left_out(from, "no equivalent"),
-        "ssl-engine" => program.step(
-            from,
-            "keys are read from files: list them in `certificates`",
-        ),
+        "ssl-engine" => program.step(from, crate::advice::engine(text)),
         _ => without_effect(one, program),
     }
 }

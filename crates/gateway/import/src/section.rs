@@ -1,5 +1,6 @@
 //! A part of the result: its options, and what is said about what could not become one.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dormouse_config as config;
@@ -58,9 +59,45 @@ pub(super) struct Section {
     pub(super) remarks: Vec<Remark>,
     /// Settings that this section has to account for.
     pub(super) owes: Vec<Origin>,
+    /// Times that a route may have of its own, in milliseconds, by the option of the program, and where they were set.
+    pub(super) times: BTreeMap<&'static str, (u64, Origins)>,
     /// The addresses that it listens on and connects to, as the source names them.
     pub(super) doors: Vec<String>,
     pub(super) targets: Vec<String>,
+}
+
+/// Notes a time. Returns the shorter one, if two differ and a setting is lost.
+pub(super) fn note_longest(
+    times: &mut BTreeMap<&'static str, (u64, Origins)>,
+    name: &'static str,
+    ms: u64,
+    from: Origins,
+) -> Option<(u64, Origins)> {
+    let endless = |ms: u64| if ms == 0 { u64::MAX } else { ms };
+    let mut said = (ms, from);
+    let Some(old) = times.get_mut(name) else {
+        times.insert(name, said);
+        return None;
+    };
+    if old.0 == ms {
+        old.1.add(said.1);
+        return None;
+    }
+    if endless(ms) > endless(old.0) {
+        std::mem::swap(old, &mut said);
+    }
+    // A default is no setting, so there is nothing to report.
+    (!said.1.is_empty()).then_some(said)
+}
+
+/// A time as an option's value.
+pub(super) fn time_value(name: &str, ms: u64) -> String {
+    match ms {
+        0 if name.ends_with("idle_timeout") => "off".to_owned(),
+        // There is no endless wait for a handshake or a backend.
+        0 => "10m".to_owned(),
+        ms => config::show_duration(Duration::from_millis(ms)),
+    }
 }
 
 impl Section {
@@ -164,8 +201,27 @@ impl Section {
     /// Returns every setting that an option or a remark of this section stands for.
     pub(super) fn carried(&self) -> impl Iterator<Item = Origin> {
         let options = self.options.iter().flat_map(|one| one.from.iter());
-        let options = options.chain(self.head.iter());
+        let times = self.times.values().flat_map(|(_, from)| from.iter());
+        let options = options.chain(self.head.iter()).chain(times);
         options.chain(self.remarks.iter().flat_map(|one| one.from.iter()))
+    }
+
+    /// Sets a time that the other program has for each side, and Dormouse for the route: the longest wins, so that no
+    /// connection is closed earlier than before. 0 is no limit.
+    pub(super) fn longest(
+        &mut self,
+        name: &'static str,
+        ms: Option<u64>,
+        from: impl Into<Origins>,
+    ) {
+        let from = from.into();
+        let Some(ms) = ms else {
+            return self.left_out(from, "this is not a time");
+        };
+        if let Some((_, shorter)) = note_longest(&mut self.times, name, ms, from) {
+            let why = format!("a route has one `{name}`: the longest is used");
+            self.left_out(shorter, why);
+        }
     }
 
     /// Sets a time of this section, in milliseconds.
@@ -185,6 +241,21 @@ impl Section {
         match text.parse::<u64>() {
             Ok(n) => self.set(name, n.to_string(), from),
             Err(_) => self.left_out(from, format!("`{name}` takes a whole number")),
+        }
+    }
+
+    /// Sets a limit that the other program has in several places: the smallest wins. 0 is no limit.
+    pub(super) fn lowest(&mut self, name: &'static str, text: &str, from: impl Into<Origins>) {
+        let mut from = from.into();
+        let before = self.value(name).and_then(|n| n.parse::<u64>().ok());
+        match text.parse::<u64>() {
+            Err(_) => self.left_out(from, format!("`{name}` takes a whole number")),
+            Ok(0) => self.without_effect(from, "0 is no limit"),
+            Ok(n) if before.is_some_and(|before| before <= n) => self.also(name, from),
+            Ok(n) => {
+                from.add(self.remove(name));
+                self.set(name, n.to_string(), from);
+            }
         }
     }
 

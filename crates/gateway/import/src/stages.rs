@@ -171,6 +171,12 @@ fn joined<'a>(
                 route.without_effect(&option.from, BETWEEN);
             }
         }
+        for (name, (ms, from)) in &outer.times {
+            match *name {
+                "idle_timeout" => route.longest(name, Some(*ms), from),
+                _ => route.without_effect(from, BETWEEN),
+            }
+        }
         // Where the second stage listened no longer matters.
         let door = |one: &Remark| one.why.starts_with(NO_DOOR) || one.why == NO_TARGET;
         for remark in route.remarks.iter_mut().filter(|one| door(one)) {

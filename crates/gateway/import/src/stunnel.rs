@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use crate::advice::{
-    CLIENT_NETWORKS, COMMAND, EARLIER_RULE, LOG, ONE_LABEL, SECURITY_LEVEL, STARTTLS,
+    CLIENT_NETWORKS, COMMAND, EARLIER_RULE, LOG, LOG_IN, ONE_LABEL, SECURITY_LEVEL, STARTTLS,
+    TOKEN_KEY, engine,
 };
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
@@ -107,6 +108,8 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         // Of several with one name, the first counts.
         by_name: all.iter().rev().map(|one| (&*one.name, one)).collect(),
         have_idle_times: all.iter().any(|one| one.find("timeoutidle").is_some()),
+        module: (of_program.iter().filter(|one| one.key == "enginectrl"))
+            .find_map(|one| one.value.strip_prefix("MODULE_PATH:")),
     };
     for service in &all {
         match draft.is_full() {
@@ -169,10 +172,13 @@ fn program(one: &StunnelSetting, draft: &mut Draft) {
         "output" | "log" => LOG,
         "fips" => return section.step(one.origin, FIPS),
         "engine" | "enginectrl" | "enginedefault" => {
-            return section.step(
-                one.origin,
-                "keys are read from files: list them in `certificates`",
-            );
+            let is_of_token = one.value.starts_with("MODULE_PATH") || one.value.starts_with("PIN");
+            let why = if is_of_token {
+                TOKEN_KEY
+            } else {
+                engine(&one.value)
+            };
+            return section.step(one.origin, why);
         }
         "setenv" => "no equivalent",
         _ => return without_effect(one, section),
@@ -192,6 +198,8 @@ struct Services<'a> {
     all: &'a [Service],
     by_name: HashMap<&'a str, &'a Service>,
     have_idle_times: bool,
+    /// The library of tokens, as `engineCtrl` names it.
+    module: Option<&'a str>,
 }
 
 fn read_service(service: &Service, services: &Services<'_>, draft: &mut Draft) {
@@ -229,12 +237,12 @@ fn read_service(service: &Service, services: &Services<'_>, draft: &mut Draft) {
     }
     switches(service, &mut section);
     connect(service, &mut section);
-    show(service, &mut section);
+    show(service, services.module, &mut section);
     verification::convert(service, &mut section);
     crypto(service, &mut section);
     socket::convert(service, &mut draft.program);
     if services.have_idle_times && service.find("timeoutidle").is_none() {
-        draft.longest("idle_timeout", Some(IDLE_DEFAULT_MS), Origins::default());
+        section.longest("idle_timeout", Some(IDLE_DEFAULT_MS), Origins::default());
     }
     let mut by_key: BTreeMap<&str, Vec<&StunnelSetting>> = BTreeMap::new();
     for one in &service.entries {
@@ -402,7 +410,7 @@ fn connect(service: &Service, section: &mut Section) {
 }
 
 /// Converts the certificate that is shown.
-fn show(service: &Service, section: &mut Section) {
+fn show(service: &Service, module: Option<&str>, section: &mut Section) {
     let (certs, key) = (service.all("cert"), service.last("key", section));
     let certs: Vec<&StunnelSetting> = certs.collect();
     let Some(cert) = certs.last() else {
@@ -415,17 +423,40 @@ fn show(service: &Service, section: &mut Section) {
     from.add(key.map(|one| one.origin).into_iter().collect::<Origins>());
     let others = certs.iter().filter(|one| one.origin != cert.origin);
     section.replaced(others.map(|one| one.origin).collect::<Origins>());
-    let is_file = |one: &str| !one.starts_with("pkcs11:") && !one.ends_with(".p12");
-    if !is_file(&cert.value) || key.is_some_and(|one| !is_file(&one.value)) {
+    let is_of_token = |one: &StunnelSetting| one.value.starts_with("pkcs11:");
+    let is_archive = |one: &StunnelSetting| one.value.ends_with(".p12");
+    if is_of_token(cert) {
+        return section.step(from, TOKEN_KEY);
+    }
+    if is_archive(cert) || key.is_some_and(is_archive) {
         let why = "certificates and keys are PEM files here: list them in `certificates`";
         return section.step(from, why);
     }
+    if let Some(key) = key.filter(|one| is_of_token(one)) {
+        section.step(key.origin, PIN);
+    }
+    let of_key = |one: &StunnelSetting| match is_of_token(one) {
+        true => token_uri(&one.value, module),
+        false => one.value.clone(),
+    };
     let one = Certificate {
         cert: cert.value.clone(),
-        key: key.map(|one| one.value.clone()),
+        key: key.map(of_key),
         ocsp: None,
     };
     section.set("certificates", certificates(&[one]), from);
+}
+
+/// A URI of a key in a token, with the path of its library if the other program names that elsewhere.
+fn token_uri(uri: &str, module: Option<&str>) -> String {
+    let has_module = uri.contains("module-path=");
+    match module.filter(|_| !has_module) {
+        Some(module) => {
+            let mark = if uri.contains('?') { '&' } else { '?' };
+            format!("{uri}{mark}module-path={module}")
+        }
+        None => uri.to_owned(),
+    }
 }
 
 fn crypto(service: &Service, section: &mut Section) {
@@ -487,9 +518,10 @@ fn crypto(service: &Service, section: &mut Section) {
     }
 }
 
+const CA_ENGINE: &str = "authorities are read from files: list them in `client_ca` or `ca`";
+const PIN: &str = "write the PIN of the token to a file that only its owner can read, add pin-source=/FILE to the URI \
+    (`?` before the first of module-path and pin-source, `&` before the second), and set `pkcs11_user`";
 const IDENT: &str = "clients were checked by their user name (RFC 1413): use `client_certificates`";
-const ENGINE: &str = "keys and authorities are read from files: list them in `certificates`, \
-    `client_ca` or `ca`";
 
 /// Converts the settings that no other function has read.
 fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut Draft) {
@@ -508,8 +540,8 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
     let seconds = one.value.parse::<u64>().ok();
     let ms = seconds.map(|seconds| seconds.saturating_mul(1000));
     let why = match key {
-        "timeoutidle" => return draft.longest("idle_timeout", ms, from),
-        "timeoutconnect" => return draft.longest("backend_connect_timeout", ms, from),
+        "timeoutidle" => return section.longest("idle_timeout", ms, from),
+        "timeoutconnect" => return section.longest("backend_connect_timeout", ms, from),
         "timeoutbusy" => return draft.longest("handshake_timeout", ms, from),
         "timeoutclose" if one.value == "0" => {
             return section.set_text("truncation", "close", from);
@@ -518,7 +550,7 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
         "protocol" if one.is("proxy") && is_server => {
             return section.set_text("proxy_protocol", "v1", from);
         }
-        "protocol" => match starttls(&one.value).filter(|_| is_server) {
+        "protocol" => match starttls(&one.value) {
             Some(protocol) => return section.set_text("starttls", protocol, from),
             None => return section.step(from, STARTTLS),
         },
@@ -557,27 +589,36 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
             "use `ticket_keys` to share sessions among machines"
         }
         "ident" => return section.step(from, IDENT),
-        "engineid" | "enginenum" | "caengine" => return section.step(from, ENGINE),
+        "engineid" | "enginenum" => return section.step(from, TOKEN_KEY),
+        "caengine" => return section.step(from, CA_ENGINE),
         "setuid" | "setgid" => "all services run as one user: set `user` and `group`",
         "execargs" | "pty" | "retry" => {
             return section.without_effect(from, "there is no `exec`");
         }
         "securitylevel" => return security_level(one, section),
-        _ if key.starts_with("protocol") => {
-            return section.without_effect(from, "it belongs to `protocol`");
-        }
+        _ if key.starts_with("protocol") => return of_protocol(key, one, section),
         _ => return without_effect(one, section),
     };
     section.left_out(from, why);
 }
 
-/// The protocol of STARTTLS that `protocol` means in a section for servers.
+/// Settings such as `protocolHost`. Only a client logs in.
+fn of_protocol(key: &str, one: &StunnelSetting, section: &mut Section) {
+    let logs_in = matches!(key, "protocolusername" | "protocolpassword");
+    match logs_in && section.kind == Kind::Originate {
+        true => section.step(one.origin, LOG_IN),
+        false => section.without_effect(one.origin, "it belongs to `protocol`"),
+    }
+}
+
+/// The protocol of STARTTLS that `protocol` means.
 fn starttls(protocol: &str) -> Option<&'static str> {
     match protocol.to_ascii_lowercase().as_str() {
         "smtp" => Some("smtp"),
         "imap" => Some("imap"),
         "pop3" => Some("pop3"),
         "pgsql" => Some("postgres"),
+        "ldap" => Some("ldap"),
         _ => None,
     }
 }

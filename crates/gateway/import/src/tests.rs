@@ -11,6 +11,7 @@ mod corpus;
 mod files;
 mod host_header;
 mod letters;
+mod limits;
 mod losses;
 mod outside;
 mod served;
@@ -178,6 +179,31 @@ backend b
         "line 12: source",
     ];
     assert_reported(&page, &reported, &["(line 6)", "(line 11)"]);
+}
+
+/// A table of MQTT's client ids keeps a client with its server, as a hash of the server name does.
+#[test]
+fn affinity_of_haproxy_by_what_clients_send() {
+    let with = |line: &str| {
+        let text = format!(
+            "listen l\n bind :8883 ssl crt a.pem\n balance leastconn\n {line}\n server a 10.0.0.1:1883\n server b 10.0.0.2:1883\n"
+        );
+        converted(Program::Haproxy, &text)
+    };
+    let sample = "req.payload(0,0),mqtt_field_value(connect,client_identifier)";
+    for line in [
+        format!("stick on {sample}"),
+        format!("stick match {sample}"),
+        format!("balance hash {sample}"),
+    ] {
+        let page = with(&line);
+        assert!(page.contains("balance = \"mqtt-client-id\""), "{page}");
+        assert!(page.contains("backend_connect = \"first-data\""), "{page}");
+    }
+    let page = with("balance hash ssl_fc_sni,lower");
+    assert!(page.contains("balance = \"sni-hash\""), "{page}");
+    let page = with("stick on src");
+    assert!(page.contains("balance = \"least-connections\""), "{page}");
 }
 
 /// A route has one setting for all its backends. HAProxy's servers may differ, and then some would not understand Dormouse.
@@ -455,10 +481,11 @@ ciphersuites = \"TLS_AES_256_GCM_SHA384\"
     assert!(suites.contains("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
 }
 
-/// The longest time is used for all, and 12 hours is stunnel's default.
+/// 12 hours is stunnel's default.
 #[test]
-fn a_short_idle_time_of_one_service_closes_no_connection_of_another() {
+fn each_service_keeps_its_own_times() {
     let text = "cert = a.pem
+TIMEOUTconnect = 7
 [short]
 accept = 1001
 connect = 2001
@@ -468,11 +495,94 @@ accept = 1002
 connect = 2002
 ";
     let page = converted(Program::Stunnel, text);
-    assert!(page.contains("idle_timeout = \"12h\""), "{page}");
-    assert_reported(&page, &["line 5: TIMEOUTidle"], &[]);
+    let (program, routes) = page.split_once("[[route]]").expect("two routes");
+    let (short, long) = routes.split_once("[[route]]").expect("two routes");
+    assert!(program.contains("\nidle_timeout = \"12h\""), "{page}");
+    assert!(
+        program.contains("backend_connect_timeout = \"7s\""),
+        "{page}"
+    );
+    assert!(short.contains("route_idle_timeout = \"10m\""), "{page}");
+    assert!(!long.contains("route_idle_timeout"), "{page}");
+    assert_reported(&page, &[], &[]);
     let (one, _) = text.split_once("[long]").expect("two services");
     let page = converted(Program::Stunnel, one);
-    assert!(page.contains("idle_timeout = \"10m\""), "{page}");
+    assert!(page.contains("\nidle_timeout = \"10m\""), "{page}");
+}
+
+#[test]
+fn frontends_and_backends_of_haproxy_keep_their_own_times() {
+    let text = "defaults
+ mode tcp
+ timeout connect 5s
+frontend a
+ bind :443 ssl crt a.pem
+ timeout client 1h
+ default_backend a
+backend a
+ timeout server 2h
+ server one 10.0.0.1:80
+frontend b
+ bind :444 ssl crt a.pem
+ default_backend b
+backend b
+ timeout connect 1s
+ timeout tunnel 0
+ timeout server 1m
+ server one 10.0.0.2:80
+frontend c
+ bind :445 ssl crt a.pem
+ default_backend c
+backend c
+ server one 10.0.0.3:80
+";
+    let page = converted(Program::Haproxy, text);
+    let parts: Vec<&str> = page.split("[[route]]").collect();
+    let times = |part: &str| -> Vec<String> {
+        let lines = part.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .filter_map(|line| line.split('#').next())
+            .filter(|line| line.contains("_timeout"))
+            .map(|line| line.trim().to_owned())
+            .collect()
+    };
+    let times: Vec<Vec<String>> = parts.into_iter().map(times).collect();
+    let expected = [
+        vec!["idle_timeout = \"2h\"", "backend_connect_timeout = \"5s\""],
+        vec![],
+        vec![
+            "route_idle_timeout = \"off\"",
+            "route_backend_connect_timeout = \"1s\"",
+        ],
+        vec!["route_idle_timeout = \"off\""],
+    ];
+    assert_eq!(times, expected, "{page}");
+}
+
+#[test]
+fn servers_of_nginx_keep_their_own_times() {
+    let server = |port: u16, more: &str| {
+        format!(
+            "server {{ listen {port} ssl; ssl_certificate a.pem; ssl_certificate_key a.key; {more} proxy_pass 10.0.0.1:80; }}\n"
+        )
+    };
+    let text = |second: &str| {
+        format!(
+            "stream {{\nproxy_connect_timeout 3s;\n{}{}}}\n",
+            server(443, "proxy_timeout 1h;"),
+            server(444, second)
+        )
+    };
+    let page = converted(Program::Nginx, &text(""));
+    assert!(
+        page.contains("\nbackend_connect_timeout = \"3s\""),
+        "{page}"
+    );
+    assert!(page.contains("\nidle_timeout = \"1h\""), "{page}");
+    assert!(page.contains("\nroute_idle_timeout = \"10m\""), "{page}");
+    let page = converted(Program::Nginx, &text("proxy_timeout 1h;"));
+    assert!(page.contains("\nidle_timeout = \"1h\""), "{page}");
+    assert!(!page.contains("route_idle_timeout"), "{page}");
 }
 
 /// Without a route of its own, a refused name would reach the server for all other names.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
-/// Records looked at for silent peers before packets are looked at again.
+/// Records looked at for silent peers before packets are looked at again. The answers of all of them find room.
 const PROBES_PER_TURN: u64 = 1024;
 
 /// Maximum wakes per second. Packets beyond are dropped, and repeated by their senders.
@@ -56,6 +56,26 @@ impl Rounds {
     }
 }
 
+/// When packets were last dropped, or may have been: until they had time to come again, nobody's silence means anything.
+#[derive(Debug, Default)]
+pub(crate) struct Crowding {
+    /// In milliseconds of CLOCK_BOOTTIME.
+    pub(crate) last_ms: Option<u64>,
+}
+
+impl Crowding {
+    /// Notes that packets may be dropped now.
+    pub(crate) fn note(&mut self, now_ms: u64) {
+        self.last_ms = Some(now_ms);
+    }
+
+    /// Whether every answer of the last two intervals has found room: that to the last probe, and that to the one before.
+    pub(crate) fn is_over(&self, now_ms: u64, interval_s: u32) -> bool {
+        let quiet_ms = 2000 * u64::from(interval_s.max(1));
+        self.last_ms.is_none_or(|at_ms| at_ms + quiet_ms <= now_ms)
+    }
+}
+
 /// The number of wakes in the current second.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
@@ -72,5 +92,19 @@ impl Allowance {
         }
         self.used += 1;
         self.used <= WAKES_PER_S
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_means_nothing_until_answers_had_time_to_come_again() {
+        let mut crowding = Crowding::default();
+        assert!(crowding.is_over(0, 15));
+        crowding.note(100_000);
+        assert!(!crowding.is_over(129_999, 15));
+        assert!(crowding.is_over(130_000, 15));
     }
 }

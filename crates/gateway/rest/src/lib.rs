@@ -17,6 +17,7 @@ mod message;
 mod record;
 mod repair;
 mod segment;
+mod waiting;
 
 pub use answer::{Answer, answer};
 pub use message::{Detail, MESSAGE_LEN, Message, Subject};

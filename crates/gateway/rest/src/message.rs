@@ -31,9 +31,14 @@ pub enum Subject {
     Synced,
     /// This process is new. A worker sends [`Subject::Sync`], and repeats afterwards what had no answer.
     Begun,
+    /// Worker: packets may wake connections until this many in all, in place of a record, have woken since the last
+    /// [`Subject::Sync`], by packets or by [`Subject::Wake`]. Before the first such message none wakes by a packet.
+    Room,
+    /// A packet would wake the connection, but the worker has no room for it. Its sender will repeat it.
+    Waits,
 }
 
-const SUBJECTS: [Subject; 12] = [
+const SUBJECTS: [Subject; 14] = [
     Subject::Rest,
     Subject::Wake,
     Subject::Recalled,
@@ -46,6 +51,8 @@ const SUBJECTS: [Subject; 12] = [
     Subject::Sync,
     Subject::Synced,
     Subject::Begun,
+    Subject::Room,
+    Subject::Waits,
 ];
 
 /// The outcome in [`Subject::Rested`] and [`Subject::Recalled`].
@@ -129,7 +136,7 @@ mod tests {
         }
         for bytes in [
             &[][..],
-            &[12, 0, 0, 0, 0, 0, 0, 0],
+            &[14, 0, 0, 0, 0, 0, 0, 0],
             &[0, 5, 0, 0, 0, 0, 0, 0],
             &[0; 9],
         ] {

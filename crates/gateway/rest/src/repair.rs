@@ -11,21 +11,24 @@
 //! record that rests is whole; one that wakes is asked for; one whose peer has ended it is told again. A record is free
 //! only when its worker was told, and one whose peer has ended it when the worker has read it. A request is repeated by the worker if it had no answer, and every request may be.
 
-use std::collections::VecDeque;
+mod ends;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 
 use dormouse_reactor::process::boottime_ms;
-use dormouse_reactor::socket::{self, Attempt, Keepalive};
+use dormouse_reactor::socket::{self, Attempt, Keepalive, Shortage};
 use dormouse_reactor::steering::{Access, Captured, Digest, Ring, Table};
 use dormouse_reactor::tcp_state::{self, Filter, Muted, Refusal};
 use dormouse_reactor::{Fd, OnExec};
 
 use crate::answer::{Answer, answer};
-use crate::bounds::{Allowance, Rounds};
+use crate::bounds::{Allowance, Crowding, Rounds};
 use crate::message::{Detail, MESSAGE_LEN, Message, Subject};
 use crate::record::{Phase, Record, Records};
-use crate::segment::{Checked, Segment, acknowledge, check, copy};
+use crate::segment::{Checked, Flags, Segment, acknowledge, check, copy};
+use crate::waiting::Waiting;
 
 /// Packets handled before messages are looked at again.
 const PACKETS_PER_TURN: usize = 256;
@@ -61,6 +64,28 @@ struct Worker {
     unsent: VecDeque<Message>,
     /// Whether the worker and everybody who could start another one in its place is gone.
     is_closed: bool,
+    /// The number of connections that have woken since the last [`Subject::Sync`].
+    woken: u32,
+    /// Packets wake connections up to this number.
+    room: u32,
+}
+
+impl Worker {
+    fn new(channel: Fd) -> Worker {
+        Worker {
+            channel,
+            unsent: VecDeque::from([Message::new(Subject::Begun, 0)]),
+            is_closed: false,
+            woken: 0,
+            room: 0,
+        }
+    }
+
+    /// Whether a packet may wake one more of its connections.
+    fn has_room(&self) -> bool {
+        // Both wrap.
+        self.room.wrapping_sub(self.woken) as i32 > 0
+    }
 }
 
 /// A channel to a worker, as the loop around the repair process polls it.
@@ -85,6 +110,8 @@ pub struct Counts {
     pub woken: u64,
     /// Wakes that failed.
     pub failed: u64,
+    /// Packets that found no room for another awake connection, or more wakes in their second than may be.
+    pub waited: u64,
     /// Acknowledgements sent for records.
     pub acknowledged: u64,
     /// Probes of silent peers.
@@ -107,9 +134,13 @@ pub struct Repair {
     records_per_worker: u32,
     keepalive: Keepalive,
     rounds: Rounds,
+    crowding: Crowding,
     /// The packet in hand, to be sent again.
     packet: Vec<u8>,
     wakes: Allowance,
+    waiting: Waiting,
+    /// Records that a predecessor was waking, of which their worker has not said yet what it has.
+    recalled: BTreeSet<u32>,
     counts: Counts,
 }
 
@@ -119,24 +150,22 @@ impl Repair {
     /// # Errors
     /// The operating system's error.
     pub fn begin(parts: Parts) -> io::Result<Repair> {
+        let workers = parts.workers.len();
         let mut repair = Repair {
             table: parts.access.table()?,
             ring: parts.access.ring()?,
             filter: parts.access.mute(),
             records: parts.records,
             raw: parts.raw,
-            workers: (parts.workers.into_iter())
-                .map(|channel| Worker {
-                    channel,
-                    unsent: VecDeque::from([Message::new(Subject::Begun, 0)]),
-                    is_closed: false,
-                })
-                .collect(),
+            workers: parts.workers.into_iter().map(Worker::new).collect(),
             records_per_worker: parts.records_per_worker.max(1),
             keepalive: parts.keepalive,
             rounds: Rounds::default(),
+            crowding: Crowding::default(),
             packet: Vec::new(),
+            waiting: Waiting::for_workers(workers),
             wakes: Allowance::default(),
+            recalled: BTreeSet::new(),
             counts: Counts::default(),
         };
         repair.recall()?;
@@ -162,6 +191,11 @@ impl Repair {
         self.counts
     }
 
+    /// When packets were last dropped because more came than this process can read, or soon would have been.
+    pub fn crowded_ms(&self) -> Option<u64> {
+        self.crowding.last_ms
+    }
+
     /// Does the work that is there, a bounded amount. Returns `false` when all channels are closed.
     ///
     /// # Errors
@@ -171,12 +205,18 @@ impl Repair {
             self.send_unsent(worker)?;
             self.handle_messages(worker)?;
         }
-        for _ in 0..PACKETS_PER_TURN {
-            if !self.handle_packet()? {
-                break;
-            }
+        let now_ms = boottime_ms();
+        if self.ring.is_crowded() {
+            self.crowding.note(now_ms);
         }
-        self.probe(boottime_ms())?;
+        let mut packets = 0;
+        while packets < PACKETS_PER_TURN && self.handle_packet(now_ms)? {
+            packets += 1;
+        }
+        // Answers are read before more is asked.
+        if packets < PACKETS_PER_TURN {
+            self.probe(now_ms)?;
+        }
         Ok(self.workers.iter().any(|worker| !worker.is_closed))
     }
 
@@ -238,7 +278,17 @@ impl Repair {
     ) -> io::Result<()> {
         match message {
             Some(sync) if sync.subject == Subject::Sync => {
+                if let Some(worker) = self.workers.get_mut(worker) {
+                    (worker.woken, worker.room) = (0, 0);
+                }
+                self.recall_again(worker)?;
                 self.send_to(worker, Message::new(Subject::Synced, sync.record))
+            }
+            Some(room) if room.subject == Subject::Room => {
+                if let Some(worker) = self.workers.get_mut(worker) {
+                    worker.room = room.record;
+                }
+                self.wake_waiting(worker)
             }
             other => {
                 let own = other.filter(|other| self.worker_of(other.record) == worker);
@@ -262,6 +312,14 @@ impl Repair {
                 }
                 self.send(Message {
                     detail,
+                    ..Message::new(Subject::Rested, record)
+                })?;
+            }
+            // The worker could not send its descriptor, or this process had no place for it.
+            (Some(Subject::Rest), []) => {
+                self.counts.refused += 1;
+                self.send(Message {
+                    detail: self.rest_without_descriptor(record),
                     ..Message::new(Subject::Rested, record)
                 })?;
             }
@@ -318,6 +376,16 @@ impl Repair {
         Ok(())
     }
 
+    /// The answer to a request to rest whose descriptor is missing.
+    fn rest_without_descriptor(&self, number: u32) -> Detail {
+        match self.records.get(number).map(Record::phase) {
+            // A predecessor has taken the connection out of the kernel, and died before it answered. The socket is mute
+            // or out already, and gone when the worker closes it.
+            Some(Phase::Resting) => Detail::Done,
+            _ => Detail::Busy,
+        }
+    }
+
     /// Whether a record is that of an earlier connection, which its worker has forgotten: the socket of a connection that
     /// rests is mute or closed, and this one is neither.
     fn is_stale(&self, number: u32, fd: Fd) -> bool {
@@ -352,8 +420,7 @@ impl Repair {
     // ---- packets ----
 
     /// Handles the next packet of the ring. Returns `false` if there is none.
-    fn handle_packet(&mut self) -> io::Result<bool> {
-        let now_ms = boottime_ms();
+    fn handle_packet(&mut self, now_ms: u64) -> io::Result<bool> {
         let Some(captured) = self.ring.take() else {
             return Ok(false);
         };
@@ -398,7 +465,9 @@ impl Repair {
             return Ok(());
         };
         let answer = answer(&record.state, segment);
-        if answer != Answer::Drop {
+        // A SYN, or a RST with another number, is not of this connection: anybody could keep a vanished peer alive.
+        let is_of_peer = !segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST);
+        if answer != Answer::Drop && is_of_peer {
             record.hear(now_ms);
         }
         match answer {
@@ -416,7 +485,17 @@ impl Repair {
             Answer::Gone => self.end(number)?,
             Answer::Wake => {
                 let destination = record.state.local();
-                if self.wakes.take(now_ms) && self.wake(number)? {
+                let worker = self.worker_of(number);
+                let has_room = self.workers.get(worker).is_some_and(Worker::has_room);
+                if !self.wakes.take(now_ms) {
+                    self.counts.waited += 1;
+                } else if !has_room {
+                    self.counts.waited += 1;
+                    self.waiting.push(worker, number, &self.packet);
+                    if self.channel_with_room(worker).is_some() {
+                        self.send(Message::new(Subject::Waits, number))?;
+                    }
+                } else if self.wake(number)? {
                     self.send_again(destination);
                 }
             }
@@ -441,6 +520,21 @@ impl Repair {
 
     // ---- wake ----
 
+    /// Wakes connections whose packets have waited, while their worker has room.
+    fn wake_waiting(&mut self, worker: usize) -> io::Result<()> {
+        for _ in 0..PACKETS_PER_TURN {
+            let has_room = self.workers.get(worker).is_some_and(Worker::has_room);
+            let Some(record) = has_room.then(|| self.waiting.next(worker)).flatten() else {
+                break;
+            };
+            if !self.wake(record)? {
+                // Its sender repeats it.
+                self.waiting.take(record);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a record into a socket and gives it to the worker. Returns `false` if it still rests.
     fn wake(&mut self, number: u32) -> io::Result<bool> {
         let Some(record) = self.records.get(number) else {
@@ -450,7 +544,12 @@ impl Repair {
         if record.phase() != Phase::Resting {
             return Ok(false);
         }
-        let Some(channel) = self.channel_with_room(self.worker_of(number)) else {
+        let worker = self.worker_of(number);
+        // The descriptor must not arrive before what was said of this record.
+        self.send_unsent(worker)?;
+        let ready = self.workers.get(worker);
+        let ready = ready.filter(|worker| !worker.is_closed && worker.unsent.is_empty());
+        let Some(channel) = ready.map(|worker| worker.channel) else {
             return Ok(false);
         };
         let Some(record) = self.records.get_mut(number) else {
@@ -480,6 +579,11 @@ impl Repair {
                 fd.close();
                 return self.rest_again(number);
             }
+            // Also because another process of this user has many descriptors on their way.
+            Err(error) if Shortage::of(&error).is_some() => {
+                fd.close();
+                return self.rest_again(number);
+            }
             Err(error) => {
                 fd.close();
                 return Err(error);
@@ -490,7 +594,16 @@ impl Repair {
         released?;
         self.leave_table(number);
         self.counts.woken += 1;
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.woken = worker.woken.wrapping_add(1);
+        }
+        // The record is free when its worker has been told.
+        let destination = self.records.get(number).map(|record| record.state.local());
+        let packet = self.waiting.take(number);
         self.send(Message::new(Subject::Go, number))?;
+        if let Some(packet) = packet {
+            self.send_raw(&packet, destination);
+        }
         Ok(true)
     }
 
@@ -509,91 +622,9 @@ impl Repair {
     }
 
     fn free(&mut self, number: u32) {
+        self.waiting.take(number);
         if let Some(record) = self.records.get_mut(number) {
             *record = Record::default();
-        }
-    }
-
-    // ---- peers that have vanished ----
-
-    /// Asks some silent peers whether they live, and ends connections whose peers have not answered.
-    fn probe(&mut self, now_ms: u64) -> io::Result<()> {
-        let records = &self.records;
-        let interval_s = self.keepalive.interval_s;
-        for number in self.rounds.next(now_ms, interval_s, || records.in_use())? {
-            let Some(record) = self.records.get_mut(number) else {
-                continue;
-            };
-            let is_silent = record.silent_s(now_ms) >= self.keepalive.idle_s;
-            if record.phase() != Phase::Resting || !is_silent {
-                continue;
-            }
-            if u32::from(record.unanswered) >= self.keepalive.count {
-                self.end(number)?;
-                continue;
-            }
-            record.unanswered = record.unanswered.saturating_add(1).min(Record::FAILED - 1);
-            let (mut packet, peer) = (Vec::new(), record.state.peer());
-            acknowledge(&record.state, true, 0, &mut packet);
-            self.send_raw(&packet, Some(peer));
-            self.counts.probed += 1;
-        }
-        Ok(())
-    }
-
-    /// Ends a connection that rests, without a packet.
-    fn end(&mut self, number: u32) -> io::Result<()> {
-        self.leave_table(number);
-        let Some(record) = self.records.get_mut(number) else {
-            return Ok(());
-        };
-        record.set_phase(Phase::Gone);
-        let message = gone(number, record);
-        self.counts.gone += 1;
-        self.send(message)
-    }
-
-    // ---- after the death of a predecessor ----
-
-    /// Asks the workers for connections that a predecessor was waking, and tells them of those that have ended.
-    fn recall(&mut self) -> io::Result<()> {
-        for number in self.records.in_use()?.into_iter().flatten() {
-            let message = match self.records.get(number) {
-                Some(record) if record.phase() == Phase::Gone => gone(number, record),
-                Some(record) if record.phase() == Phase::Waking => {
-                    Message::new(Subject::Recall, number)
-                }
-                _ => continue,
-            };
-            let worker = self.worker_of(number);
-            if let Some(worker) = self.workers.get_mut(worker) {
-                worker.unsent.push_back(message);
-            }
-        }
-        Ok(())
-    }
-
-    /// Finishes a wake if the worker has the descriptor. If it never had one, the socket died with the predecessor,
-    /// and the record rests.
-    fn settle(&mut self, number: u32, found: Option<Fd>, has_ended: bool) -> io::Result<()> {
-        let phase = self.records.get(number).map(Record::phase);
-        if phase != Some(Phase::Waking) {
-            return Ok(());
-        }
-        match found {
-            None if has_ended => {
-                self.free(number);
-                Ok(())
-            }
-            None => self.rest_again(number).map(|_| ()),
-            Some(fd) => match Muted::of(fd).release() {
-                Ok(_) => {
-                    self.leave_table(number);
-                    self.send(Message::new(Subject::Go, number))
-                }
-                // Not what it was sent.
-                Err(_) => self.rest_again(number).map(|_| ()),
-            },
         }
     }
 
@@ -621,6 +652,7 @@ impl Repair {
                     self.close(number);
                     break;
                 }
+                Err(error) if Shortage::of(&error).is_some() => break,
                 Err(error) => return Err(error),
             };
             if message.subject == Subject::Go {

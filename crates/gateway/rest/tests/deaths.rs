@@ -1,5 +1,5 @@
-//! The repair process dies at every step of a rest and of a wake. Its successor continues, and the connection loses
-//! nothing and is never reset.
+//! The repair process dies at every step of a rest and of a wake, and the worker when it is asked what it has. Their
+//! successors continue, and the connection loses nothing and is never reset.
 #![cfg(debug_assertions)]
 
 use std::cell::Cell;
@@ -18,6 +18,8 @@ use dormouse_rest::{Detail, MESSAGE_LEN, Message, Parts, Records, Repair, Subjec
 
 const RECORDS: u32 = 64;
 const RECORD: u32 = 7;
+/// Wakes by packets for which the worker has room.
+const ROOM: u32 = 1000;
 const HOURS: Keepalive = Keepalive {
     idle_s: 7200,
     interval_s: 75,
@@ -38,6 +40,8 @@ struct Scene {
     /// Steps until the next death.
     left: Option<u32>,
     deaths: u32,
+    /// Whether the worker dies with the next question about a wake: it has taken the message, and not answered.
+    worker_dies: bool,
     /// The worker's end of the channel.
     ours: Fd,
     server: Option<Fd>,
@@ -114,6 +118,11 @@ impl Scene {
         let _ = socket::send_message(self.ours, &message.to_bytes(), &fds).unwrap();
     }
 
+    fn make_room(&self) {
+        let room = Message::new(Subject::Room, ROOM).to_bytes();
+        let _ = socket::send_message(self.ours, &room, &[]).unwrap();
+    }
+
     fn send(&self, subject: Subject, descriptors: &[Fd]) {
         let bytes = Message::new(subject, RECORD).to_bytes();
         let _ = socket::send_message(self.ours, &bytes, descriptors).unwrap();
@@ -130,6 +139,7 @@ impl Scene {
                     if read.subject != Subject::Begun {
                         return (read, message.descriptors.first().copied());
                     }
+                    self.make_room();
                 }
                 Attempt::WouldBlock => {
                     let deaths = self.deaths;
@@ -187,10 +197,14 @@ impl Scene {
             match message.subject {
                 Subject::Awake => here = fd,
                 Subject::Go => return here.unwrap(),
+                Subject::Recall if std::mem::take(&mut self.worker_dies) => {
+                    self.send(Subject::Sync, &[]);
+                }
+                Subject::Synced => self.make_room(),
                 // If it had none, the next packet wakes it again.
                 Subject::Recall => self.recalled(Detail::Busy, here),
-                // The answer to a request that was repeated.
-                Subject::Rested => {}
+                // The answer to a request that was repeated, and a successor that knows of no room yet.
+                Subject::Rested | Subject::Waits => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -198,8 +212,9 @@ impl Scene {
 }
 
 /// One rest and one wake, with a death after `steps` of one of them. Returns whether it came to that.
-fn cycle(scene: &mut Scene, steps: u32, in_wake: bool) -> bool {
+fn cycle(scene: &mut Scene, steps: u32, in_wake: bool, worker_dies: bool) -> bool {
     let deaths = scene.deaths;
+    scene.worker_dies = worker_dies;
     scene.left = (!in_wake).then_some(steps);
     scene.rest();
     scene.left = in_wake.then_some(steps);
@@ -242,13 +257,14 @@ fn a_death_at_any_step_loses_no_connection() {
             repair: None,
             left: None,
             deaths: 0,
+            worker_dies: false,
             ours,
             server: Some(server),
             client,
         };
-        for in_wake in [false, true] {
+        for (in_wake, worker_dies) in [(false, false), (true, false), (true, true)] {
             let mut steps = 0;
-            while cycle(&mut scene, steps, in_wake) {
+            while cycle(&mut scene, steps, in_wake, worker_dies) {
                 steps += 1;
             }
             assert!(steps > 10, "{steps} steps");

@@ -1,9 +1,11 @@
 //! Connections of two workers that rest and wake while their clients speak, and workers that are compromised.
 #![cfg(debug_assertions)]
 
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,10 +15,14 @@ use dormouse_reactor::own_network::{alone, counted};
 use dormouse_reactor::socket::{self, Attempt, Keepalive, send_message};
 use dormouse_reactor::steering::{Captured, Digest, Steering};
 use dormouse_reactor::tcp_state::{Filter, checkpoint};
-use dormouse_reactor::{Fd, OnExec};
-use dormouse_rest::{Detail, MESSAGE_LEN, Message, Parts, Records, Repair, Subject, copy};
+use dormouse_reactor::{Fd, OnExec, step};
+use dormouse_rest::{
+    Detail, MESSAGE_LEN, Message, Parts, Phase, Records, RecordsReader, Repair, Subject, copy,
+};
 
 const PER_WORKER: u32 = 64;
+/// Wakes by packets for which a worker has room.
+const ROOM: u32 = 1 << 20;
 /// Time after which a connection rests. Less than a client's pause, so that packets meet it in every phase; more than
 /// the time between a packet that was cut and its repetition.
 const QUIET: Duration = Duration::from_millis(1);
@@ -30,6 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Scene {
     steering: Steering,
     repair: Repair,
+    records: RecordsReader,
     /// The workers' ends of their channels.
     workers: Vec<Fd>,
     listener: TcpListener,
@@ -43,9 +50,11 @@ impl Scene {
     fn on(address: &str, keepalive: Keepalive) -> Scene {
         let steering = Steering::create(2 * PER_WORKER).unwrap();
         let channels = [(), ()].map(|()| socket::channel(OnExec::Close).unwrap());
+        let records = Records::create(2 * PER_WORKER).unwrap();
+        let reader = records.reader().unwrap();
         let repair = Repair::begin(Parts {
             access: steering.access(),
-            records: Records::create(2 * PER_WORKER).unwrap(),
+            records,
             raw: [socket::raw(false).unwrap(), socket::raw(true).unwrap()],
             workers: channels.map(|(_, theirs)| theirs).to_vec(),
             records_per_worker: PER_WORKER,
@@ -54,6 +63,7 @@ impl Scene {
         Scene {
             steering,
             repair: repair.unwrap(),
+            records: RecordsReader::adopt(reader, 2 * PER_WORKER).unwrap(),
             workers: channels.map(|(ours, _)| ours).to_vec(),
             listener: TcpListener::bind(address).unwrap(),
         }
@@ -86,6 +96,7 @@ impl Scene {
                     if read.subject != Subject::Begun {
                         return Some((read, message.descriptors.first().copied()));
                     }
+                    self.ask(worker, Subject::Room, ROOM, &[]);
                 }
             }
         }
@@ -354,6 +365,256 @@ fn a_compromised_worker_reaches_nothing_but_its_own_connections() {
     });
 }
 
+/// Turns until a worker is told something.
+fn wait_for_answer(scene: &mut Scene, worker: usize) -> (Message, Option<Fd>) {
+    let start = Instant::now();
+    loop {
+        assert!(scene.repair.turn().unwrap());
+        if let Some(answer) = scene.answer(worker) {
+            return answer;
+        }
+        assert!(start.elapsed() < PATIENCE, "no answer");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Without room a packet wakes nothing, and waits. If it is lost meanwhile, its sender repeats it.
+#[test]
+fn a_packet_that_finds_no_room_waits() {
+    alone(|| {
+        let mut scene = Scene::make(HOURS);
+        let mut clients = [0, 1].map(|record| {
+            let client = TcpStream::connect(scene.address()).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let server = scene.accept();
+            let detail = scene.answer_to(0, Subject::Rest, record, &[server]);
+            assert_eq!(detail, Detail::Done);
+            server.close();
+            client
+        });
+        // A worker that is new has said nothing of room.
+        scene.ask(0, Subject::Sync, 7, &[]);
+        assert_eq!(wait_for_answer(&mut scene, 0).0.subject, Subject::Synced);
+        for client in &mut clients {
+            client.write_all(b"hello").unwrap();
+        }
+        let mut waiting = [0, 0];
+        while waiting.contains(&0) {
+            let (message, fd) = wait_for_answer(&mut scene, 0);
+            assert_eq!((message.subject, fd), (Subject::Waits, None));
+            waiting[message.record as usize] += 1;
+        }
+        assert_eq!(scene.repair.counts().woken, 0);
+        // There is room for one, which its worker asks for. So the other one has to wait.
+        scene.ask(0, Subject::Wake, 1, &[]);
+        scene.ask(0, Subject::Room, 1, &[]);
+        let mut expected = vec![Subject::Awake, Subject::Go];
+        while let Some(next) = expected.first().copied() {
+            let (message, _) = wait_for_answer(&mut scene, 0);
+            if message.subject == next {
+                assert_eq!(message.record, 1);
+                expected.remove(0);
+            } else {
+                assert_eq!(message.subject, Subject::Waits);
+            }
+        }
+        assert_eq!(scene.repair.counts().woken, 1);
+        // Its packet wakes the other one as soon as there is room.
+        scene.ask(0, Subject::Room, 2, &[]);
+        let fd = loop {
+            let (message, fd) = wait_for_answer(&mut scene, 0);
+            if message.subject == Subject::Awake {
+                assert_eq!(message.record, 0);
+                break fd.unwrap();
+            }
+        };
+        assert_eq!(wait_for_answer(&mut scene, 0).0.subject, Subject::Go);
+        // It was there before the worker was told.
+        let mut hello = [0; 5];
+        TcpStream::from(fd.into_owned().unwrap())
+            .read_exact(&mut hello)
+            .unwrap();
+        assert_eq!(&hello, b"hello");
+        assert_eq!(counted("OutRsts"), 0);
+    });
+}
+
+/// The descriptor of a connection that wakes at once must not arrive before the news that it rests.
+#[test]
+fn messages_about_a_connection_keep_their_order() {
+    alone(|| {
+        let mut scene = Scene::make(HOURS);
+        let mut client = TcpStream::connect(scene.address()).unwrap();
+        let server = scene.accept();
+        assert!(scene.repair.turn().unwrap());
+        while !scene.repair.channels().next().unwrap().waits {
+            scene.ask(0, Subject::Sync, 1, &[]);
+            assert!(scene.repair.turn().unwrap());
+        }
+        scene.ask(0, Subject::Room, ROOM, &[]);
+        scene.ask(0, Subject::Rest, 0, &[server]);
+        assert!(scene.repair.turn().unwrap());
+        assert_eq!(scene.repair.counts().rested, 1);
+        client.write_all(b"hello").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        // The worker reads after the wake has begun, so there is room for the descriptor, and after each turn.
+        let (ours, theirs) = (scene.workers[0], Rc::new(RefCell::new(Vec::new())));
+        let reader = UnixDatagram::from(ours.duplicate().unwrap().into_owned().unwrap());
+        reader.set_nonblocking(true).unwrap();
+        let heard = theirs.clone();
+        let read = Rc::new(move || {
+            let mut bytes = [0; MESSAGE_LEN];
+            while let Ok(MESSAGE_LEN) = reader.recv(&mut bytes) {
+                let message = Message::from_bytes(&bytes).unwrap();
+                heard.borrow_mut().push(message.subject);
+            }
+        });
+        let (records, read_in_wake) = (scene.records, read.clone());
+        step::at_each(Some(Box::new(move || {
+            if records.get(0).unwrap().phase() == Phase::Waking {
+                read_in_wake();
+            }
+        })));
+        let start = Instant::now();
+        while !theirs.borrow().contains(&Subject::Go) {
+            assert!(scene.repair.turn().unwrap());
+            read();
+            assert!(start.elapsed() < PATIENCE, "no wake");
+        }
+        step::at_each(None);
+        let heard = theirs.take().into_iter();
+        let is_about = |subject: &Subject| !matches!(subject, Subject::Begun | Subject::Synced);
+        let about: Vec<Subject> = heard.filter(is_about).collect();
+        assert_eq!(about, [Subject::Rested, Subject::Awake, Subject::Go]);
+    });
+}
+
+#[test]
+fn a_request_without_a_descriptor_is_refused() {
+    alone(|| {
+        let mut scene = Scene::make(HOURS);
+        assert_eq!(scene.answer_to(0, Subject::Rest, 3, &[]), Detail::Busy);
+        let _client = TcpStream::connect(scene.address()).unwrap();
+        let server = scene.accept();
+        let taken = scene.answer_to(0, Subject::Rest, 3, &[server]);
+        assert_eq!(taken, Detail::Done);
+        // The first answer was lost with a predecessor.
+        assert_eq!(scene.answer_to(0, Subject::Rest, 3, &[]), Detail::Done);
+    });
+}
+
+#[test]
+fn forged_packets_keep_no_vanished_peer_alive() {
+    alone(|| {
+        let keepalive = Keepalive {
+            idle_s: 1,
+            interval_s: 1,
+            count: 2,
+        };
+        let mut scene = Scene::make(keepalive);
+        let address = scene.address();
+        let client = TcpStream::connect(address).unwrap();
+        let peer = client.local_addr().unwrap();
+        let server = scene.accept();
+        assert_eq!(
+            scene.answer_to(0, Subject::Rest, 0, &[server]),
+            Detail::Done
+        );
+        server.close();
+        let vanished = Fd::from_owned(client.try_clone().unwrap().into());
+        let (state, muted) = checkpoint(vanished, Filter::DropAll).unwrap();
+        let raw = socket::raw(false).unwrap();
+        let start = Instant::now();
+        let (message, _) = loop {
+            // A SYN of any number, and a reset near the right one, each of which is answered.
+            let near = state.send_next().wrapping_add(99);
+            send_forged(raw, peer, address, (12_345, 0, 0x02));
+            send_forged(raw, peer, address, (near, 0, 0x04));
+            assert!(scene.repair.turn().unwrap());
+            if let Some(answer) = scene.answer(0) {
+                break answer;
+            }
+            assert!(start.elapsed() < PATIENCE, "it is not noticed");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(
+            (message.subject, message.detail),
+            (Subject::Gone, Detail::Silent)
+        );
+        assert!(scene.repair.counts().acknowledged > 0);
+        raw.close();
+        drop(muted);
+    });
+}
+
+/// A client may send more packets for its own connection than tcp-repair could read: they take no place in the ring from
+/// others.
+#[test]
+fn the_packets_of_one_connection_are_limited() {
+    alone(|| {
+        const PACKETS: u32 = 30_000;
+        let mut scene = Scene::make(HOURS);
+        let address = scene.address();
+        let mut clients = [0, 1].map(|record| {
+            let client = TcpStream::connect(address).unwrap();
+            let server = scene.accept();
+            let detail = scene.answer_to(0, Subject::Rest, record, &[server]);
+            assert_eq!(detail, Detail::Done);
+            server.close();
+            client
+        });
+        scene.ask(0, Subject::Room, ROOM, &[]);
+        let peer = clients[0].local_addr().unwrap();
+        let vanished = Fd::from_owned(clients[0].try_clone().unwrap().into());
+        let (state, muted) = checkpoint(vanished, Filter::DropAll).unwrap();
+        let raw = socket::raw(false).unwrap();
+        let before = scene.steering.counts();
+        let start = Instant::now();
+        // Nobody reads the ring meanwhile. A SYN, a SYN with an acknowledgement, a probe.
+        for number in 0..PACKETS {
+            let probe = state.send_next().wrapping_sub(1);
+            send_forged(raw, peer, address, (number * 99_991, 0, 0x02));
+            send_forged(raw, peer, address, (number * 99_991, 0, 0x12));
+            send_forged(raw, peer, address, (probe, state.receive_next(), 0x10));
+        }
+        let ticks = 2 + start.elapsed().as_millis() as u64 / 67;
+        let counts = scene.steering.counts();
+        let passed = 3 * u64::from(PACKETS)
+            - (counts.limited - before.limited)
+            - (counts.outside - before.outside);
+        assert!(passed <= 64 * ticks, "{passed} in {ticks} ticks");
+        assert_eq!(counts.ring_full, before.ring_full);
+        // The other client wakes.
+        clients[1].write_all(b"hello").unwrap();
+        while scene.repair.counts().woken == 0 {
+            assert!(scene.repair.turn().unwrap());
+            assert!(start.elapsed() < PATIENCE, "no wake");
+        }
+        raw.close();
+        drop(muted);
+    });
+}
+
+/// Sends a packet with 4 bytes, these numbers and these flags, from and to these addresses.
+fn send_forged(raw: Fd, from: SocketAddr, to: SocketAddr, (sequence, ack, flags): (u32, u32, u8)) {
+    let mut bytes = [0; 24];
+    bytes[..2].copy_from_slice(&from.port().to_be_bytes());
+    bytes[2..4].copy_from_slice(&to.port().to_be_bytes());
+    bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
+    bytes[8..12].copy_from_slice(&ack.to_be_bytes());
+    (bytes[12], bytes[13]) = (5 << 4, flags);
+    let forged = Captured {
+        digest: Digest(0),
+        source: from,
+        destination: to,
+        len: bytes.len(),
+        bytes: &bytes,
+    };
+    let mut packet = Vec::new();
+    copy(&forged, &mut packet);
+    socket::send_raw(raw, &packet, to.ip()).unwrap();
+}
+
 #[test]
 fn a_silent_peer_is_asked_and_a_vanished_one_ends() {
     alone(|| {
@@ -381,10 +642,7 @@ fn a_silent_peer_is_asked_and_a_vanished_one_ends() {
             if let Some(answer) = scene.answer(0) {
                 break answer;
             }
-            assert!(
-                start.elapsed() < PATIENCE,
-                "the vanished peer is not noticed"
-            );
+            assert!(start.elapsed() < PATIENCE, "it is not noticed");
             std::thread::sleep(Duration::from_millis(5));
         };
         let expected = (Subject::Gone, Detail::Silent, 1);
@@ -409,29 +667,12 @@ fn forged_packets_wake_nothing_and_are_answered_rarely() {
         let server = scene.accept();
         let (state, muted) = checkpoint(server, Filter::DropAll).unwrap();
         let _ = muted.release().unwrap();
-        assert_eq!(
-            scene.answer_to(0, Subject::Rest, 0, &[server]),
-            Detail::Done
-        );
+        let answer = scene.answer_to(0, Subject::Rest, 0, &[server]);
+        assert_eq!(answer, Detail::Done);
         server.close();
         let raw = socket::raw(false).unwrap();
-        let mut packet = Vec::new();
-        let mut send = |sequence: u32, acknowledgement: u32, flags: u8| {
-            let mut bytes = [0; 24];
-            bytes[..2].copy_from_slice(&peer.port().to_be_bytes());
-            bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
-            bytes[4..8].copy_from_slice(&sequence.to_be_bytes());
-            bytes[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
-            (bytes[12], bytes[13]) = (5 << 4, flags);
-            let forged = Captured {
-                digest: Digest(0),
-                source: peer,
-                destination: address,
-                len: bytes.len(),
-                bytes: &bytes,
-            };
-            copy(&forged, &mut packet);
-            socket::send_raw(raw, &packet, address.ip()).unwrap();
+        let send = |sequence: u32, acknowledgement: u32, flags: u8| {
+            send_forged(raw, peer, address, (sequence, acknowledgement, flags));
         };
         // Right addresses and ports, and numbers that are guessed: data, ends, resets.
         for number in 0..PACKETS {
@@ -440,13 +681,8 @@ fn forged_packets_wake_nothing_and_are_answered_rarely() {
             send(guess, guess.rotate_left(9), flags);
         }
         // The right number before the next one, which a live connection answers each time.
-        for _ in 0..1000 {
-            send(
-                state.receive_next().wrapping_sub(4),
-                state.send_next(),
-                0x10,
-            );
-        }
+        let before = state.receive_next().wrapping_sub(4);
+        (0..1000).for_each(|_| send(before, state.send_next(), 0x10));
         for _ in 0..20 {
             assert!(scene.repair.turn().unwrap());
         }

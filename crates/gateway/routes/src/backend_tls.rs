@@ -6,8 +6,9 @@
 
 use crate::balance::Target;
 use crate::engine_values::alpn;
+use crate::parsed::Parsed;
 use dormouse_config::{self as config, Truncation};
-use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots, TrustStore};
+use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots};
 use dormouse_handover::{OriginPem, Pem};
 
 /// Number of tickets that a connection waits for: most servers send two after a full handshake.
@@ -42,9 +43,10 @@ impl BackendTls {
         &mut self,
         configured: &config::Route,
         pem: &OriginPem,
+        known: &mut Parsed,
     ) -> Result<(), String> {
-        let roots = match &pem.roots {
-            Some(text) => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
+        let roots = match known.trust(pem).map_err(|e| e.to_string())? {
+            Some(store) => store,
             None => return Err("no authorities are configured for backends".to_owned()),
         };
         let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
@@ -72,7 +74,7 @@ pub fn context(
         ..ResumptionSettings::default()
     });
     if let Some(pem) = own {
-        settings.identity = Some(pem.identity().map_err(|e| e.to_string())?);
+        settings.identity = Some(pem.identity().map_err(|e| e.to_string())?.clone());
     }
     ClientContext::new(settings).map_err(|e| e.to_string())
 }

@@ -10,7 +10,7 @@ use dormouse_config::{Backend, Balance, Upstream};
 use dormouse_reactor::socket::Addr;
 use dormouse_tables::backends::{BackendPlace, Backends};
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Weights are counted in hundredths, so that slow start has steps.
 const FULL: u64 = 100;
@@ -29,7 +29,7 @@ pub struct Target {
     pub connections_max: Option<u32>,
     /// The backend's place in the table of backends.
     pub place: BackendPlace,
-    /// Hash of the name, which `client-hash` combines with the client's address.
+    /// Hash of the name, which rules by hash combine with the connection's key.
     pub(crate) key: u64,
 }
 
@@ -161,13 +161,20 @@ impl Targets {
         found
     }
 
-    /// Whether the choice depends on the client's address.
-    pub fn hash_clients(&self) -> bool {
-        self.balance == Balance::ClientHash
+    /// The rule by which a backend is chosen.
+    pub fn balance(&self) -> Balance {
+        self.balance
+    }
+
+    /// The first backend whose name has not resolved yet.
+    pub fn unresolved(&self) -> Option<&Upstream> {
+        let mut listed = self.listed.iter();
+        listed.find(|upstream| !upstream.out && upstream.backend.is_unresolved())
     }
 
     /// Chooses the first backend to try. If backends are up, but full, the connection waits for one of them.
-    pub fn first(&self, client: Option<IpAddr>, known: &Backends, now_ms: u64) -> Choice {
+    /// `key`: connections with the same key get the same backend, if the rule is one by hash.
+    pub fn first(&self, key: Option<u64>, known: &Backends, now_ms: u64) -> Choice {
         let is_up = |target: &Target| known.is_up(target.place, now_ms);
         let marks_count = self.all.iter().any(is_up);
         for backup in [false, true] {
@@ -179,7 +186,7 @@ impl Targets {
             let candidates: Vec<usize> = (0..self.all.len())
                 .filter(|&n| self.all.get(n).is_some_and(usable))
                 .collect();
-            if let Some(chosen) = self.choose(&candidates, client, known, now_ms) {
+            if let Some(chosen) = self.choose(&candidates, key, known, now_ms) {
                 return Choice::Use(chosen);
             }
         }
@@ -238,7 +245,7 @@ impl Targets {
     fn choose(
         &self,
         candidates: &[usize],
-        client: Option<IpAddr>,
+        key: Option<u64>,
         known: &Backends,
         now_ms: u64,
     ) -> Option<usize> {
@@ -249,11 +256,11 @@ impl Targets {
             let target = self.all.get(n)?;
             Some(u64::from(target.weight) * self.share(target, known, now_ms))
         };
-        match (self.balance, client) {
-            (Balance::ClientHash, Some(client)) => {
+        match (self.balance, key) {
+            (Balance::ClientHash | Balance::SniHash | Balance::MqttClientId, Some(key)) => {
                 let score = |n: usize| {
-                    let key = self.all.get(n).map_or(0, |target| target.key);
-                    rendezvous(client, key, weight(n).unwrap_or(1))
+                    let of_target = self.all.get(n).map_or(0, |target| target.key);
+                    rendezvous(key, of_target, weight(n).unwrap_or(1))
                 };
                 let better = |a: &usize, b: &usize| score(*a).total_cmp(&score(*b));
                 candidates.iter().copied().max_by(better)
@@ -271,7 +278,13 @@ impl Targets {
                 };
                 from.iter().chain(before).copied().min_by_key(load)
             }
-            (Balance::RoundRobin | Balance::ClientHash, _) => self.take_turn(candidates, weight),
+            (
+                Balance::RoundRobin
+                | Balance::ClientHash
+                | Balance::SniHash
+                | Balance::MqttClientId,
+                _,
+            ) => self.take_turn(candidates, weight),
         }
     }
 
@@ -319,10 +332,10 @@ fn has_room(target: &Target, known: &Backends) -> bool {
         .is_none_or(|max| known.load(target.place) < u64::from(max))
 }
 
-/// Score of a backend for a client, by highest random weight (rendezvous) hashing: each client has its
-/// own order of the backends, and when a backend goes away, only its clients move.
-fn rendezvous(client: IpAddr, key: u64, weight: u64) -> f64 {
-    let mixed = dormouse_tables::hash::mix(dormouse_tables::clients::key(client) ^ key);
+/// Score of a backend for a connection's key, by highest random weight (rendezvous) hashing: each key has its
+/// own order of the backends, and when a backend goes away, only its keys move.
+fn rendezvous(key: u64, of_target: u64, weight: u64) -> f64 {
+    let mixed = dormouse_tables::hash::mix(key ^ of_target);
     // Between 0 and 1, both excluded.
     let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     weight as f64 / -uniform.ln()

@@ -29,7 +29,7 @@ pub fn routes(
     let trusts = clients.iter().chain(std::iter::repeat(&None));
     let material = certificates.iter().chain(std::iter::repeat(&none));
     let routes = config.routes.iter().zip(material.zip(trusts)).enumerate();
-    let made = routes
+    routes
         .map(|(n, (route, (pems, clients)))| {
             let mut made = Route::without_context(config, route, backends);
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
@@ -40,23 +40,23 @@ pub fn routes(
             }
             Ok(made)
         })
-        .collect();
-    known.forget_others();
-    made
+        .collect()
 }
 
 /// Builds the contexts for TLS to backends, for all routes that use it. `routes` are those of the
-/// configuration, in its order. An error names the route and the reason.
+/// configuration, in its order, and from now on `known` has only what they use. An error names the route and the reason.
 pub fn make_backend_contexts<'a>(
     config: &Config,
     pems: &[Option<OriginPem>],
     routes: impl IntoIterator<Item = &'a mut Route>,
+    known: &mut Parsed,
 ) -> Result<(), String> {
     let all = routes.into_iter().zip(&config.routes).zip(pems);
     for (n, ((route, configured), pem)) in all.enumerate() {
-        make_backend_context(configured, pem.as_ref(), route)
+        make_backend_context(configured, pem.as_ref(), route, known)
             .map_err(|reason| of_route(config, n, &reason))?;
     }
+    known.forget_others();
     Ok(())
 }
 
@@ -64,9 +64,10 @@ fn make_backend_context(
     configured: &config::Route,
     pem: Option<&OriginPem>,
     route: &mut Route,
+    known: &mut Parsed,
 ) -> Result<(), String> {
     match (&mut route.backend_tls, pem) {
-        (Some(tls), Some(pem)) => tls.make_context(configured, pem),
+        (Some(tls), Some(pem)) => tls.make_context(configured, pem, known),
         _ => Ok(()),
     }
 }
@@ -130,7 +131,7 @@ impl LateContexts {
         }
         self.next += 1;
         let pem = self.handover.backend_tls.get(n).and_then(Option::as_ref);
-        make_backend_context(configured, pem, route)
+        make_backend_context(configured, pem, route, known)
             .map_err(|reason| of_route(config, n, &reason))?;
         Ok(self.next < config.routes.len())
     }

@@ -2,16 +2,17 @@
 
 use crate::backend_tls::TICKETS_EXPECTED;
 use crate::engine_values::{alpn, version};
+use crate::parsed::Parsed;
 use dormouse_config::{Config, Originate, Server, milliseconds};
 use dormouse_engine::{
-    ClientContext, ClientSettings, Protocols, ResumptionSettings, Reuse, Roots, TrustStore, digest,
+    ClientContext, ClientSettings, Protocols, ResumptionSettings, Reuse, Roots, digest,
 };
-use dormouse_handover::{Handover, OriginPem};
+use dormouse_handover::{Handover, OriginPem, Revocation};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Addr;
 use dormouse_tables::client_sessions::{ClientSessions, SessionKey, SessionPlace};
-use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// TLS settings and servers of one `[[originate]]`.
@@ -20,10 +21,21 @@ pub struct Origin {
     pub context: ClientContext,
     /// The servers' addresses, in the order in which they are tried.
     pub targets: Vec<ServerAddress>,
+    /// The servers of those addresses.
+    servers: Vec<OriginServer>,
     /// Milliseconds for which a connection waits for tickets after its handshake.
     pub ticket_wait_ms: u64,
     /// Number of warm connections that this worker keeps.
     pub warm: u32,
+}
+
+/// A configured server.
+struct OriginServer {
+    /// As written: the name that may resolve later.
+    given: String,
+    addresses: Vec<SocketAddr>,
+    server_name: String,
+    sessions: Option<Arc<SessionPlace>>,
 }
 
 /// One address of a server.
@@ -77,38 +89,29 @@ pub fn origins(
     sessions: Option<&ClientSessions>,
     number: WorkerNumber,
 ) -> Result<Vec<Origin>, String> {
-    // Originations with the same authorities share one trust store.
-    let mut stores = HashMap::new();
+    // Originations with the same authorities and revocation lists share one trust store.
+    let mut known = Parsed::default();
     config
         .originate
         .iter()
         .zip(pems)
         .enumerate()
         .map(|(n, (originate, pem))| {
-            origin(originate, pem, sessions, number, &mut stores)
+            origin(originate, pem, sessions, number, &mut known)
                 .map_err(|reason| format!("origination {}: {reason}", n + 1))
         })
         .collect()
 }
 
-fn origin<'a>(
+fn origin(
     originate: &Originate,
-    pem: &'a OriginPem,
+    pem: &OriginPem,
     sessions: Option<&ClientSessions>,
     number: WorkerNumber,
-    stores: &mut HashMap<&'a str, TrustStore>,
+    known: &mut Parsed,
 ) -> Result<Origin, String> {
-    let roots = match &pem.roots {
-        None => Roots::Insecure,
-        Some(text) => {
-            let store = match stores.get(text.as_str()) {
-                Some(store) => store.clone(),
-                None => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
-            };
-            stores.insert(text, store.clone());
-            Roots::Store(store)
-        }
-    };
+    let trust = known.trust(pem).map_err(|e| e.to_string())?;
+    let roots = trust.map_or(Roots::Insecure, Roots::Store);
     let reuse = reuse(originate);
     let mut settings = ClientSettings::new(roots);
     settings.alpn = alpn(&originate.alpn);
@@ -122,42 +125,72 @@ fn origin<'a>(
         ..ResumptionSettings::default()
     });
     if let Some(pem) = &pem.identity {
-        settings.identity = Some(pem.identity().map_err(|e| e.to_string())?);
+        settings.identity = Some(pem.identity().map_err(|e| e.to_string())?.clone());
     }
     let context = ClientContext::new(settings).map_err(|e| e.to_string())?;
-    let targets = originate.to.iter().flat_map(|server| {
+    let servers = originate.to.iter().map(|server| {
         let place = sessions.and_then(|all| all.place(key(originate, server, pem), reuse));
-        targets(originate, server, place.map(Arc::new))
+        OriginServer {
+            given: server.given.clone(),
+            addresses: server.addresses.clone(),
+            server_name: server_name(originate, server).to_owned(),
+            sessions: place.map(Arc::new),
+        }
     });
+    let servers: Vec<OriginServer> = servers.collect();
     let WorkerNumber { worker, workers } = number;
     let extra = u32::from(worker < originate.warm % workers.max(1));
     Ok(Origin {
         context,
-        targets: targets.collect(),
+        targets: servers.iter().flat_map(OriginServer::targets).collect(),
+        servers,
         ticket_wait_ms: milliseconds(originate.ticket_wait),
         warm: originate.warm / workers.max(1) + extra,
     })
 }
 
-fn targets(
-    originate: &Originate,
-    server: &Server,
-    sessions: Option<Arc<SessionPlace>>,
-) -> impl Iterator<Item = ServerAddress> {
-    let server_name = server_name(originate, server).to_owned();
-    server.addresses.iter().map(move |address| {
-        let shown = address.to_string();
-        ServerAddress {
-            address: Addr::Tcp(*address),
-            server_name: server_name.clone(),
-            name: if shown == server.given {
-                shown
-            } else {
-                format!("{} ({shown})", server.given)
-            },
-            sessions: sessions.clone(),
+impl Origin {
+    /// Sets the addresses of a name that had none. Returns `true` if a server has this name.
+    pub(crate) fn set_addresses(&mut self, name: &str, found: &[SocketAddr]) -> bool {
+        let servers = self.servers.iter_mut();
+        let mut has_changed = false;
+        for server in servers.filter(|one| one.addresses.is_empty() && one.given == name) {
+            server.addresses = found.to_vec();
+            has_changed = true;
         }
-    })
+        if has_changed {
+            self.targets = self
+                .servers
+                .iter()
+                .flat_map(OriginServer::targets)
+                .collect();
+        }
+        has_changed
+    }
+
+    /// The first server whose name has not resolved yet.
+    pub fn unresolved(&self) -> Option<&str> {
+        let mut servers = self.servers.iter();
+        let unresolved = servers.find(|server| server.addresses.is_empty());
+        unresolved.map(|server| server.given.as_str())
+    }
+}
+
+impl OriginServer {
+    fn targets(&self) -> impl Iterator<Item = ServerAddress> + '_ {
+        self.addresses.iter().map(|address| {
+            let shown = address.to_string();
+            ServerAddress {
+                address: Addr::Tcp(*address),
+                server_name: self.server_name.clone(),
+                name: match shown == self.given {
+                    true => shown,
+                    false => format!("{} ({shown})", self.given),
+                },
+                sessions: self.sessions.clone(),
+            }
+        })
+    }
 }
 
 fn server_name<'a>(originate: &'a Originate, server: &'a Server) -> &'a str {
@@ -173,19 +206,26 @@ pub fn reuse(originate: &Originate) -> Reuse {
 }
 
 /// Digest of everything on which a session with this server depends. Only an origination with the same
-/// key may resume it.
+/// key may resume it. A server that was revoked since makes a full handshake, because its list has changed.
 pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKey {
     let alpn = originate.alpn.join("\0");
     let versions = format!("{} {}", originate.min_version, originate.max_version);
     let own = pem.identity.as_ref().map_or("", |own| own.chain.as_str());
-    let digest = digest(&[
+    let mut parts = vec![
         server.given.as_bytes(),
         server_name(originate, server).as_bytes(),
         alpn.as_bytes(),
         versions.as_bytes(),
         pem.roots.as_deref().unwrap_or("insecure").as_bytes(),
         own.as_bytes(),
-    ]);
+    ];
+    let Revocation {
+        crls,
+        ocsp_required,
+    } = &pem.revocation;
+    parts.extend(ocsp_required.then_some(&b"OCSP required"[..]));
+    parts.extend(crls.iter().map(|(_, list)| list.as_bytes()));
+    let digest = digest(&parts);
     let mut key = SessionKey::default();
     key.copy_from_slice(&digest[..16]);
     key

@@ -2,8 +2,8 @@
 //! certificates changes, only that one is parsed, so a reload blocks the worker's loop only briefly. Routes with
 //! the same authorities and revocation lists share one copy, because a list may have many megabytes.
 
-use dormouse_engine::{ClientVerifier, Identity, IdentityError, SettingsError};
-use dormouse_handover::{ClientTrust, Pem};
+use dormouse_engine::{ClientVerifier, Identity, IdentityError, SettingsError, TrustStore};
+use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -12,6 +12,7 @@ use std::hash::{BuildHasher as _, RandomState};
 pub struct Parsed {
     identities: HashMap<u64, Used<Identity>>,
     verifiers: HashMap<u64, Used<ClientVerifier>>,
+    stores: HashMap<u64, Used<TrustStore>>,
     hasher: RandomState,
     round: u64,
 }
@@ -30,13 +31,13 @@ impl Parsed {
         if let Some(known) = known(&mut self.identities, id, self.round) {
             return Ok(known);
         }
-        let identity = pem.identity()?;
+        let identity = pem.identity().map_err(Clone::clone)?;
         // An OCSP response that is not valid yet may become valid, so the identity is parsed again.
         if pem.ocsp.is_empty() || identity.is_stapled() {
             let (value, round) = (identity.clone(), self.round);
             self.identities.insert(id, Used { value, round });
         }
-        Ok(identity)
+        Ok(identity.clone())
     }
 
     /// Returns the verifier of client certificates for these authorities and revocation lists, from the cache if they
@@ -55,6 +56,20 @@ impl Parsed {
         Ok(verifier)
     }
 
+    /// Returns the trust in servers, from the cache if it was parsed before. `None`: any certificate is accepted.
+    pub(crate) fn trust(&mut self, pem: &OriginPem) -> Result<Option<TrustStore>, SettingsError> {
+        let id = self.hasher.hash_one((&pem.roots, &pem.revocation));
+        if let Some(known) = known(&mut self.stores, id, self.round) {
+            return Ok(Some(known));
+        }
+        let store = pem.trust()?;
+        if let Some(value) = &store {
+            let (value, round) = (value.clone(), self.round);
+            self.stores.insert(id, Used { value, round });
+        }
+        Ok(store)
+    }
+
     /// Begins a round. What a worker parsed at its start belongs to the round before.
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
@@ -65,6 +80,7 @@ impl Parsed {
         let round = self.round;
         self.identities.retain(|_, known| known.round == round);
         self.verifiers.retain(|_, known| known.round == round);
+        self.stores.retain(|_, known| known.round == round);
     }
 }
 
@@ -77,11 +93,12 @@ fn known<T: Clone>(all: &mut HashMap<u64, Used<T>>, id: u64, round: u64) -> Opti
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use dormouse_handover::PemContents;
 
     /// A certificate for this name, with its key.
     pub(crate) fn pem(name: &str) -> Pem {
         let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
-        Pem {
+        Pem::from(PemContents {
             name: name.to_owned(),
             key_name: name.to_owned(),
             chain,
@@ -89,7 +106,7 @@ pub(crate) mod tests {
             ocsp_from_file: false,
             is_pushed: false,
             key: key.to_string(),
-        }
+        })
     }
 
     #[test]
@@ -108,10 +125,33 @@ pub(crate) mod tests {
         assert_eq!(parsed.identities.len(), 1);
         // A key of another certificate is refused each time.
         let mut mixed = one.clone();
-        mixed.key.clone_from(&two.key);
+        mixed.change(|mixed| mixed.key.clone_from(&two.key));
         for _ in 0..2 {
             assert!(parsed.identity(&mixed).is_err());
         }
+    }
+
+    #[test]
+    fn routes_with_the_same_trust_in_backends_share_one_store() {
+        let trust = |name: &str| OriginPem {
+            roots: Some(pem(name).chain.clone()),
+            ..OriginPem::default()
+        };
+        let (one, two) = (trust("one.example"), trust("two.example"));
+        let mut stricter = one.clone();
+        stricter.revocation.ocsp_required = true;
+        let mut parsed = Parsed::default();
+        for _ in 0..2 {
+            for trust in [&one, &two, &stricter] {
+                parsed.trust(trust).expect("authorities");
+            }
+            assert_eq!(parsed.stores.len(), 3);
+        }
+        assert!(parsed.trust(&OriginPem::default()).expect("none").is_none());
+        parsed.begin_round();
+        parsed.trust(&two).expect("authorities");
+        parsed.forget_others();
+        assert_eq!(parsed.stores.len(), 1);
     }
 
     #[test]

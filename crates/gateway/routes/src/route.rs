@@ -3,15 +3,16 @@
 use crate::backend_tls::BackendTls;
 use crate::balance::{Target, Targets};
 use crate::origin::Origin;
-use crate::route_filter::RouteFilter;
+use crate::route_filter::{RouteFilter, RouteNames};
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
-    self as config, BackendDown, Config, ConnectTime, Lifetime, Network, Originate, ProxyProtocol,
-    SourceAddress, Starttls, Truncation, Upstream, milliseconds,
+    self as config, BackendDown, ByteSize, Config, ConnectTime, Lifetime, Network, Originate,
+    ProxyProtocol, SourceAddress, Starttls, Truncation, Upstream, milliseconds,
 };
 use dormouse_engine::{ServerContext, SettingsError, TicketKeys};
 use dormouse_reactor::socket::Addr;
 use dormouse_tables::backends::Backends;
+use dormouse_tables::pace::Pace;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -27,7 +28,7 @@ pub struct Route {
     pub backend_name: String,
     /// Networks of clients, and the PROXY protocol.
     pub access: Access,
-    /// The protocol in which clients ask for TLS.
+    /// The protocol in which clients ask for TLS; of an origination, the one in which its servers are asked for it.
     pub starttls: Starttls,
     /// How to treat a TLS peer that closes without close_notify.
     pub truncation: Truncation,
@@ -43,8 +44,43 @@ pub struct Route {
     pub sockets: SocketOptions,
     /// How long its connections may last.
     pub lifetime: Lifetime,
+    /// Limits on all its connections together.
+    pub limits: RouteLimits,
+    /// One of its connections in this many gets a line in the connection log. 0: none.
+    pub log_one_in: u32,
     /// The clients of the listener that this route serves.
     pub filter: RouteFilter,
+}
+
+/// Limits on all connections of a route together, over all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteLimits {
+    /// Established connections.
+    pub connections_max: Option<u32>,
+    /// Handshakes.
+    pub handshakes: Option<Pace>,
+    /// Bytes in both directions.
+    pub bytes: Option<Pace>,
+}
+
+impl RouteLimits {
+    fn new(
+        connections_max: Option<u32>,
+        handshakes: Option<u32>,
+        bytes: Option<ByteSize>,
+    ) -> RouteLimits {
+        RouteLimits {
+            connections_max,
+            handshakes: handshakes.map(|each_s| Pace {
+                bytes_per_s: each_s.into(),
+                burst_bytes: each_s.into(),
+            }),
+            bytes: bytes.map(|bytes| Pace {
+                bytes_per_s: bytes.0,
+                burst_bytes: bytes.0 / 4,
+            }),
+        }
+    }
 }
 
 /// Networks of clients, and the PROXY protocol.
@@ -117,6 +153,12 @@ impl Route {
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
             lifetime: config.lifetime_without_route(),
+            limits: RouteLimits::new(
+                route.route_max_connections,
+                route.route_handshakes_per_second,
+                route.route_bytes_per_second,
+            ),
+            log_one_in: (route.route_connection_log_one_in).or(config.log.connection_log_one_in),
             filter: RouteFilter::of(route),
         }
     }
@@ -127,6 +169,14 @@ impl Route {
             Direction::Terminate { targets, .. } => targets.as_ref(),
             Direction::PassThrough(targets) => Some(targets),
             Direction::Originate(_) | Direction::Removed => None,
+        }
+    }
+
+    /// The TLS context for clients, if there is one.
+    pub fn context(&self) -> Option<&ServerContext> {
+        match &self.direction {
+            Direction::Terminate { context, .. } => context.as_ref(),
+            Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
         }
     }
 
@@ -148,7 +198,8 @@ impl Route {
         let targets = match &mut self.direction {
             Direction::Terminate { targets, .. } => targets.as_mut(),
             Direction::PassThrough(targets) => Some(targets),
-            Direction::Originate(_) | Direction::Removed => None,
+            Direction::Originate(origin) => return origin.set_addresses(name, addresses),
+            Direction::Removed => None,
         };
         targets.is_some_and(|targets| targets.set_addresses(name, addresses, known))
     }
@@ -169,6 +220,8 @@ impl Route {
             sources: Vec::new(),
             sockets: SocketOptions::new(&config.sockets),
             lifetime: config.lifetime_without_route(),
+            limits: RouteLimits::default(),
+            log_one_in: config.log.connection_log_one_in,
             filter: RouteFilter::default(),
         }
     }
@@ -242,6 +295,13 @@ pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Ro
     placed
 }
 
+/// The names that routes serve, by route number.
+pub fn names_of(routes: &[Route]) -> RouteNames {
+    let accepts = |(_, route): &(u16, &Route)| !route.is_removed() && route.origin().is_none();
+    let all = (0..).zip(routes).filter(accepts);
+    RouteNames::of(all.map(|(number, route)| (number, &route.filter)))
+}
+
 /// Creates the routes of originations, which come after the routes that accept TLS.
 pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
     let route = |(origin, originate): (Origin, &Originate)| {
@@ -249,7 +309,15 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
         Route {
             direction: Direction::Originate(origin),
             backend_name: names.join(", "),
+            starttls: originate.starttls,
             truncation: originate.truncation,
+            limits: RouteLimits::new(
+                originate.route_max_connections,
+                None,
+                originate.route_bytes_per_second,
+            ),
+            log_one_in: (originate.route_connection_log_one_in)
+                .or(config.log.connection_log_one_in),
             ..Route::removed(config)
         }
     };
@@ -332,9 +400,8 @@ mod tests {
         let [old, new] =
             ["10.0.0.1:443", "10.0.0.2:443"].map(|one| one.parse().expect("an address"));
         let named = Backend::Tcp {
-            address: old,
             given: "db.example:443".to_owned(),
-            more: Vec::new(),
+            addresses: vec![old],
         };
         let targets = || {
             let listed = vec![Upstream::plain(named.clone())];

@@ -6,6 +6,7 @@
 //! without protocols; else the first one, whose handshake then fails with no_application_protocol.
 
 use dormouse_engine::ClientHello;
+use std::collections::HashMap;
 
 /// Server names and protocols of a route.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +67,64 @@ impl RouteFilter {
 
     fn shares_protocol(&self, hello: &ClientHello) -> bool {
         self.alpn.iter().any(|own| hello.alpn.contains(own))
+    }
+}
+
+/// The routes by their names, so that the choice among thousands takes about as long as among a few.
+#[derive(Debug, Default)]
+pub struct RouteNames {
+    /// The numbers of the routes with a name, ascending. A wildcard's name begins with `*.`.
+    named: HashMap<String, Vec<u16>>,
+    /// The numbers of the routes that serve all names, ascending.
+    unnamed: Vec<u16>,
+}
+
+impl RouteNames {
+    /// The names of these filters, which are in the order of their numbers.
+    pub(crate) fn of<'a>(filters: impl Iterator<Item = (u16, &'a RouteFilter)>) -> RouteNames {
+        let mut all = RouteNames::default();
+        for (number, filter) in filters {
+            if filter.names.is_empty() {
+                all.unnamed.push(number);
+            }
+            for name in &filter.names {
+                all.named.entry(name.clone()).or_default().push(number);
+            }
+        }
+        all
+    }
+
+    /// Returns those of the `candidates` that fit this name best, in their order.
+    pub fn nearest(&self, name: Option<&str>, candidates: &[u16]) -> Vec<u16> {
+        let of = |name: &str| self.named.get(name).map_or(&[][..], Vec::as_slice);
+        let exact = name.map_or(&[][..], of);
+        let parent = name.and_then(|name| name.split_once('.'));
+        let parent = parent.filter(|(label, _)| !label.is_empty());
+        let wildcard = parent.map(|(_, parent)| format!("*.{parent}"));
+        let wildcard = wildcard.as_deref().map_or(&[][..], of);
+        let by_fit = [exact, wildcard, &self.unnamed];
+        let found = by_fit.map(|numbers| common(candidates, numbers));
+        let mut found = found.into_iter().filter(|numbers| !numbers.is_empty());
+        found.next().unwrap_or_default()
+    }
+}
+
+/// The candidates that are among these ascending numbers.
+fn common(candidates: &[u16], numbers: &[u16]) -> Vec<u16> {
+    match candidates.len() <= numbers.len() {
+        true => {
+            let is_common = |number: &&u16| numbers.binary_search(number).is_ok();
+            candidates.iter().filter(is_common).copied().collect()
+        }
+        false => {
+            let place = |number: &u16| candidates.iter().position(|one| one == number);
+            let mut found: Vec<(usize, u16)> = numbers
+                .iter()
+                .filter_map(|number| Some((place(number)?, *number)))
+                .collect();
+            found.sort_unstable();
+            found.into_iter().map(|(_, number)| number).collect()
+        }
     }
 }
 
@@ -132,10 +191,20 @@ mod tests {
             filter(&["a.example", "b.test"], &["h2"]),
             filter(&["a.example"], &["mqtt"]),
         ];
+        // Whatever the order of the other routes' numbers, the nearest are enough to choose from.
+        let names = RouteNames::of((0..).zip(routes.iter()));
         let chosen = |name: &str, alpn: &[&str]| {
-            let all = (0..).zip(routes.iter());
-            choose(all, &hello(name, alpn))
+            let hello = hello(name, alpn);
+            let chosen = choose((0..).zip(routes.iter()), &hello);
+            let nearest = names.nearest(hello.server_name.as_deref(), &[0, 1, 2, 3, 4, 9]);
+            let nearest = nearest.into_iter().map(|n| (n, &routes[usize::from(n)]));
+            assert_eq!(choose(nearest, &hello), chosen, "{name} {alpn:?}");
+            chosen
         };
+        assert_eq!(names.nearest(Some("a.example"), &[4, 3, 0]), [4, 3]);
+        assert_eq!(names.nearest(Some("a.example"), &[2, 0]), [2]);
+        assert_eq!(names.nearest(Some("a.example"), &[7, 0]), [0]);
+        assert!(names.nearest(Some("a.example"), &[7]).is_empty());
         assert_eq!(chosen("", &[]), Some(0));
         assert_eq!(chosen("c.test", &["h2"]), Some(0));
         assert_eq!(chosen("example", &[]), Some(0), "a wildcard is one label");

@@ -51,11 +51,16 @@ impl SocketOptions {
     /// Sets the options of a listener. On Linux, accepted sockets inherit them. A listener that stays open at a reload may
     /// have other ones, so those that are off are set, too.
     pub fn apply_to_listener(&self, fd: Fd) {
-        let _ = socket::set_receive_buffer(fd, self.receive_buffer_bytes);
-        let _ = socket::set_send_buffer(fd, self.send_buffer_bytes);
+        self.apply_buffers(fd);
         let _ = socket::set_nodelay(fd, true);
         let _ = socket::set_keepalive(fd, self.keepalive);
         let _ = socket::set_user_timeout(fd, self.user_timeout_ms.unwrap_or(0));
+    }
+
+    /// Limits the buffers of a socket that has inherited nothing.
+    pub fn apply_buffers(&self, fd: Fd) {
+        let _ = socket::set_receive_buffer(fd, self.receive_buffer_bytes);
+        let _ = socket::set_send_buffer(fd, self.send_buffer_bytes);
     }
 
     /// Sets the keepalive times of a client's connection; it inherits its other options from the

@@ -6,7 +6,7 @@
 
 use crate::error::{ServeError, system};
 use crate::helper_process::{Helper, HelperProcess};
-use crate::syslog::SyslogSocket;
+use crate::sockets::syslog::SyslogSocket;
 use crate::tokens;
 use dormouse_config::{Config, LogDestination, LogTarget};
 use dormouse_handover::message;

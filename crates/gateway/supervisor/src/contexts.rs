@@ -47,7 +47,8 @@ pub(crate) fn of_backends(
     material: &Material,
     mut routes: Vec<Route>,
 ) -> Result<(), String> {
-    contexts::make_backend_contexts(config, &material.backend_tls, &mut routes)
+    let known = &mut Parsed::default();
+    contexts::make_backend_contexts(config, &material.backend_tls, &mut routes, known)
 }
 
 /// Builds the contexts of originations.

@@ -1,12 +1,15 @@
 //! Main's side of the control process: starts and restarts it, and sends it the state.
 
-use crate::control_addresses::ControlAddresses;
 use crate::helper_process::{Helper, HelperProcess};
+use crate::reported::Reported;
 use crate::shared_memory::SharedMemory;
+use crate::sockets::control_addresses::ControlAddresses;
 use crate::tokens;
 use dormouse_config::Config;
 use dormouse_handover::connections::Page;
-use dormouse_handover::control::{AdminResult, ControlArguments, ForwardedOrder, Report, State};
+use dormouse_handover::control::{
+    AdminResult, ControlArguments, ForwardedOrder, Listing, Report, State,
+};
 use dormouse_handover::message;
 use dormouse_helpers::helper::Privileges;
 use dormouse_reactor::Fd;
@@ -16,6 +19,7 @@ use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::rc::Rc;
 
 /// Pause before a message that did not fit the channel is sent again.
 const RETRY_MS: u64 = 100;
@@ -55,6 +59,9 @@ pub(crate) struct ControlProcess {
     retry_at_ms: Option<u64>,
     /// The state sent last.
     sent: Option<State>,
+    /// The edition whose lists were sent last, and the parts that are still to be sent, in reverse order.
+    listed: Option<Rc<Reported>>,
+    listings: Vec<Listing>,
     /// Results of orders, to be sent.
     results: Vec<Report>,
 }
@@ -86,6 +93,8 @@ impl ControlProcess {
             restarts: 0,
             retry_at_ms: None,
             sent: None,
+            listed: None,
+            listings: Vec::new(),
             results: Vec::new(),
         }
     }
@@ -140,13 +149,24 @@ impl ControlProcess {
     }
 
     /// Restarts the process if a start is due, and sends a changed state. Called once per turn.
-    pub(crate) fn attend(&mut self, state: State, memory: &SharedMemory, poller: &Poller) {
+    pub(crate) fn attend(
+        &mut self,
+        state: State,
+        reported: &Rc<Reported>,
+        memory: &SharedMemory,
+        poller: &Poller,
+    ) {
         let now_ms = process::boottime_ms();
         self.retry_at_ms.take_if(|at_ms| *at_ms <= now_ms);
         if self.helper.take_due() {
             let started = self.start_process(memory, poller);
             self.helper.start(|| started);
-            self.sent = None;
+            (self.sent, self.listed) = (None, None);
+        }
+        let is_listed = |listed: &Rc<Reported>| Rc::ptr_eq(listed, reported);
+        if !self.listed.as_ref().is_some_and(is_listed) {
+            self.listings = Listing::parts(&reported.routes, &reported.backends);
+            self.listed = Some(Rc::clone(reported));
         }
         if self.send(state) == Attempt::WouldBlock {
             self.retry_at_ms = Some(now_ms + RETRY_MS);
@@ -168,6 +188,19 @@ impl ControlProcess {
                 Ok(Attempt::Done(())) => self.sent = Some(state),
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
                 Err(error) => tracing::debug!(%error, "state could not be sent to control"),
+            }
+        }
+        while let Some(part) = self.listings.pop() {
+            let report = Report::Listing(part);
+            match message::send(process.channel, &report) {
+                Ok(Attempt::Done(())) => {}
+                Ok(Attempt::WouldBlock) => {
+                    if let Report::Listing(part) = report {
+                        self.listings.push(part);
+                    }
+                    return Attempt::WouldBlock;
+                }
+                Err(error) => tracing::debug!(%error, "lists could not be sent to control"),
             }
         }
         while let Some(result) = self.results.first() {

@@ -8,7 +8,7 @@ use dormouse_config::{Config, Plan};
 use dormouse_handover::RestDescriptors;
 use dormouse_handover::share::Share;
 use dormouse_helpers::helper::Privileges;
-use dormouse_helpers::tcp_repair::{self, RepairArguments, RepairParts, try_cycles};
+use dormouse_helpers::tcp_repair::{self, RepairArguments, RepairParts, TrialPorts, try_cycles};
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{Ended, Pid};
 use dormouse_reactor::socket::{self, Keepalive};
@@ -58,7 +58,7 @@ impl DeepRest {
         if !config.rests() {
             return Ok(None);
         }
-        try_cycles().map_err(|error| ServeError::Rest(error.to_string()))?;
+        try_cycles(trial_ports(config)).map_err(|error| ServeError::Rest(error.to_string()))?;
         let workers = plan.workers;
         let shares = (0..workers).map(|worker| Share::of(worker, plan).connections_max);
         let records_per_worker = SIDES * shares.max().unwrap_or(1);
@@ -216,6 +216,14 @@ impl RepairProcess {
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
         let process = self.helper.release()?;
         Some(process.kill(poller))
+    }
+}
+
+/// The ports with which the trial is as hard as what follows.
+pub(crate) fn trial_ports(config: &Config) -> TrialPorts {
+    match config.rests_on_low_port() {
+        true => TrialPorts::Low,
+        false => TrialPorts::Any,
     }
 }
 

@@ -5,87 +5,76 @@
 //! control. It holds no connection and reads nothing from the network.
 //!
 //! ```text
-//!   supervisor    the loop, and the effects of main's parts on each other
+//!   supervisor     the loop, and the effects of main's parts on each other
 //!
-//!   serving       the running configuration, and what serves it
-//!     edition       a configuration with its certificates, and its number
-//!     reported      what control is told of it
-//!     material      certificates, keys and CAs from files
-//!     contexts      TLS contexts, built once to find errors
-//!     listening     sockets that all workers poll         route_numbers  numbers of routes in slots
-//!     pairs         keepers and workers                   shared_memory  memory of all workers
-//!     ticket_keys   ticket keys and their rotation        session_files  sessions of originations
+//!   serving        the running configuration, and what serves it
+//!     reported       what control is told of it
+//!     contexts       TLS contexts, built once to find errors
+//!     pairs          keepers and workers                   shared_memory  memory of all workers
+//!     ticket_keys    ticket keys and their rotation        session_files  sessions of originations
+//!     route_numbers  numbers of routes in slots
 //!
-//!   load          a configuration with all that it names, for `serve`, `check` and reload alike
-//!     examine     tries addresses, users and files        findings      the problems found
+//!   configuration  with all that it names
+//!     load           reads it, for `serve`, `check` and reload alike
+//!     examine        tries addresses, users and files
+//!     edition        a configuration with its certificates, and its number
+//!     certificate_watch   changes of files                 expiry_notice  certificates that expire soon
+//!   material       certificates, keys and CAs from files   findings       the problems found
+//!   sockets        listeners, unix sockets, systemd, syslog
 //!
-//!   start         the start of the program                resume         the start after an upgrade
-//!   reload        from one configuration to the next      reload_report  its result
-//!     reload_answer  what its caller may not expect      ctl_changes  what orders have changed until then
-//!   upgrade       replacement by another binary           main_state     what that binary gets
-//!   drain         gradual closing of all connections
+//!   start          the start of the program                resume         the start after an upgrade
+//!   reload         from one configuration to the next      report         its result
+//!     answer         what its caller may not expect        ctl_changes    what orders have changed until then
+//!   ctl            changes by orders                       kept           those that a reload does not end
+//!   upgrade        replacement by another binary           main_state     what that binary gets
+//!   drain          gradual closing of all connections
 //!
-//!   control       the process that answers requests       control_addresses  its listeners
-//!   scout         names and health of backends            authorities    OCSP responders, ACME servers
-//!   certificate_watch   changes of files                  systemd        notifications, inherited sockets
-//!   syslog        sockets to syslog                       helper_process start and end of a helper
-//!   redirect      the process that answers plain HTTP     connection_log the process that writes the connection log
+//!   helper_process start and end of a helper:
+//!     control        answers requests                      addresses      its listeners
+//!     scout          names and health of backends          authorities    OCSP responders, ACME servers
+//!     redirect       answers plain HTTP                    connection_log writes the connection log
+//!     deep_rest      takes quiet connections out of the kernel
 //! ```
 #![forbid(unsafe_code)]
 
 mod authorities;
-mod certificate_watch;
+mod configuration;
 mod connection_log;
 mod contexts;
 mod control;
-mod control_addresses;
-mod ctl_changes;
+mod ctl;
 mod deep_rest;
-mod directories;
 mod drain;
-mod edition;
 mod error;
-mod examine;
-mod expiry_notice;
-mod findings;
 mod helper_process;
-mod listening;
-mod load;
-mod main_state;
 mod material;
-mod new_binary;
-mod occasion;
 mod pages;
 mod pairs;
-mod process_setup;
+mod recheck;
 mod recount;
 mod redirect;
 mod reload;
-mod reload_answer;
-mod reload_report;
 mod reported;
-mod resume;
 mod route_numbers;
 mod scout;
 mod serving;
 mod session_files;
 mod shared_memory;
-mod socket_file;
-mod source;
+mod signer;
+mod sockets;
 mod start;
 mod supervisor;
-mod syslog;
-mod systemd;
 mod ticket_keys;
 mod tokens;
+mod traces;
 mod upgrade;
 mod worker_user;
 
+pub use configuration::load::{Ready, load};
+pub use configuration::occasion::{LookUp, Occasion, Occupied, Purpose};
+pub use configuration::source::Source;
 pub use error::ServeError;
-pub use load::{Ready, load};
 pub use material::acme::file_of as acme_file;
-pub use occasion::{LookUp, Occasion, Occupied, Purpose};
-pub use resume::{resume, try_resume};
-pub use source::Source;
+pub use start::resume::{resume, try_resume};
 pub use start::serve;
 pub use upgrade::CAN_RESUME;

@@ -3,9 +3,14 @@
 //! Main passes each order to one worker and the answer back to control, and leads the caller from one worker to the next.
 //! An order whose answer never comes is forgotten when newer ones have taken its place; its caller asks again.
 
-use crate::edition;
-use dormouse_config::{Config, Upstream};
-use dormouse_handover::connections::{ConnectionFilter, Page, PageOrder, PagePlace};
+use crate::configuration::edition::{self, Edition};
+use crate::material::Certificates;
+use dormouse_config::Upstream;
+use dormouse_engine::Identity;
+use dormouse_handover::Pem;
+use dormouse_handover::connections::{
+    CertificateProperty, ConnectionFilter, Page, PageOrder, PagePlace,
+};
 use dormouse_handover::orders::Order;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,6 +22,15 @@ const REMOVED: &str = "removed";
 /// Maximum number of names in a message.
 const NAMED_MAX: usize = 20;
 
+/// Who gets an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asker {
+    /// Control, whose order has this id.
+    Control(u64),
+    /// Main, in the check of established connections with this number.
+    Recheck(u64),
+}
+
 /// The orders that wait for their answers.
 #[derive(Default)]
 pub(crate) struct Pages {
@@ -26,8 +40,7 @@ pub(crate) struct Pages {
 
 struct Waiting {
     number: u64,
-    /// The id of control's order.
-    id: u64,
+    asker: Asker,
     from: PagePlace,
 }
 
@@ -42,7 +55,12 @@ pub(crate) enum Passed {
 impl Pages {
     /// Passes an order to its worker, or to the next one if that is gone. `remaining`: the workers that are not gone for
     /// good.
-    pub(crate) fn order(&mut self, id: u64, mut order: PageOrder, remaining: &[usize]) -> Passed {
+    pub(crate) fn order(
+        &mut self,
+        asker: Asker,
+        mut order: PageOrder,
+        remaining: &[usize],
+    ) -> Passed {
         let Some(worker) = next_worker(order.from.worker, remaining) else {
             return Passed::Answered(Page::default());
         };
@@ -55,13 +73,13 @@ impl Pages {
         }
         self.waiting.push_back(Waiting {
             number: self.last,
-            id,
+            asker,
             from: order.from,
         });
         Passed::To(worker as usize, Order::Page(self.last, Box::new(order)))
     }
 
-    /// Handles a worker's answer. Returns it with the id of control's order, unless that is forgotten or was given to
+    /// Handles a worker's answer. Returns it with its asker, unless that is forgotten or was given to
     /// another worker.
     pub(crate) fn note(
         &mut self,
@@ -69,10 +87,10 @@ impl Pages {
         number: u64,
         page: Page,
         remaining: &[usize],
-    ) -> Option<(u64, Page)> {
+    ) -> Option<(Asker, Page)> {
         let is_it = |one: &Waiting| one.number == number && one.from.worker as usize == worker;
         let place = self.waiting.iter().position(is_it)?;
-        let Waiting { id, from, .. } = self.waiting.remove(place)?;
+        let Waiting { asker, from, .. } = self.waiting.remove(place)?;
         // A compromised worker must not lead the caller to other workers, or round in circles.
         let below = page.next.map(|next| next.below);
         let next = match below.filter(|below| *below < from.below) {
@@ -82,7 +100,7 @@ impl Pages {
                 next_worker(next, remaining).map(PagePlace::of_worker)
             }
         };
-        Some((id, Page { next, ..page }))
+        Some((asker, Page { next, ..page }))
     }
 }
 
@@ -93,7 +111,11 @@ fn next_worker(from: u32, remaining: &[usize]) -> Option<u32> {
 }
 
 /// Checks the names in a filter, and replaces the name of a backend by its addresses. `Err` says what would be right.
-pub(crate) fn look_up(filter: &mut ConnectionFilter, config: &Config) -> Result<(), String> {
+pub(crate) fn look_up(filter: &mut ConnectionFilter, edition: &Edition) -> Result<(), String> {
+    let config = &edition.config;
+    if let Some(CertificateProperty::Name(name)) = &filter.certificate {
+        require_certificate(name, &edition.material.certificates)?;
+    }
     let routes = config.route_names();
     if let Some(route) = &filter.route
         && !routes.contains(route)
@@ -109,7 +131,7 @@ pub(crate) fn look_up(filter: &mut ConnectionFilter, config: &Config) -> Result<
         return Ok(());
     };
     let is_named = |one: &&Upstream| one.backend.name() == Some(given);
-    if let Some(named) = edition::upstreams(config).find(is_named) {
+    if let Some(named) = config.upstreams().find(is_named) {
         filter.backends = edition::addresses(&named.backend);
         return Ok(());
     }
@@ -125,7 +147,7 @@ pub(crate) fn look_up(filter: &mut ConnectionFilter, config: &Config) -> Result<
     match given.parse::<SocketAddr>() {
         Ok(address) => filter.backends = vec![address.to_string()],
         Err(_) => {
-            let known = edition::upstreams(config).map(ToString::to_string);
+            let known = config.upstreams().map(ToString::to_string);
             let known: Vec<String> = known.take(NAMED_MAX).collect();
             return Err(format!(
                 "no backend {given}; the configuration has: {}; of other backends, give the address",
@@ -134,6 +156,21 @@ pub(crate) fn look_up(filter: &mut ConnectionFilter, config: &Config) -> Result<
         }
     }
     Ok(())
+}
+
+/// Refuses a name that no loaded certificate has.
+fn require_certificate(name: &str, certificates: &Certificates) -> Result<(), String> {
+    let identities = certificates.iter().flatten().map(Pem::identity);
+    let names = identities.filter_map(Result::ok).flat_map(Identity::names);
+    if names.clone().any(|one| one.eq_ignore_ascii_case(name)) {
+        return Ok(());
+    }
+    let mut known: Vec<&str> = names.take(NAMED_MAX).map(String::as_str).collect();
+    known.dedup();
+    Err(format!(
+        "no loaded certificate has the name {name}; names: {}; of other certificates, give the fingerprint",
+        known.join(", ")
+    ))
 }
 
 #[cfg(test)]
@@ -167,14 +204,19 @@ mod tests {
     fn the_caller_is_led_from_worker_to_worker() {
         let mut pages = Pages::default();
         let remaining = [0, 2];
-        let first = passed(pages.order(7, order(PagePlace::of_worker(0)), &remaining));
+        let first = passed(pages.order(
+            Asker::Control(7),
+            order(PagePlace::of_worker(0)),
+            &remaining,
+        ));
         assert_eq!(first, Some((0, 1, PagePlace::of_worker(0))));
-        let (id, page) = pages
+        let (asker, page) = pages
             .note(0, 1, page_until(0, 99), &remaining)
             .expect("an answer");
-        assert_eq!((id, page.next), (7, page_until(0, 99).next));
+        assert_eq!(asker, Asker::Control(7));
+        assert_eq!(page.next, page_until(0, 99).next);
         let next = page.next.expect("another page");
-        assert!(passed(pages.order(8, order(next), &remaining)).is_some());
+        assert!(passed(pages.order(Asker::Control(8), order(next), &remaining)).is_some());
         let (_, page) = pages
             .note(0, 2, Page::default(), &remaining)
             .expect("an answer");
@@ -184,13 +226,17 @@ mod tests {
             worker: 1,
             below: 5,
         });
-        let third = passed(pages.order(9, gone, &remaining));
+        let third = passed(pages.order(Asker::Control(9), gone, &remaining));
         assert_eq!(third, Some((2, 3, PagePlace::of_worker(2))));
         let (_, page) = pages
             .note(2, 3, Page::default(), &remaining)
             .expect("an answer");
         assert_eq!(page.next, None);
-        let beyond = pages.order(9, order(PagePlace::of_worker(3)), &remaining);
+        let beyond = pages.order(
+            Asker::Control(9),
+            order(PagePlace::of_worker(3)),
+            &remaining,
+        );
         assert!(matches!(beyond, Passed::Answered(page) if page == Page::default()));
     }
 
@@ -201,7 +247,7 @@ mod tests {
             worker: 0,
             below: 50,
         };
-        let _ = pages.order(7, order(from), &[0, 1]);
+        let _ = pages.order(Asker::Control(7), order(from), &[0, 1]);
         assert!(
             pages.note(1, 1, Page::default(), &[0, 1]).is_none(),
             "not asked"
@@ -220,7 +266,7 @@ mod tests {
             "answered already"
         );
         for id in 0..1000 {
-            let _ = pages.order(id, order(from), &[0]);
+            let _ = pages.order(Asker::Control(id), order(from), &[0]);
         }
         assert_eq!(pages.waiting.len(), WAITING_MAX, "orders without an answer");
     }

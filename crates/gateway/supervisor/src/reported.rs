@@ -1,22 +1,20 @@
 //! The part of main's state for control that follows from an edition. It is built once, when control is first told of the
 //! edition: main compares its state in every turn, and to build this for a thousand routes takes milliseconds.
 
-use crate::edition::{Edition, addresses};
-use crate::listening::Listening;
+use crate::configuration::edition::{Edition, addresses};
+use crate::sockets::listening::Listening;
 use dormouse_config::{Config, Probe};
 use dormouse_handover::Pem;
 use dormouse_handover::control::{self, BackendOfRoute};
 use dormouse_tables::backends::Backends;
+use std::collections::HashMap;
 
-/// Maximum number of reported backends, which bounds the number of metrics.
-const BACKENDS_MAX: usize = 200;
-/// Maximum number of reported routes, for the same reason.
-const ROUTES_MAX: usize = 200;
+/// Maximum number of reported routes per backend. Thousands may share one.
+const NAMED_MAX: usize = 64;
 /// Maximum number of reported listeners per route.
 const LISTENERS_MAX: usize = 8;
 
-/// Lists of what an edition has, each up to the size of a message to control.
-#[derive(Clone)]
+/// Lists of what an edition has.
 pub(crate) struct Reported {
     /// The certificates that clients are shown, ordered by expiry.
     pub(crate) certificates: Vec<control::Certificate>,
@@ -77,7 +75,7 @@ fn routes(config: &Config, numbers: &[u16]) -> Vec<control::Route> {
         number,
         listen,
     };
-    all.zip(listeners).map(route).take(ROUTES_MAX).collect()
+    all.zip(listeners).map(route).collect()
 }
 
 /// The addresses that a route listens on, as written in the configuration.
@@ -90,6 +88,7 @@ fn shown(listeners: &[impl ToString]) -> Vec<String> {
 
 fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
     let mut reported: Vec<control::Backend> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (route, route_name) in config.routes.iter().zip(config.route_names()) {
         for upstream in &route.to {
             let of_route = BackendOfRoute {
@@ -97,17 +96,19 @@ fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
                 out: upstream.out,
                 weight: upstream.weight,
             };
-            for address in addresses(&upstream.backend) {
-                let place = reported.iter().position(|one| one.address == address);
-                let place = place.unwrap_or(reported.len());
-                // Later routes may still use an address that is listed.
-                if place == BACKENDS_MAX {
-                    continue;
-                }
+            let is_unresolved = upstream.backend.is_unresolved();
+            let unresolved = is_unresolved.then(|| upstream.to_string());
+            for address in addresses(&upstream.backend).into_iter().chain(unresolved) {
+                let place = places.get(&address).copied().unwrap_or(reported.len());
                 if place == reported.len() {
+                    places.insert(address.clone(), place);
                     reported.push(control::Backend {
                         routes: Vec::new(),
-                        place: table.place(&address),
+                        place: match is_unresolved {
+                            true => 0,
+                            false => table.place(&address),
+                        },
+                        is_unresolved,
                         address,
                         name: upstream.backend.name().map(str::to_owned),
                         checked: false,
@@ -121,7 +122,7 @@ fn backends(config: &Config, table: &Backends) -> Vec<control::Backend> {
                     .expect("a known place, or a new one");
                 known.checked |= route.check != Probe::Off;
                 known.out &= upstream.out;
-                if known.routes.last() != Some(&route_name) {
+                if known.routes.last() != Some(&route_name) && known.routes.len() < NAMED_MAX {
                     known.routes.push(route_name.clone());
                     known.differing.push(of_route.clone());
                 }

@@ -8,8 +8,10 @@
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
 use dormouse_tables::traffic::ROUTE_NUMBERS;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 
-/// Numbers wrap around here. A configuration has at most a thousand routes.
+/// Numbers wrap around here. A configuration has at most ten thousand routes.
 const NUMBERS_MAX: u16 = ROUTE_NUMBERS as u16;
 
 /// An address of a route, with the names and protocols that it serves there.
@@ -20,15 +22,47 @@ struct Endpoint {
     alpn: Vec<String>,
 }
 
+/// An address, and one of the names and protocols that a route serves there; `None` stands for all.
+type Served<'a> = (&'a Addr, Option<&'a str>, Option<&'a str>);
+
 impl Endpoint {
-    /// Whether both serve the same clients: same address, and a common name and protocol.
-    fn serves_same(&self, other: &Endpoint) -> bool {
-        let common = |one: &[String], two: &[String]| {
-            (one.is_empty() && two.is_empty()) || one.iter().any(|word| two.contains(word))
-        };
-        self.address == other.address
-            && common(&self.names, &other.names)
-            && common(&self.alpn, &other.alpn)
+    /// Clients that the route serves. Two routes serve the same ones if they have one of these in common.
+    fn served(&self) -> impl Iterator<Item = Served<'_>> {
+        fn or_all(words: &[String]) -> impl Iterator<Item = Option<&str>> {
+            let all = words.is_empty().then_some(None);
+            words.iter().map(|word| Some(word.as_str())).chain(all)
+        }
+        let names = or_all(&self.names);
+        names.flat_map(move |name| or_all(&self.alpn).map(move |alpn| (&self.address, name, alpn)))
+    }
+}
+
+/// Former routes by what they have in common with the next ones: places in the list of former ones.
+struct FormerRoutes<K>(HashMap<K, BTreeSet<usize>>);
+
+impl<K: Eq + Hash> FormerRoutes<K> {
+    fn new(all: impl Iterator<Item = (K, usize)>) -> FormerRoutes<K> {
+        let mut by_key: HashMap<K, BTreeSet<usize>> = HashMap::new();
+        for (key, place) in all {
+            by_key.entry(key).or_default().insert(place);
+        }
+        FormerRoutes(by_key)
+    }
+
+    /// The first former route with one of these keys that no other route has taken. Forgets those that were taken.
+    fn first_free(
+        &mut self,
+        keys: impl Iterator<Item = K>,
+        is_taken: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let firsts = keys.filter_map(|key| {
+            let places = self.0.get_mut(&key)?;
+            while let Some(first) = places.first().copied().filter(|&first| is_taken(first)) {
+                places.remove(&first);
+            }
+            places.first().copied()
+        });
+        firsts.min()
     }
 }
 
@@ -45,21 +79,30 @@ impl RouteNumbers {
     pub(crate) fn of(&self, config: &Config) -> RouteNumbers {
         let all: Vec<Vec<Endpoint>> = endpoints(config).collect();
         let mut numbers: Vec<Option<u16>> = vec![None; all.len()];
-        let same_address = |one: &Endpoint, two: &Endpoint| one.address == two.address;
+        let mut used: HashSet<u16> = HashSet::new();
+        let former = || {
+            let given = self.given.iter().enumerate();
+            given.flat_map(|(place, (endpoints, _))| endpoints.iter().map(move |one| (one, place)))
+        };
+        let served = former().flat_map(|(one, place)| one.served().map(move |key| (key, place)));
+        let mut by_clients = FormerRoutes::new(served);
+        let mut by_address = FormerRoutes::new(former().map(|(one, place)| (&one.address, place)));
+        let number_of = |place: usize| self.given.get(place).map(|(_, number)| *number);
+        let is_taken =
+            |used: &HashSet<u16>, place| number_of(place).is_none_or(|n| used.contains(&n));
         // The closest matches choose first.
-        let ways: [fn(&Endpoint, &Endpoint) -> bool; 2] = [Endpoint::serves_same, same_address];
-        for is_same in ways {
-            for (n, endpoints) in all.iter().enumerate() {
-                let meets = |former: &[Endpoint]| {
-                    let mut former = former.iter();
-                    former.any(|one| endpoints.iter().any(|two| is_same(one, two)))
-                };
-                let free = |number: u16| !numbers.contains(&Some(number));
-                let mut given = self.given.iter();
-                let former = given.find(|(former, number)| free(*number) && meets(former));
-                if let (None, Some(&(_, number))) = (numbers[n], former) {
-                    numbers[n] = Some(number);
-                }
+        for (n, endpoints) in all.iter().enumerate() {
+            let keys = endpoints.iter().flat_map(Endpoint::served);
+            let found = by_clients.first_free(keys, |place| is_taken(&used, place));
+            numbers[n] = found.and_then(number_of);
+            used.extend(numbers[n]);
+        }
+        for (n, endpoints) in all.iter().enumerate() {
+            if numbers[n].is_none() {
+                let keys = endpoints.iter().map(|one| &one.address);
+                let found = by_address.first_free(keys, |place| is_taken(&used, place));
+                numbers[n] = found.and_then(number_of);
+                used.extend(numbers[n]);
             }
         }
         let mut next = self.next;
@@ -68,7 +111,7 @@ impl RouteNumbers {
             while numbers[n].is_none() {
                 let number = next;
                 next = (next + 1) % NUMBERS_MAX;
-                if !numbers.contains(&Some(number)) {
+                if used.insert(number) {
                     numbers[n] = Some(number);
                 }
             }
@@ -186,12 +229,28 @@ mod tests {
         assert_eq!(more.list(), [3, 0, 1, 2]);
     }
 
+    /// The work of a reload grows with the number of routes, not with its square: this would take minutes otherwise.
+    #[test]
+    fn thousands_of_routes_on_an_address_keep_their_numbers() {
+        let listen: Vec<String> = (0..10_000)
+            .map(|n| format!("'127.0.0.1:5001' server_names = 'n{n}.example'"))
+            .collect();
+        let listen: Vec<&str> = listen.iter().map(String::as_str).collect();
+        let whole = config(&listen);
+        let first = RouteNumbers::default().of(&whole);
+        let mut reversed = whole;
+        reversed.routes.reverse();
+        let second = first.of(&reversed);
+        let expected: Vec<u16> = (0..10_000).rev().collect();
+        assert_eq!(second.list(), expected);
+    }
+
     #[test]
     fn wrapped_numbers_skip_those_in_use() {
         let mut numbers = RouteNumbers::default().of(&config(&["'127.0.0.1:5001'"]));
         let two = config(&["'127.0.0.1:5001'", "'127.0.0.1:5002'"]);
         let one = config(&["'127.0.0.1:5001'"]);
-        for round in 1..=2 * usize::from(NUMBERS_MAX) {
+        for round in 1..=usize::from(NUMBERS_MAX) + 10 {
             numbers = numbers.of(&two);
             let list = numbers.list();
             assert_eq!(list[0], 0);

@@ -1,18 +1,18 @@
 //! Everything that serves: the current edition, and what workers need to follow it.
 
+use crate::configuration::edition::{Edition, addresses};
 use crate::contexts;
 use crate::deep_rest::DeepRest;
-use crate::edition::{Edition, addresses};
-use crate::listening::{self, Listening};
 use crate::material::Material;
 use crate::pairs::Pairs;
 use crate::reload::FixedAtStart;
 use crate::reported::Reported;
 use crate::session_files::SessionFile;
 use crate::shared_memory::SharedMemory;
+use crate::sockets::listening::{self, Listening};
 use crate::ticket_keys::Keyring;
 use crate::tokens;
-use dormouse_config::{Config, Plan};
+use dormouse_config::{Config, Plan, ResolveNames};
 use dormouse_handover::child::Bounds;
 use dormouse_handover::orders::Order;
 use dormouse_handover::share::Share;
@@ -24,12 +24,13 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// The running configuration, and what serves it.
 pub(crate) struct Serving {
     pub(crate) edition: Edition,
     /// What control is told of the edition, once it was built.
-    pub(crate) reported: OnceCell<Reported>,
+    pub(crate) reported: OnceCell<Rc<Reported>>,
     /// Slots of all workers; fixed at the start.
     pub(crate) connections_max: u64,
     /// User and group of keepers and workers. `None`: those of main.
@@ -101,10 +102,10 @@ impl Serving {
     }
 
     /// What control is told of the edition.
-    pub(crate) fn reported(&self) -> &Reported {
+    pub(crate) fn reported(&self) -> &Rc<Reported> {
         let (edition, table) = (&self.edition, &self.memory.backends);
         self.reported
-            .get_or_init(|| Reported::of(edition, &self.listening, table))
+            .get_or_init(|| Rc::new(Reported::of(edition, &self.listening, table)))
     }
 
     /// The descriptors that the next binary in this process needs.
@@ -257,13 +258,16 @@ impl Serving {
     }
 
     fn give_addresses(&self, worker: usize) {
+        let config = &self.edition.config;
         let mut given = BTreeSet::new();
-        for upstream in self.edition.upstreams() {
-            let Some(name) = upstream.backend.name() else {
-                continue;
-            };
-            if given.insert(name) {
-                let addresses = upstream.backend.addresses().collect();
+        let backends = self.edition.upstreams().map(|to| &to.backend);
+        let backends = backends
+            .filter_map(|one| Some((one.name()?, one.addresses().collect::<Vec<SocketAddr>>())));
+        let servers = config.originate.iter().flat_map(|one| &one.to);
+        let servers = servers.map(|one| (one.given.as_str(), one.addresses.clone()));
+        let servers = servers.filter(|_| config.process.resolve == ResolveNames::Lazy);
+        for (name, addresses) in backends.chain(servers) {
+            if !addresses.is_empty() && given.insert(name) {
                 self.pairs.order(worker, &addresses_order(name, addresses));
             }
         }

@@ -2,9 +2,16 @@
 
 /// Returns the FNV-1a hash of a text, never 0. It is the same in every process.
 pub fn of_text(text: &str) -> u64 {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    of_bytes(text.as_bytes())
+}
+
+/// Returns the FNV-1a hash of bytes, never 0. It is the same in every process.
+pub fn of_bytes(bytes: &[u8]) -> u64 {
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     hash.max(1)
 }
 

@@ -5,7 +5,7 @@
 //! | [`counters`], [`latency`] | workers, main | control |
 //! | [`clients`], with [`pace`] | workers | workers |
 //! | [`backends`] | workers, main | workers, control |
-//! | [`traffic`] | workers | control |
+//! | [`traffic`], with [`ages`] | workers | control |
 //! | [`client_sessions`] | workers, main | workers, main |
 //!
 //! Each table has a fixed size and no locks: a process that dies during a write blocks no other process.
@@ -14,6 +14,7 @@
 use dormouse_reactor::shared;
 use std::collections::BTreeMap;
 
+pub mod ages;
 pub mod backends;
 pub mod client_sessions;
 pub mod clients;

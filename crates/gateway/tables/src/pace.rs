@@ -53,6 +53,22 @@ impl Pace {
         wait.div_ceil(TICKS_PER_MS)
     }
 
+    /// Charges this amount if that stays within the burst. Returns `false` if it does not; then nothing is
+    /// charged.
+    pub(crate) fn take(self, word: &AtomicU64, amount: u64, now_ms: u64) -> bool {
+        let now = now_ms.saturating_mul(TICKS_PER_MS);
+        let latest = now.saturating_add(self.cost(self.burst_bytes));
+        let later = |paid: u64| {
+            let paid_until = self.paid_until(paid).max(now);
+            // Nobody can have taken more than the burst: a later time is forged, and does not count.
+            let paid_until = if paid_until > latest { now } else { paid_until };
+            let next = paid_until.saturating_add(self.cost(amount));
+            (next <= latest).then_some(self.tag() << TIME_BITS | next.min(TIME_MASK))
+        };
+        let (relaxed, word) = (Ordering::Relaxed, word);
+        word.fetch_update(relaxed, relaxed, later).is_ok()
+    }
+
     /// Whether no debt is left. A debt that no `payers` connections can have made is forged, and does not count.
     pub(crate) fn is_paid(self, word: &AtomicU64, now_ms: u64, payers: u32) -> bool {
         let now = now_ms.saturating_mul(TICKS_PER_MS);
@@ -118,6 +134,23 @@ mod tests {
         // Half of the burst after half of the time.
         assert_eq!(PACE.pay(&word, 250_000, 10_350, 1), 0);
         assert_eq!(PACE.pay(&word, 1_000, 10_350, 1), 1);
+    }
+
+    #[test]
+    fn what_exceeds_the_burst_is_refused_and_not_charged() {
+        let five = Pace {
+            bytes_per_s: 5,
+            burst_bytes: 5,
+        };
+        let word = AtomicU64::new(0);
+        let taken = |now_ms| (0..100).filter(|_| five.take(&word, 1, now_ms)).count();
+        assert_eq!(taken(10_000), 5, "a second's worth at once");
+        assert_eq!(taken(10_100), 0);
+        assert_eq!(taken(10_200), 1, "refusals cost nothing");
+        assert_eq!(taken(11_200), 5);
+        // A compromised worker sets a time of years.
+        word.store(five.tag() << TIME_BITS | TIME_MASK, Ordering::Relaxed);
+        assert_eq!(taken(11_300), 5);
     }
 
     #[test]

@@ -1,13 +1,17 @@
-//! Traffic by route and by backend: connections, handshakes, bytes and close reasons.
+//! Traffic by route and by backend: connections, handshakes, bytes and close reasons; and the ages of connections.
 //!
 //! The table has a fixed size and lies in shared memory, with a part for each worker and a row for each
 //! route and backend. A worker writes only its own part, so it needs no atomic additions; readers sum the
 //! parts. Pages without used rows take no memory. A connection at rest needs no memory for it, because
 //! its slot already has the numbers of its rows.
 //!
+//! Behind the rows of a worker are the numbers of its connections by age ([`crate::ages`]).
+//!
 //! A compromised worker can write any number here, so sums wrap around.
 
+use crate::ages::{self, Ages, Births};
 use crate::backends::{BackendPlace, PLACES};
+use crate::pace::Pace;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
 use std::io;
@@ -15,18 +19,26 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of route numbers.
-pub const ROUTE_NUMBERS: usize = 4096;
+/// Number of route numbers: more than a configuration has routes, so that those of removed routes are not used again
+/// soon.
+pub const ROUTE_NUMBERS: usize = 1 << 14;
 
 /// The rows of the routes, then those of the backends, whose places begin at 1.
 const ROWS: usize = ROUTE_NUMBERS + PLACES;
-/// Words per row: the tallies, and room for more.
+/// Words per row: the tallies, room for more, and the two words of a route's limits.
 const WORDS_EACH: usize = 32;
+/// What is paid of a route's limits of handshakes and bytes ([`Pace`]). All workers change these two words, in the
+/// part of the first one.
+const HANDSHAKES_PAID_AT: usize = WORDS_EACH - 2;
+const BYTES_PAID_AT: usize = WORDS_EACH - 1;
 
-const _: () = assert!(Tally::ALL.len() <= WORDS_EACH);
+/// Words of a worker's part.
+const PART: usize = ROWS * WORDS_EACH + ages::WORDS;
+
+const _: () = assert!(Tally::ALL.len() <= HANDSHAKES_PAID_AT);
 
 /// See [`crate::dimensions`].
-pub(crate) const DIMENSIONS: [usize; 3] = [ROUTE_NUMBERS, ROWS, WORDS_EACH];
+pub(crate) const DIMENSIONS: [usize; 4] = [ROUTE_NUMBERS, ROWS, WORDS_EACH, ages::WORDS];
 
 /// Returns the maximum memory, in bytes, of a worker's part of the table for these numbers of routes and
 /// backends. A hash places the backends, so each can be on a different page.
@@ -34,7 +46,7 @@ pub fn bytes_used(routes: usize, backends: usize) -> usize {
     let rows_per_page = PAGE / (WORDS_EACH * size_of::<u64>());
     let of_routes = routes.min(ROUTE_NUMBERS).div_ceil(rows_per_page);
     let of_backends = backends.min(PLACES.div_ceil(rows_per_page));
-    (of_routes + of_backends) * PAGE
+    (of_routes + of_backends) * PAGE + ages::WORDS * size_of::<u64>()
 }
 
 /// The row of a route or of a backend.
@@ -98,6 +110,12 @@ pub enum Tally {
     ClosedByCrash,
     /// An administrator closed the connection.
     ClosedByAdmin,
+    /// Refused because of `route_max_connections`.
+    RefusedConnections,
+    /// Refused because of `route_handshakes_per_second`.
+    RefusedRate,
+    /// Waits because of `route_bytes_per_second`.
+    Paced,
 }
 
 impl Tally {
@@ -123,6 +141,9 @@ impl Tally {
         Tally::ClosedDrained,
         Tally::ClosedByCrash,
         Tally::ClosedByAdmin,
+        Tally::RefusedConnections,
+        Tally::RefusedRate,
+        Tally::Paced,
     ];
 }
 
@@ -183,27 +204,54 @@ impl Traffic {
         }
     }
 
-    /// Counts one more connection of this worker.
-    pub fn enter(&self, row: Option<Row>) {
+    /// Counts one more connection of this worker, with the second of CLOCK_BOOTTIME in which it was established.
+    pub fn enter(&self, row: Option<Row>, opened_s: u32) {
         self.add(row, Tally::Connections, 1);
+        if row.is_some() {
+            self.with_births(self.worker, |births| births.enter(opened_s));
+        }
     }
 
     /// Counts one less connection of this worker.
-    pub fn leave(&self, row: Option<Row>) {
+    pub fn leave(&self, row: Option<Row>, opened_s: u32) {
         if let Some(row) = row {
+            self.with_births(self.worker, |births| births.leave(opened_s));
             let word = self.word(self.worker, row, Tally::Connections);
             let less = word.load(Ordering::Relaxed).saturating_sub(1);
             word.store(less, Ordering::Relaxed);
         }
     }
 
-    /// Recounts the connections that a new worker has taken over, by the row of each.
-    pub fn recount(&self, found: impl Iterator<Item = Option<Row>>) {
+    /// Returns the numbers of connections by age.
+    pub fn ages(&self, now_s: u32) -> Ages {
+        let mut ages = Ages::default();
+        for worker in 0..self.workers {
+            self.with_births(worker, |births| births.add_to(&mut ages, now_s));
+        }
+        ages
+    }
+
+    fn with_births(&self, worker: usize, act: impl FnOnce(Births<'_>)) {
+        let word = |at: usize| {
+            self.words
+                .word_at(8 * (worker * PART + ROWS * WORDS_EACH + at))
+        };
+        act(Births {
+            latest: word(0),
+            older: word(1),
+            ring: &|at| word(at + 2),
+        });
+    }
+
+    /// Recounts the connections that a new worker has taken over, by the row of each and the second in which it was
+    /// established.
+    pub fn recount(&self, found: impl Iterator<Item = (Option<Row>, u32)>) {
+        self.with_births(self.worker, |births| births.clear());
         for row in self.used_rows() {
             let word = self.word(self.worker, row, Tally::Connections);
             word.store(0, Ordering::Relaxed);
         }
-        found.for_each(|row| self.enter(row));
+        found.for_each(|(row, opened_s)| self.enter(row, opened_s));
     }
 
     /// This worker's rows in pages with data: touching others would allocate memory for them.
@@ -211,10 +259,12 @@ impl Traffic {
         let data = self.words.data();
         let all = || std::iter::once(0..len(self.workers as u32)).collect();
         let data: Vec<Range<usize>> = data.unwrap_or_else(|_| all());
-        let first = self.worker * ROWS;
+        let first = self.worker * PART;
         let is_used = move |row: &u16| {
-            let at = 8 * WORDS_EACH * (first + usize::from(*row));
-            data.iter().any(|range| range.contains(&at))
+            let at = 8 * (first + WORDS_EACH * usize::from(*row));
+            // The ranges are in order.
+            let after = data.partition_point(|range| range.end <= at);
+            data.get(after).is_some_and(|range| range.contains(&at))
         };
         (0..ROWS as u16).filter(is_used).map(Row)
     }
@@ -243,6 +293,31 @@ impl Traffic {
             .fold(0, u64::wrapping_add)
     }
 
+    /// Charges a handshake to a route's limit. Returns `false` if the limit is reached; then nothing is charged.
+    pub fn take_handshake(&self, row: Option<Row>, pace: Pace, now_ms: u64) -> bool {
+        let paid = |row| self.word_at(0, row, HANDSHAKES_PAID_AT);
+        row.is_none_or(|row| pace.take(paid(row), 1, now_ms))
+    }
+
+    /// Charges bytes that one of at most `payers` connections of a route has moved. Returns how many milliseconds
+    /// the connection must wait.
+    pub fn pay_bytes(
+        &self,
+        row: Option<Row>,
+        pace: Pace,
+        bytes: u64,
+        now_ms: u64,
+        payers: u32,
+    ) -> u64 {
+        let paid = |row| self.word_at(0, row, BYTES_PAID_AT);
+        row.map_or(0, |row| pace.pay(paid(row), bytes, now_ms, payers))
+    }
+
+    /// Number of workers that have a part.
+    pub fn workers(&self) -> u32 {
+        self.workers as u32
+    }
+
     /// Clears an unused row before another route or backend gets it; only main calls this.
     pub fn forget(&self, row: Option<Row>) {
         let Some(row) = row else {
@@ -253,16 +328,23 @@ impl Traffic {
                 self.word(worker, row, tally).store(0, Ordering::Relaxed);
             }
         }
+        for at in [HANDSHAKES_PAID_AT, BYTES_PAID_AT] {
+            self.word_at(0, row, at).store(0, Ordering::Relaxed);
+        }
     }
 
     fn word(&self, worker: usize, row: Row, tally: Tally) -> &AtomicU64 {
-        let word = (worker * ROWS + usize::from(row.0)) * WORDS_EACH + tally as usize;
+        self.word_at(worker, row, tally as usize)
+    }
+
+    fn word_at(&self, worker: usize, row: Row, at: usize) -> &AtomicU64 {
+        let word = worker * PART + usize::from(row.0) * WORDS_EACH + at;
         self.words.word_at(8 * word)
     }
 }
 
 fn len(workers: u32) -> usize {
-    (8 * WORDS_EACH * ROWS * workers.max(1) as usize).next_multiple_of(PAGE)
+    (8 * PART * workers.max(1) as usize).next_multiple_of(PAGE)
 }
 
 #[cfg(test)]
@@ -271,10 +353,10 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_the_pages_of_the_rows() {
-        assert_eq!(bytes_used(0, 0), 0);
-        assert_eq!(bytes_used(1, 1), 2 * PAGE);
-        assert_eq!(bytes_used(17, 3), 5 * PAGE);
-        let all = (ROWS * WORDS_EACH * size_of::<u64>()).next_multiple_of(PAGE);
+        assert_eq!(bytes_used(0, 0), 2 * PAGE);
+        assert_eq!(bytes_used(1, 1), 4 * PAGE);
+        assert_eq!(bytes_used(17, 3), 7 * PAGE);
+        let all = (PART * size_of::<u64>()).next_multiple_of(PAGE);
         assert!(bytes_used(usize::MAX, usize::MAX) <= all + PAGE);
     }
 
@@ -284,9 +366,9 @@ mod tests {
         let workers = [0, 1].map(|n| Traffic::adopt(main.fd(), 2, n).expect("a part"));
         let view = Traffic::view(main.reader().expect("a descriptor"), 2).expect("a view");
         let (route, backend) = (Row::of_route(7), Row::of_backend(1));
-        assert_eq!((Row::of_backend(0), Row::of_route(4096)), (None, None));
+        assert_eq!((Row::of_backend(0), Row::of_route(1 << 14)), (None, None));
         for worker in &workers {
-            worker.enter(route);
+            worker.enter(route, 5);
             worker.add(route, Tally::TlsBytesIn, 10);
             worker.add(backend, Tally::TlsBytesIn, 1);
             worker.add(None, Tally::TlsBytesIn, 100);
@@ -296,11 +378,14 @@ mod tests {
         assert_eq!(view.sum(None, Tally::TlsBytesIn), 0);
         // The second worker dies; its successor finds three connections, two of this route.
         let found = [route, Row::of_route(8), route];
-        workers[1].recount(found.into_iter());
+        workers[1].recount(found.into_iter().map(|row| (row, 5_000)));
+        let ages = view.ages(5_000);
+        assert_eq!((ages.under_hour, ages.under_day), (3, 1));
         assert_eq!(view.sum(route, Tally::Connections), 3);
         assert_eq!(view.sum(route, Tally::TlsBytesIn), 20, "bytes are kept");
-        workers[0].leave(route);
-        workers[0].leave(route);
+        workers[0].leave(route, 5);
+        workers[0].leave(route, 5);
+        assert_eq!(view.ages(5_000).under_day, 0);
         assert_eq!(view.sum(route, Tally::Connections), 2, "never below zero");
         main.forget(route);
         assert_eq!(view.sum(route, Tally::Connections), 0);
@@ -312,13 +397,16 @@ mod tests {
     fn unused_rows_take_no_memory() {
         let main = Traffic::create(4).expect("memory");
         let last = Traffic::adopt(main.fd(), 4, 3).expect("a part");
-        last.recount([Row::of_route(4095)].into_iter());
+        last.recount([(Row::of_route((1 << 14) - 1), 0)].into_iter());
         last.add(Row::of_backend(PLACES as u16), Tally::ClosedByCrash, 1);
-        assert_eq!(main.sum(Row::of_route(4095), Tally::Connections), 1);
+        assert_eq!(
+            main.sum(Row::of_route((1 << 14) - 1), Tally::Connections),
+            1
+        );
         let file = std::fs::metadata(format!("/proc/self/fd/{}", main.fd().0)).expect("open");
         use std::os::unix::fs::MetadataExt as _;
         // The route's page in the parts of four workers, since reading also allocates it, and the
-        // backend's page.
-        assert!(file.blocks() * 512 <= 5 * PAGE as u64, "{}", file.blocks());
+        // backend's page; and the two pages of one worker's ages.
+        assert!(file.blocks() * 512 <= 7 * PAGE as u64, "{}", file.blocks());
     }
 }

@@ -36,6 +36,15 @@ impl Memory {
         Ok(Self::parse(&text))
     }
 
+    /// What the processes hold themselves: `pss` without its file part. A page of program text is
+    /// divided among all who map it, so each start or end of another process with the same program
+    /// changes `pss` by megabytes, and what is left of the file part are pages that the kernel can
+    /// read again. Growth is judged by this.
+    #[must_use]
+    pub const fn data(&self) -> u64 {
+        self.pss.saturating_sub(self.pss_file)
+    }
+
     /// A process that is exiting has an empty rollup.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let field = |name| proc_files::kb_field(text, name);

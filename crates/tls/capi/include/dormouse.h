@@ -650,6 +650,18 @@ struct dormouse_made_identity dormouse_identity_from_pem(const uint8_t *certific
                                                          const uint8_t *key,
                                                          size_t key_len);
 
+// Does the same with a key that may be encrypted with this passphrase: PKCS #8 with PBES2, PBKDF2 and AES, as
+// `openssl pkcs8 -topk8` writes it. Wipe the passphrase.
+//
+// # Safety
+// Each pointer points to the number of bytes given by its length.
+struct dormouse_made_identity dormouse_identity_from_encrypted_pem(const uint8_t *certificate,
+                                                                   size_t certificate_len,
+                                                                   const uint8_t *key,
+                                                                   size_t key_len,
+                                                                   const uint8_t *passphrase,
+                                                                   size_t passphrase_len);
+
 // Reads a certificate chain and its key from two PEM files, or from one file that contains both. The paths are
 // terminated by a zero.
 //

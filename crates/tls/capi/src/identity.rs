@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_embed::{Identity, UnixTime, pem_chain};
+use dormouse_embed::{Identity, PemFile, UnixTime, pem_chain};
 
 use crate::boundary::bytes;
 use crate::callback::Callback;
@@ -58,6 +58,36 @@ pub unsafe extern "C" fn dormouse_identity_from_pem(
         let (certificate, key) =
             unsafe { (bytes(certificate, certificate_len)?, bytes(key, key_len)?) };
         Identity::from_pem(certificate, key, "certificate", "key").map_err(Refusal::settings)
+    })
+}
+
+/// Does the same with a key that may be encrypted with this passphrase: PKCS #8 with PBES2, PBKDF2 and AES, as
+/// `openssl pkcs8 -topk8` writes it. Wipe the passphrase.
+///
+/// # Safety
+/// Each pointer points to the number of bytes given by its length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_identity_from_encrypted_pem(
+    certificate: *const u8,
+    certificate_len: usize,
+    key: *const u8,
+    key_len: usize,
+    passphrase: *const u8,
+    passphrase_len: usize,
+) -> dormouse_made_identity {
+    made(|| {
+        // SAFETY: guaranteed by the caller.
+        let (certificate, key, passphrase) = unsafe {
+            (
+                bytes(certificate, certificate_len)?,
+                bytes(key, key_len)?,
+                bytes(passphrase, passphrase_len)?,
+            )
+        };
+        let key = PemFile::of(key, "key").key_with(Some(passphrase));
+        let key = key.map_err(Refusal::settings)?;
+        Identity::from_pem(certificate, key.as_bytes(), "certificate", "key")
+            .map_err(Refusal::settings)
     })
 }
 

@@ -69,11 +69,12 @@ pub use dormouse_engine::stream::{BATCH_START, End};
 pub use dormouse_engine::{
     Blame, CertificateProblem, CertificateRefusal, ChooseIdentity, ClientCertificates,
     ClientContext, ClientHello, ClientSettings, ExportError, Exporter, FailureKind, Finding, Group,
-    HandshakeFailure, HandshakeInfo, HandshakeLimits, Identity, IdentityError, Issuers,
-    JudgeCertificate, KeyKind, PemFile, Protocols, ResumptionSettings, Reuse, Roots, SecretLog,
-    ServerContext, ServerSettings, Session as ResumableSession, SessionStore, SettingsError,
-    ShownCertificates, Sign, SigningScheme, Suite, TicketKeyFileError, TicketKeys, TicketSettings,
-    TicketWatch, TrustStore, UnixTime, UnknownName, alert_name, pem_chain, secret_log_line,
+    HandshakeFailure, HandshakeInfo, HandshakeLimits, Identity, IdentityError, IdentityProblem,
+    Issuers, JudgeCertificate, KeyKind, PemFile, Protocols, ResumptionSettings, Reuse, Roots,
+    SecretLog, ServerContext, ServerSettings, Session as ResumableSession, SessionStore,
+    SettingsError, ShownCertificates, Sign, SigningScheme, Suite, TicketKeyFileError, TicketKeys,
+    TicketSettings, TicketWatch, TrustStore, UnixTime, UnknownName, alert_name, pem_chain,
+    secret_log_line,
 };
 pub use dormouse_record::{AlertDescription, Corrupt, Role, SealError, State, Version};
 pub use error::{ImportError, SessionError};

@@ -40,9 +40,11 @@ pub(crate) enum Subject {
     ClientSessions,
     /// The session of a loopback handshake.
     Loopback,
+    /// A signature that is made elsewhere.
+    DeferredSignature,
 }
 
-const SUBJECTS: usize = Subject::Loopback as usize + 1;
+const SUBJECTS: usize = Subject::DeferredSignature as usize + 1;
 
 /// The facts of a subject about a connection. They begin with their default, when they are first used.
 pub(crate) trait Facts: Any + Default + Send + Sync {
@@ -73,6 +75,16 @@ impl CallScope {
         let facts = self.facts[T::SUBJECT as usize].get_or_insert_with(|| Box::<T>::default());
         let facts = facts.downcast_mut();
         facts.expect("each subject has one type")
+    }
+
+    /// Returns the facts of a subject without changing them, if there are any.
+    pub(crate) fn peek<T: Facts>(&self) -> Option<&T> {
+        self.facts[T::SUBJECT as usize].as_ref()?.downcast_ref()
+    }
+
+    /// Drops the facts of a subject.
+    pub(crate) fn forget<T: Facts>(&mut self) {
+        self.facts[T::SUBJECT as usize] = None;
     }
 
     /// Returns the facts of a subject, if there are any.

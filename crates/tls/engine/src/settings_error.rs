@@ -27,7 +27,7 @@ pub enum SettingsError {
     /// The authorities for client certificates cannot be used.
     ClientRoots(String),
     /// A revocation list cannot be used.
-    ClientCrl(String),
+    Crl(String),
     /// Neither a host name nor an IP address.
     BadServerName(String),
     /// The cryptographic library reported an error.
@@ -68,7 +68,7 @@ impl fmt::Display for SettingsError {
                     "the authorities for client certificates cannot be used: {why}"
                 )
             }
-            Self::ClientCrl(why) => write!(f, "a revocation list cannot be used: {why}"),
+            Self::Crl(why) => write!(f, "a revocation list cannot be used: {why}"),
             Self::BadServerName(name) => {
                 write!(f, "\"{name}\" is neither a host name nor an IP address")
             }

@@ -236,6 +236,13 @@ impl State {
         })
     }
 
+    /// Copies what opens the next record from the peer, which this state has yet to open. The copy cannot seal: without the
+    /// write secret, no sequence number is used twice.
+    pub fn copy_reader(&self, to: &mut State) {
+        to.as_mut_bytes().copy_from_slice(self.as_bytes());
+        to.write_secret.zeroize();
+    }
+
     /// Overwrites everything with zeros; the compiler cannot remove these stores.
     pub fn wipe(&mut self) {
         self.layout.zeroize();

@@ -1,6 +1,6 @@
 //! Checks of the options for automatic certificates.
 
-use super::common::one_certificate;
+use super::common::{keys_in_files, one_certificate};
 use crate::config::Config;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
@@ -35,6 +35,8 @@ pub(crate) fn check(
     }
     let second = || locations.item_of_option("acme_certificates", 1);
     one_certificate(second, &acme.acme_certificates, mistakes);
+    let item = |n| locations.item_of_option("acme_certificates", n);
+    keys_in_files(item, &acme.acme_certificates, mistakes);
     server(config, locations, mistakes);
 }
 
@@ -48,6 +50,7 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         .help("add redirect = \":80\"");
         mistakes.error(&locations.option("acme_challenge"), problem);
     }
+    dns(config, locations, mistakes);
     let url = &acme.acme_server;
     if locations.sound(&["acme_server"]) && !is_url(url) {
         let problem = Problem::new(format!(
@@ -69,6 +72,83 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         )
         .help("give both acme_eab_id and acme_eab_key_file, or neither");
         mistakes.error(&locations.first_of(&both), problem);
+    }
+}
+
+/// Reports wildcards that can't be proved, and mistakes among the options of dns-01.
+fn dns(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let acme = &config.acme;
+    if !locations.sound(&["acme_challenge", "acme_dns_server", "acme_dns_hook"]) {
+        return;
+    }
+    if acme.acme_challenge == AcmeChallenge::Dns01 {
+        let ways = (acme.acme_dns_server.is_some(), acme.acme_dns_hook.is_some());
+        if ways == (false, false) {
+            let problem = Problem::new(
+                "dns-01 needs a DNS server that accepts updates, or a program, and there is none",
+            );
+            mistakes.error(
+                &locations.option("acme_challenge"),
+                problem.help("add acme_dns_server = \"192.0.2.53\", or acme_dns_hook"),
+            );
+        } else if ways == (true, true) {
+            let problem =
+                Problem::new("the record is written to `acme_dns_server` or by this program");
+            mistakes.error(
+                &locations.option("acme_dns_hook"),
+                problem.label("remove one of the two"),
+            );
+        }
+        if acme
+            .acme_dns_hook
+            .as_ref()
+            .is_some_and(|path| path.is_relative())
+        {
+            let problem = Problem::new("the path of this program is not absolute");
+            mistakes.error(
+                &locations.option("acme_dns_hook"),
+                problem.help("write it like this: \"/usr/local/bin/acme-dns\""),
+            );
+        }
+        let lonely = [
+            ("acme_dns_key_file", "acme_dns_server", !ways.0),
+            ("acme_dns_hook_user", "acme_dns_hook", !ways.1),
+        ];
+        for (name, other, is_lonely) in lonely {
+            let location = locations.option(name);
+            if is_lonely && location != Location::Whole {
+                let problem = Problem::new(format!("`{name}` has no effect without `{other}`"));
+                mistakes.warning(&location, problem.help("remove it"));
+            }
+        }
+        return;
+    }
+    for name in [
+        "acme_dns_server",
+        "acme_dns_key_file",
+        "acme_dns_hook",
+        "acme_dns_hook_user",
+        "acme_dns_wait",
+    ] {
+        let location = locations.option(name);
+        if location != Location::Whole {
+            let problem = Problem::new(format!("`{name}` has no effect without dns-01"));
+            mistakes.warning(&location, problem.help("set acme_challenge = \"dns-01\""));
+        }
+    }
+    for (index, route) in config.routes.iter().enumerate() {
+        for (n, name) in route.acme.iter().enumerate() {
+            if name.is_wildcard() {
+                let problem = Problem::new(format!(
+                    "`{name}` is a wildcard: {} proves single names only",
+                    acme.acme_challenge
+                ));
+                mistakes.error(
+                    &locations.in_route(index, "acme", Some(n)),
+                    problem.help("list the names one by one, or set acme_challenge = \"dns-01\""),
+                );
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks of a route's backends.
 
-use crate::checks::common::{name_of_server, one_certificate, protocols};
+use crate::checks::common::{keys_in_files, name_of_server, one_certificate, protocols};
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
@@ -103,6 +103,8 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
     let given = &route.backend_certificates;
     let second = || at.location("backend_certificates", Some(1));
     one_certificate(second, given, mistakes);
+    let item = |n| at.location("backend_certificates", Some(n));
+    keys_in_files(item, given, mistakes);
     let name = route.backend_name.as_ref();
     name_of_server(at, "backend_name", name, "the backends'", mistakes);
     protocols(at, "backend_alpn", &route.backend_alpn, mistakes);

@@ -7,6 +7,7 @@ use crate::mistakes::problem::Problem;
 use crate::values::choices::TlsVersion;
 use crate::values::host_name::is_in_certificates;
 use crate::values::pem_files::CertificateFiles;
+use crate::values::token_key::TokenKey;
 use std::collections::BTreeSet;
 
 /// Reports TLS versions that no client could use, and TLS 1.3 turned off.
@@ -68,6 +69,24 @@ pub(crate) fn one_certificate(
             &second(),
             Problem::new("only one client certificate can be used").label("remove all but one"),
         );
+    }
+}
+
+/// Reports client certificates whose keys are in a token, where processes use them that cannot wait for a signature.
+/// `item` is the place of one.
+pub(crate) fn keys_in_files(
+    item: impl Fn(usize) -> Location,
+    given: &[CertificateFiles],
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    for (n, _) in given
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| TokenKey::is_uri(&one.key))
+    {
+        let problem = Problem::new("here the key must be in a file");
+        let help = "keys in tokens are supported in `certificates` of routes and originations";
+        mistakes.error(&item(n), problem.help(help));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::mistakes::problem::Problem;
 use crate::option::option_type::ITEMS_MAX;
 use crate::section::Section;
 use crate::values::endpoints::{Listen, PlainListen};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A TCP address to listen on, and where it was written.
@@ -78,9 +78,11 @@ pub(crate) fn no_overlap(
     locations: &Locations<'_>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
-    let of_routes: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    // Routes that share an address share its listener.
+    let of_routes = config.routes.iter().flat_map(|route| &route.listen);
+    let of_routes: HashSet<SocketAddr> = of_routes.map(|listen| listen.address).collect();
     let of_others: usize = config.originate.iter().map(|one| one.listen.len()).sum();
-    let count = of_routes + of_others + config.redirect.redirect.len();
+    let count = of_routes.len() + of_others + config.redirect.redirect.len();
     if count > ITEMS_MAX {
         let problem = Problem::new(format!(
             "there are {count} addresses to listen on, but at most {ITEMS_MAX} are allowed"
@@ -100,13 +102,19 @@ pub(crate) fn no_overlap(
             );
         }
     }
-    let mut seen: Vec<Listener> = Vec::new();
+    // Listeners overlap only if they have the same port. Of routes that share an address, the first one is kept: there may
+    // be thousands.
+    let mut seen: HashMap<u16, Vec<Listener>> = HashMap::new();
+    let mut of_route = HashSet::new();
     for listener in all(config, locations) {
+        let seen = seen.entry(listener.address.port()).or_default();
+        let is_repeated = !of_route.insert((listener.route, listener.address));
         // Routes may share an address; see `sharing`.
         let is_shared = |other: &Listener| {
             let routes = (other.route, listener.route);
             other.address == listener.address
                 && matches!(routes, (Some(one), Some(two)) if one != two)
+                && !is_repeated
         };
         let earlier = seen
             .iter()
@@ -117,7 +125,10 @@ pub(crate) fn no_overlap(
             let problem = overlap_problem(earlier.address, listener.address, &line);
             mistakes.error(&listener.location, problem);
         }
-        seen.push(listener);
+        let is_known = |other: &Listener| other.address == listener.address;
+        if listener.route.is_none() || !seen.iter().any(is_known) {
+            seen.push(listener);
+        }
     }
     paths(config, locations, mistakes);
 }
@@ -186,7 +197,7 @@ pub(crate) fn loops(
     locations: &Locations<'_>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
-    let listeners: Vec<SocketAddr> = (config.routes.iter().enumerate())
+    let listeners: BTreeSet<SocketAddr> = (config.routes.iter().enumerate())
         .filter(|(index, _)| locations.sound_in_route(*index, &["listen"]))
         .flat_map(|(_, route)| &route.listen)
         .map(|listen| listen.address)
@@ -206,7 +217,7 @@ pub(crate) fn loops(
             continue;
         }
         let own = originate.listen.iter().filter_map(PlainListen::tcp);
-        let own: Vec<SocketAddr> = own.map(|listen| listen.address).collect();
+        let own: BTreeSet<SocketAddr> = own.map(|listen| listen.address).collect();
         for (at, server) in originate.to.iter().enumerate() {
             let addresses = server.addresses.iter().copied();
             if let Some(problem) = loop_problem(addresses, &own, "server") {
@@ -220,7 +231,7 @@ pub(crate) fn loops(
 /// Returns a problem if one of the addresses to connect to is a listener's.
 fn loop_problem(
     mut addresses: impl Iterator<Item = SocketAddr>,
-    listeners: &[SocketAddr],
+    listeners: &BTreeSet<SocketAddr>,
     what: &str,
 ) -> Option<Problem> {
     addresses.find_map(|address| {

@@ -38,6 +38,7 @@ pub(crate) fn check(
         originate::check(originate, at, mistakes);
     }
     names::check(config, locations, mistakes);
+    names::unresolved(config, locations, mistakes);
     backends_fit(config, mistakes);
     originate::files(config, locations, mistakes);
     sharing::check(config, locations, mistakes);

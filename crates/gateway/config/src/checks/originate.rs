@@ -10,6 +10,7 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Originate;
 use crate::section::Section;
+use crate::values::choices::StapledOcsp;
 use crate::values::pem_files::Ca;
 use std::collections::BTreeMap;
 
@@ -42,15 +43,33 @@ pub(crate) fn check(
 }
 
 fn trust(originate: &Originate, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let lists = originate.crl.iter().map(|path| path.display());
+    no_item_twice(|n| at.location("crl", Some(n)), lists, mistakes);
+    if originate.crl.is_empty() && at.has("crl") && at.sound(&["crl"]) {
+        mistakes.error(
+            &at.location("crl", None),
+            Problem::new("`crl` is an empty list")
+                .label("without this option, revoked certificates of servers are accepted")
+                .help("remove the option if that is meant"),
+        );
+    }
     if !originate.insecure {
         return;
     }
     let location = at.location("insecure", None);
-    if matches!(originate.ca, Ca::File(_)) {
+    let contradicting = [
+        ("ca", matches!(originate.ca, Ca::File(_))),
+        ("crl", !originate.crl.is_empty()),
+        ("ocsp", originate.ocsp != StapledOcsp::Optional),
+    ];
+    let mut contradicting = contradicting.iter().filter(|(_, is_set)| *is_set);
+    if let Some((option, _)) = contradicting.next() {
         mistakes.error(
             &location,
-            Problem::new("`insecure` accepts any certificate, whatever `ca` says")
-                .label("remove one of the two"),
+            Problem::new(format!(
+                "`insecure` accepts any certificate, whatever `{option}` says"
+            ))
+            .label("remove one of the two"),
         );
     } else {
         mistakes.warning(

@@ -9,6 +9,7 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::{Originate, Route};
 use crate::values::admin::Admin;
+use crate::values::choices::ResolveNames;
 use crate::values::endpoints::{Backend, PlainListen};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
@@ -173,6 +174,14 @@ fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         );
     }
     let process = &config.process;
+    let is_lazy = process.resolve == ResolveNames::Lazy;
+    if is_lazy && process.resolve_every.is_none() && locations.sound(&["resolve", "resolve_every"])
+    {
+        let what = "with resolve_every = \"off\", an unresolved name is not looked up again, and so is down until a reload";
+        let help = "remove resolve_every, or set resolve = \"required\"";
+        let location = locations.first_of(&["resolve", "resolve_every"]);
+        mistakes.error(&location, Problem::new(what).help(help));
+    }
     let (least, most) = (process.resolve_ttl_min, process.resolve_ttl_max);
     if locations.sound(&["resolve_ttl_min", "resolve_ttl_max"]) && least > most {
         mistakes.error(

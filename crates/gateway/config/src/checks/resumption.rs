@@ -1,6 +1,6 @@
 //! Checks of client certificates and of session resumption.
 
-use crate::checks::common::{no_item_twice, one_certificate};
+use crate::checks::common::{keys_in_files, no_item_twice, one_certificate};
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
@@ -51,6 +51,8 @@ pub(crate) fn tickets(
     let tickets = &config.tickets;
     let second = || locations.item_of_option("ticket_store_certificates", 1);
     one_certificate(second, &tickets.ticket_store_certificates, mistakes);
+    let item = |n| locations.item_of_option("ticket_store_certificates", n);
+    keys_in_files(item, &tickets.ticket_store_certificates, mistakes);
     if !locations.sound(&["ticket_keys", "ticket_secret_file"]) {
         return;
     }

@@ -46,8 +46,13 @@ fn lists(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>)
     }
     no_item_twice(item("suites"), &route.suites, mistakes);
     no_item_twice(item("groups"), &route.groups, mistakes);
-    let revocation_lists = route.client_crl.iter().map(|path| path.display());
-    no_item_twice(item("client_crl"), revocation_lists, mistakes);
+    for (option, files) in [
+        ("client_crl", &route.client_crl),
+        ("backend_crl", &route.backend_crl),
+    ] {
+        let files = files.iter().map(|path| path.display());
+        no_item_twice(item(option), files, mistakes);
+    }
     no_item_twice(item("client_allow"), &route.client_allow, mistakes);
 }
 
@@ -69,6 +74,11 @@ fn empty_lists(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollecto
             "client_crl",
             route.client_crl.is_empty(),
             "revoked client certificates are accepted",
+        ),
+        (
+            "backend_crl",
+            route.backend_crl.is_empty(),
+            "revoked certificates of backends are accepted",
         ),
         (
             "server_names",
@@ -115,7 +125,7 @@ fn unreachable(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollecto
         if !route
             .server_names
             .iter()
-            .any(|served| served.covers(name.as_str()))
+            .any(|served| served.covers(name.as_str()) || name.covers(served.as_str()))
         {
             let problem = Problem::new(format!(
                 "the certificate for `{name}` has no use: clients that ask for that name do not reach this route"
@@ -130,6 +140,7 @@ fn unreachable(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollecto
 
 /// Reports `backend_connect = "first-data"` where the client's address is not known any more by then.
 fn first_data(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    affinity(route, at, mistakes);
     if route.backend_connect == ConnectTime::FirstData
         && route.balance == Balance::ClientHash
         && !route.accept_proxy_from.is_empty()
@@ -143,6 +154,30 @@ fn first_data(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector
             .help("set backend_connect = \"at-once\", or another balance"),
         );
     }
+}
+
+/// Reports a `balance` whose key is not there when a backend is chosen.
+fn affinity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !at.sound(&["balance", "backend_connect", "pass_through"]) || !at.has("balance") {
+        return;
+    }
+    let is_later = route.backend_connect == ConnectTime::FirstData;
+    let (what, help) = match route.balance {
+        Balance::SniHash if is_later => (
+            "the client's server name is not kept until its first data, so `sni-hash` can't use it",
+            "set backend_connect = \"at-once\", or another balance",
+        ),
+        Balance::MqttClientId if route.pass_through => (
+            "`mqtt-client-id` needs the client's first data, which is encrypted with `pass_through`",
+            "set balance = \"sni-hash\" or \"client-hash\"",
+        ),
+        Balance::MqttClientId if !is_later => (
+            "`mqtt-client-id` needs the client's first data before a backend is chosen",
+            "add backend_connect = \"first-data\"",
+        ),
+        _ => return,
+    };
+    mistakes.error(&at.location("balance", None), Problem::new(what).help(help));
 }
 
 /// Reports a route without a certificate, or with both configured and self-signed ones.
@@ -247,10 +282,10 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
             continue;
         };
         let mut faults = route.to.iter().filter_map(|to| match &to.backend {
-            Backend::Tcp { address, .. } if address.is_ipv4() != ip.is_ipv4() => Some(format!(
-                "{ip} cannot reach {address}: one is IPv4, the other IPv6"
-            )),
-            Backend::Tcp { .. } => None,
+            Backend::Tcp { addresses, .. } => addresses
+                .first()
+                .filter(|address| address.is_ipv4() != ip.is_ipv4())
+                .map(|address| format!("{ip} cannot reach {address}: one is IPv4, the other IPv6")),
             Backend::Unix(_) | Backend::Echo => Some(
                 "this backend is not reached by IP, so no source address can be used".to_owned(),
             ),

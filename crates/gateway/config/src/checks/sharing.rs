@@ -10,7 +10,10 @@ use crate::options::Route;
 use crate::section::Section;
 use crate::values::choices::ClientAsk;
 use crate::values::endpoints::{Backend, Listen};
+use crate::values::server_name::ServerName;
 use crate::values::upstream::Upstream;
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 
 pub(crate) fn check(
     config: &Config,
@@ -31,12 +34,34 @@ pub(crate) fn check(
         ];
         locations.sound_in_route(*index, &names)
     };
-    let all: Vec<usize> = (0..config.routes.len()).filter(sound).collect();
-    for (n, &later) in all.iter().enumerate() {
-        for &earlier in all.iter().take(n) {
+    // Thousands of routes may share an address. Each is compared with the first one there, and with those that have a
+    // name and a protocol of its own.
+    let mut first_at: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut matched: HashMap<(SocketAddr, Option<&ServerName>, Option<&str>), usize> =
+        HashMap::new();
+    for (later, route) in config.routes.iter().enumerate().filter(|(n, _)| sound(n)) {
+        let mut earlier = BTreeSet::new();
+        for listen in &route.listen {
+            let at = listen.address;
+            let first = *first_at.entry(at).or_insert(later);
+            earlier.extend((first != later).then_some(first));
+            for name in or_any(route.server_names.iter()) {
+                for protocol in or_any(route.alpn.iter().map(String::as_str)) {
+                    let known = *matched.entry((at, name, protocol)).or_insert(later);
+                    earlier.extend((known != later).then_some(known));
+                }
+            }
+        }
+        for earlier in earlier {
             pair(config, (earlier, later), locations, mistakes);
         }
     }
+}
+
+/// The items of a list; `None` in place of an empty one, which matches everything.
+fn or_any<T>(items: impl ExactSizeIterator<Item = T>) -> impl Iterator<Item = Option<T>> {
+    let any = (items.len() == 0).then_some(None);
+    items.map(Some).chain(any)
 }
 
 /// Reports clients that would match both of two routes on the same address.
@@ -57,7 +82,7 @@ fn pair(
         return;
     };
     let address = listen.address;
-    // Counting lines takes time that is only spent on a mistake: there may be half a million pairs.
+    // Counting lines takes time that is only spent on a mistake.
     let line = |mistakes: &MistakeCollector<'_>| {
         mistakes.line_in_words(&locations.in_route(earlier, "listen", None))
     };
@@ -141,6 +166,8 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "backend_connect",
         "backend_down",
         "backend_ca",
+        "backend_crl",
+        "backend_ocsp",
         "backend_name",
         "backend_certificates",
         "backend_alpn",

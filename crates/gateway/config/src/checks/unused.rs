@@ -5,8 +5,8 @@ use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::location::Location;
 use crate::mistakes::problem::Problem;
-use crate::options::{Originate, Route, Tickets};
-use crate::values::choices::LogLevel;
+use crate::options::{Log, Originate, Route, Tickets};
+use crate::values::choices::{LogLevel, Recheck};
 use crate::values::key_source::KeySource;
 use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::probe::Probe;
@@ -48,7 +48,11 @@ pub(crate) fn of_program(
     let (log, sockets) = (&config.log, &config.sockets);
     let all = [
         Dependent {
-            options: &["connection_log_format", "connection_log_one_in"],
+            options: &[
+                "connection_log_begin",
+                "connection_log_format",
+                "connection_log_one_in",
+            ],
             depends_on: &["connection_log"],
             is_used: log.connection_log != LogTarget::Off,
             why: " without `connection_log`",
@@ -76,6 +80,7 @@ pub(crate) fn of_program(
             why: " without `redirect`",
             help: "add redirect = \":80\"",
         },
+        of_recheck(config),
         Dependent {
             options: &["group"],
             depends_on: &["user"],
@@ -108,9 +113,41 @@ pub(crate) fn of_program(
     }
 }
 
-/// The same for limits of clients.
-fn of_limits(config: &Config) -> [Dependent; 2] {
+/// `recheck` judges an established connection by what is known of it.
+fn of_recheck(config: &Config) -> Dependent {
+    Dependent {
+        options: &["recheck"],
+        depends_on: &["connection_log", "connection_log_one_in"],
+        is_used: config.process.recheck == Recheck::New
+            || !config
+                .routes
+                .iter()
+                .any(|route| is_rechecked_in_part(route, &config.log)),
+        why: " on some clients without `connection_log`, and a line for each connection: only its entries know client certificates, and clients behind a proxy",
+        help: "add connection_log = \"/var/log/dormouse.log\", without `connection_log_one_in`",
+    }
+}
+
+/// Whether a rule of this route is about something that the connection log alone knows of an established connection, and
+/// not all of the route's connections are in it.
+fn is_rechecked_in_part(route: &Route, log: &Log) -> bool {
+    let by_address = !route.allow.is_empty() || !route.deny.is_empty();
+    let by_certificate = !route.client_allow.is_empty() || !route.client_crl.is_empty();
+    let needs_log = by_certificate || (by_address && !route.accept_proxy_from.is_empty());
+    let one_in = (route.route_connection_log_one_in).or(log.connection_log_one_in);
+    needs_log && (log.connection_log == LogTarget::Off || one_in != 1)
+}
+
+/// The same for limits of connections and of clients.
+fn of_limits(config: &Config) -> [Dependent; 3] {
     [
+        Dependent {
+            options: &["max_awake"],
+            depends_on: &[],
+            is_used: config.rests(),
+            why: ": no route has `rest_after`, so every connection has its sockets",
+            help: "add rest_after = \"60s\" to a route, or set max_connections",
+        },
         Dependent {
             options: &["burst_per_client"],
             depends_on: &["bytes_per_client"],
@@ -181,6 +218,8 @@ pub(crate) fn of_route(route: &Route, at: SectionRef<'_>, mistakes: &mut Mistake
         Dependent {
             options: &[
                 "backend_ca",
+                "backend_crl",
+                "backend_ocsp",
                 "backend_name",
                 "backend_certificates",
                 "backend_alpn",

@@ -9,10 +9,11 @@ use crate::mistakes::problem::Problem;
 use crate::mistakes::words::{list_of, shortened, unknown_word};
 use crate::option::context::ReadContext;
 use crate::option::group::Group;
-use crate::option::option_type::ITEMS_MAX;
+use crate::option::option_type::{ITEMS_MAX, ROUTES_MAX};
 use crate::option::spec::{OptionDefault, OptionSpec};
 use crate::option::value::{Key, RawData, RawValue};
 use crate::section::Section;
+use crate::values::choices::ResolveNames;
 use std::collections::BTreeSet;
 
 /// Everything that was written, with its locations.
@@ -25,6 +26,16 @@ pub(crate) struct RawConfig {
     pub(crate) from_file: bool,
     /// What the flags are for.
     pub(crate) section: Section,
+}
+
+impl RawConfig {
+    /// Whether names may stay unresolved. Routes are read before this option if a flag sets it.
+    pub(crate) fn is_lazy(&self) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|(key, raw)| {
+            key.name == "resolve" && raw.as_text() == Some(ResolveNames::Lazy.as_str())
+        })
+    }
 }
 
 /// Builds a configuration from what was written. It is valid only if `mistakes` has no error.
@@ -131,11 +142,15 @@ fn tables<'a>(
     let (tables, others): (Vec<&RawValue>, Vec<&RawValue>) = items
         .into_iter()
         .partition(|item| matches!(item.data, RawData::Table(_)));
-    if let Some(first_too_many) = tables.get(ITEMS_MAX) {
+    let most = match section {
+        Section::Route => ROUTES_MAX,
+        Section::Originate => ITEMS_MAX,
+    };
+    if let Some(first_too_many) = tables.get(most) {
         mistakes.error(
             &first_too_many.location,
             Problem::new(format!("there are {} {}s", tables.len(), section.noun()))
-                .label(format!("at most {ITEMS_MAX}")),
+                .label(format!("at most {most}")),
         );
     }
     for other in others {
@@ -144,7 +159,7 @@ fn tables<'a>(
             other.wrong_type(section.one(), &format!("[[{name}]] in a line of its own")),
         );
     }
-    tables.into_iter().take(ITEMS_MAX).collect()
+    tables.into_iter().take(most).collect()
 }
 
 /// A route or an origination that is being read.
@@ -255,7 +270,8 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
         return of_process;
     }
     let of_route = unknown_word("option", name, &names_in(Section::Route));
-    if !of_route.label.is_empty() {
+    // If several options of the program contain the word, one of a route that does is no better.
+    if !of_route.label.is_empty() && containing(name, &known).len() < 2 {
         return of_route.help("it is an option of a route: write it below a line [[route]]");
     }
     let problem = Problem::new(format!("unknown option `{}`", shortened(name)));

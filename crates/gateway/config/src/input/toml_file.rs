@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Maximum size of a file: far more than a real configuration needs, and small enough to read at once.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the configuration's own file, or standard input.
 pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
@@ -50,7 +50,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
         return refuse(&format!("cannot be read: {}", os_words(&error)), help);
     }
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return refuse("is larger than 1 MiB", "is this the right file?");
+        return refuse("is larger than 16 MiB", "is this the right file?");
     }
     // Mistakes are shown with their lines, and these would be a key's.
     if bytes.split(|byte| *byte == b'\n').any(begins_pem) {

@@ -18,6 +18,8 @@ pub(crate) struct ReadContext<'a> {
     pub(crate) place: Option<usize>,
     /// How host names are looked up.
     pub(crate) resolve: Resolve<'a>,
+    /// Whether a name in `to` may stay without addresses (`resolve = "lazy"`).
+    pub(crate) is_lazy: bool,
     /// Whether the machine speaks IPv6, which decides what `:PORT` means.
     pub(crate) ipv6: bool,
 }
@@ -29,6 +31,7 @@ impl ReadContext<'_> {
         texts: None,
         place: None,
         resolve: &|_, _| Err(io::ErrorKind::Unsupported.into()),
+        is_lazy: false,
         ipv6: true,
     };
 

@@ -147,6 +147,9 @@ impl<T: Absent> OptionType for Option<T> {
 /// Maximum number of items in a list, of routes in a file, and of listeners of all routes.
 pub(crate) const ITEMS_MAX: usize = 1000;
 
+/// Maximum number of routes.
+pub(crate) const ROUTES_MAX: usize = 10_000;
+
 /// A type of which there may be a list.
 pub(crate) trait Listed: OptionType {
     /// The kind of the list.

@@ -1,11 +1,12 @@
 //! Options of an origination.
 
 use crate::option::group::option_groups;
-use crate::values::choices::{TlsVersion, Truncation};
+use crate::values::choices::{StapledOcsp, Starttls, TlsVersion, Truncation};
 use crate::values::endpoints::{PlainListen, Server};
 use crate::values::pem_files::{Ca, CertificateFiles};
+use crate::values::quantities::ByteSize;
 use crate::values::route_name::RouteName;
-use crate::values::route_timeout::RouteTimeout;
+use crate::values::route_timeout::{Inherited, RouteTimeout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,9 +32,28 @@ option_groups! {
         /// `to`.
         server_name: Option<String> = default "none", like "\"db.example.com\"";
 
+        /// For servers that begin in plaintext, and start TLS when they are asked to: `smtp`, `imap`, `pop3`,
+        /// `xmpp`, `ldap` or `postgres`. Dormouse asks; the local client speaks the protocol without TLS. A
+        /// server that refuses TLS gets no connection.
+        starttls: Starttls = default "off",
+            costs "up to 4 KiB until the handshake begins, nothing at rest",
+            like "\"smtp\"";
+
         /// Authorities that may sign the server's certificate: a PEM file, or `system` for those
         /// that the operating system trusts.
         ca: Ca = default "system", like "\"authority.pem\"";
+
+        /// Revocation lists for the server's certificate, in PEM: files, or directories, all files of
+        /// which are read. With any list, every issuer in the server's chain needs a current one.
+        /// `reload_certificates` reloads changed files; sessions of the server are then dropped.
+        crl: Vec<PathBuf> = default "",
+            costs "four to seven times the files' size in each worker, and 14 times while they are replaced, which `memory` includes",
+            like "\"authority.crl\"";
+
+        /// Whether the server must staple a valid OCSP response. `optional`: it need not, but a valid
+        /// response that says "revoked" refuses it. `required`: a server without a valid response that
+        /// says "good" is refused.
+        ocsp: StapledOcsp = default "optional";
 
         /// Accept any certificate: anyone between this machine and the server can read and change
         /// everything. Use it only for tests.
@@ -63,6 +83,36 @@ option_groups! {
         /// In place of `total_timeout`, for connections of this origination. `inherit`: the value of that
         /// option. `off`: they may last for any time.
         route_total_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"12h\"";
+
+        /// In place of `backend_connect_timeout`, for connections of this origination: maximum time until a server accepts a connection. `inherit`: the value
+        /// of that option.
+        route_backend_connect_timeout: Inherited<Duration> = default "inherit", "10ms" ..= "10m", like "\"2s\"";
+
+        /// In place of `partial_record_timeout`, for connections of this origination: maximum time from the first byte of a record to
+        /// its last. `inherit`: the value of that option.
+        route_partial_record_timeout: Inherited<Duration> = default "inherit", "100ms" ..= "1h", like "\"5m\"";
+
+        /// Reset a connection if bytes have waited for one of its sides for this long, and that side has taken none of
+        /// them: a peer that has stopped reading. What fits into a socket's queue of 4 KiB does not count.
+        /// `stall_timeout` does the same for all connections, but only while memory is short.
+        route_stall_timeout: Option<Duration> = default "off", "1s" ..= "365d",
+            costs "two system calls more per wake",
+            like "\"5m\"";
+
+        /// In place of `connection_log_one_in`, for connections of this origination: log one in this many. `0`: none.
+        /// `inherit`: the value of that option.
+        route_connection_log_one_in: Inherited<u32> = default "inherit", "0" ..= "1000000", like "100";
+
+        /// Maximum number of established connections of this origination, over all workers. Further
+        /// connections are reset.
+        route_max_connections: Option<u32> = default "off", "1" ..= "16000000", like "20_000";
+
+        /// Maximum bytes per second of all connections of this origination together, in both directions and over
+        /// all workers; a quarter of them may pass at once. Its connections take turns; nothing is dropped, and
+        /// other routes are not affected.
+        route_bytes_per_second: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "30 bytes of heap while a connection waits",
+            like "\"20 MiB\"";
 
         /// Number of resumed handshakes after a full one; the next handshake is full again. 0:
         /// every handshake is full.

@@ -4,8 +4,10 @@ use crate::option::group::option_groups;
 use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
 use crate::values::choices::{
-    AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox, SyslogFacility,
+    AcmeChallenge, LogFormat, LogLevel, Recheck, RedirectStatus, ResolveNames, Sandbox,
+    SyslogFacility,
 };
+use crate::values::dns_server::DnsServer;
 use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
 use crate::values::log_target::{LogDestination, LogTarget};
@@ -48,6 +50,10 @@ option_groups! {
         /// Group that keepers and workers switch to. `none`: the group of `user`.
         group: Option<String> = default "none", at start, like "\"dormouse\"";
 
+        /// User of the process that signs with keys in tokens (`pkcs11:`), by name or number: one that may use the
+        /// token. `none`: nobody if the program runs as root, or else its own user.
+        pkcs11_user: Option<String> = default "none", at reload, like "\"signer\"";
+
         /// Confine keepers, workers and helper processes to the system calls and files they need
         /// (seccomp, Landlock). `on`: as far as the kernel supports it; a warning at startup names
         /// what the kernel lacks. `required`: refuse to start unless the kernel supports all of it.
@@ -59,6 +65,11 @@ option_groups! {
         /// $XDG_RUNTIME_DIR, unless another instance uses it. `none`: no socket.
         admin: Admin = default "auto", at start, like "\"/run/dormouse/edge.sock\"";
 
+        /// File for changes by `dormouse ctl --keep`, which outlast a reload and a restart. Dormouse creates it and replaces
+        /// it as a whole; only the owner may write it. Each instance needs a file of its own. A line without effect is
+        /// named at the start, by a reload, `check` and `status`. `off`: `--keep` is refused.
+        ctl_file: Option<PathBuf> = default "off", at reload, like "\"/var/lib/dormouse/kept\"";
+
         /// TCP address that serves metrics (for Prometheus), health checks and the status page:
         /// `IP:PORT`, or `:PORT` for all addresses of the machine. It accepts no commands. Anyone
         /// who can reach it can read the names of routes, backends and certificates, how busy the
@@ -67,10 +78,17 @@ option_groups! {
         metrics: Option<MetricsAddress> = default "off", at start, like "\"127.0.0.1:9901\"";
 
         /// How often to check certificate files for changes: certificates and keys, directories of
-        /// them, `client_ca`, `client_crl`, `ca`, `backend_ca`. Changed files are read when the next
-        /// check finds no further change, or at the third check in any case. New connections use them,
+        /// them, `client_ca`, `client_crl`, `ca`, `crl`, `backend_ca`, `backend_crl`. Changed files are
+        /// read when the next check finds no further change, or at the third check in any case. New connections use them,
         /// provided that certificate and key match. `off`: only a reload reads them again.
         reload_certificates: Option<Duration> = default "10s", at reload, "100ms" ..= "1d";
+
+        /// Which connections new rules apply to: `allow`, `deny`, `client_allow` and `client_crl` of their route, after
+        /// a reload or a changed revocation list. `new`: only new connections; a reload says how many others the
+        /// rules would refuse. `established`: these, too, are closed, spread over a minute. What is kept of a client
+        /// certificate is in the connection log's entries, so connections without an entry are only checked by
+        /// address (`connection_log`).
+        recheck: Recheck = default "new", at reload, like "\"established\"";
 
         /// Fetch OCSP responses for certificates that name a responder, and staple them. A process
         /// without privileges fetches them and exits afterwards. A file given with `ocsp` takes
@@ -84,6 +102,12 @@ option_groups! {
         /// connections keep theirs. A name that cannot be looked up keeps its last addresses.
         /// `off`: names are looked up only at startup and on a reload.
         resolve_every: Option<Duration> = default "30s", at reload, "1s" ..= "1d";
+
+        /// What happens at a start or a reload if a name in `to` cannot be looked up. `required`: the
+        /// configuration is refused. `lazy`: the backend is down until its name resolves; `check` and the log
+        /// name it, and `status` and metrics show it. A start then waits for the resolver for 5 seconds in all, and at
+        /// least for one name. A name that a running program has looked up before keeps its addresses in any case.
+        resolve: ResolveNames = default "required", at reload, like "\"lazy\"";
 
         /// Minimum TTL: shorter TTLs are raised to it.
         resolve_ttl_min: Duration = default "1s", at reload, "100ms" ..= "1h";
@@ -106,6 +130,16 @@ option_groups! {
         max_connections: Count = default "auto", at reload_if_same_memory, "1" ..= "16000000",
             costs "192 bytes of slot per established connection; a slot that was never used costs nothing",
             like "100_000";
+
+        /// Maximum number of connections that have sockets at one time, in all workers together, if a
+        /// route has `rest_after`; the others are in deep rest. Handshakes count, too. When few places
+        /// are left, quiet connections go to deep rest before their time. If that frees too few, new
+        /// clients wait in the listen queue, and packets that would wake a connection wait, too, up to
+        /// 2 MiB of them; others are dropped, and their senders repeat them. `auto`: as many as the
+        /// descriptor limit and `memory` allow.
+        max_awake: Count = default "auto", at reload_if_same_memory, "16" ..= "16000000",
+            costs "two sockets and their buffers each, where a connection in deep rest has 432 bytes",
+            like "10_000";
 
         /// Maximum number of handshakes in flight, in all workers together. `auto`: 1024, or fewer
         /// if 1024 would need more than an eighth of `memory`.
@@ -317,9 +351,37 @@ option_groups! {
         acme_terms_agreed: bool = default "false", at reload;
 
         /// How to prove to the ACME server that a name is yours: `tls-alpn-01` on port 443, where
-        /// the server must reach one of the route's addresses; or `http-01` on port 80, where it
-        /// must reach one of the addresses in `redirect`.
+        /// the server must reach one of the route's addresses; `http-01` on port 80, where it
+        /// must reach one of the addresses in `redirect`; or `dns-01` by a TXT record, which is
+        /// written to `acme_dns_server` or by `acme_dns_hook`. Wildcards need `dns-01`.
         acme_challenge: AcmeChallenge = default "tls-alpn-01", at reload, like "\"http-01\"";
+
+        /// Primary DNS server of the zones of the names in `acme`, for `dns-01`: `IP` or `IP:PORT`. It must
+        /// accept dynamic updates (RFC 2136) of the TXT records `_acme-challenge.NAME`, or of the names to
+        /// which these are aliases (CNAME).
+        acme_dns_server: Option<DnsServer> = default "none", at reload, like "\"192.0.2.53\"";
+
+        /// File with the key that authenticates the updates (TSIG), in BIND's format, as `tsig-keygen` writes
+        /// it: HMAC with SHA-256, SHA-384 or SHA-512. Only its owner may read it. `off`: the server accepts
+        /// updates by address.
+        acme_dns_key_file: Option<PathBuf> = default "off", at reload, like "\"/etc/dormouse/acme-dns.key\"";
+
+        /// Program that adds and removes the TXT record, in place of `acme_dns_server`: it gets `add` or `remove`,
+        /// the record's name and its value as arguments, and ends with the status 0 if that is done. It runs for a
+        /// minute at most, as `acme_dns_hook_user`, and cannot gain privileges.
+        acme_dns_hook: Option<PathBuf> = default "off", at reload, like "\"/usr/local/bin/acme-dns\"";
+
+        /// User of `acme_dns_hook`, by name or number. `none`: nobody if the program runs as root, or else its
+        /// own user.
+        acme_dns_hook_user: Option<String> = default "none", at reload, like "\"acme\"";
+
+        /// How long to wait after a change of the record before the ACME server is told, so that the zone's other DNS
+        /// servers have the record, too.
+        acme_dns_wait: Duration = default "10s", at reload, "0s" ..= "2m";
+
+        /// Kind of certificate, if the ACME server offers several (profiles): its directory lists them.
+        /// `none`: the server's default.
+        acme_profile: Option<String> = default "none", at reload, like "\"shortlived\"";
 
         /// E-mail address at which the ACME server's operator can reach you.
         acme_email: Option<String> = default "none", at reload, like "\"hostmaster@example.com\"";
@@ -392,6 +454,12 @@ option_groups! {
         connection_log: LogTarget = default "off", at reload,
             costs "128 bytes per connection, and a line for each",
             like "\"/var/log/dormouse.log\"";
+
+        /// Log a line when a connection is established, too. It has `begin=established`, and the `id` that the line of the
+        /// end has.
+        connection_log_begin: bool = default "false", at reload,
+            costs "a second line per connection",
+            like "true";
 
         /// Format of a line of the connection log: `text`, with fields as `name=value`; or `json`,
         /// one object.

@@ -3,16 +3,17 @@
 use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
 use crate::values::choices::{
-    BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, Starttls, TlsGroup,
-    TlsProfile, TlsSuite, TlsVersion, Truncation,
+    BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, StapledOcsp,
+    Starttls, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;
 use crate::values::network::Network;
 use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::probe::{Probe, StatusCodes};
+use crate::values::quantities::ByteSize;
 use crate::values::route_name::RouteName;
-use crate::values::route_timeout::RouteTimeout;
+use crate::values::route_timeout::{Inherited, RouteTimeout};
 use crate::values::server_name::ServerName;
 use crate::values::source_address::SourceAddress;
 use crate::values::upstream::Upstream;
@@ -44,6 +45,9 @@ option_groups! {
         /// How to choose a backend. `round-robin`: in turn, by weight. `least-connections`: the
         /// fewest connections relative to the weight, over all workers. `client-hash`: the same
         /// client address goes to the same backend, and when a backend fails only its clients move.
+        /// `sni-hash`: the same for the server name that the client sends (SNI). `mqtt-client-id`: the same
+        /// for the client id in MQTT's CONNECT, which must be whole in the client's first TLS record; it needs
+        /// `backend_connect = "first-data"`. Clients without a name or an id get backends in turn.
         balance: Balance = default "round-robin", like "\"least-connections\"";
 
         /// Failed connects in a row after which a backend is marked down, and skipped if there are others.
@@ -76,6 +80,18 @@ option_groups! {
         /// Authorities that may sign the backends' certificates: a PEM file (or the certificate
         /// itself, if it is self-signed), or `system` for those that the operating system trusts.
         backend_ca: Ca = default "system", like "\"internal-ca.pem\"";
+
+        /// Revocation lists for the backends' certificates, in PEM: files, or directories, all files of
+        /// which are read. With any list, every issuer in a backend's chain needs a current one.
+        /// `reload_certificates` reloads changed files; sessions of the backends are then dropped.
+        backend_crl: Vec<PathBuf> = default "",
+            costs "four to seven times the files' size in each worker, and 14 times while they are replaced, which `memory` includes",
+            like "\"internal-ca.crl\"";
+
+        /// Whether a backend must staple a valid OCSP response. `optional`: it need not, but a valid
+        /// response that says "revoked" refuses it. `required`: a backend without a valid response that
+        /// says "good" is refused.
+        backend_ocsp: StapledOcsp = default "optional";
 
         /// Server name to send to the backends and to expect in their certificates. `none`: the
         /// host of each backend in `to`.
@@ -181,6 +197,41 @@ option_groups! {
         /// option. `off`: they may last for any time.
         route_total_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"12h\"";
 
+        /// In place of `backend_connect_timeout`, for connections of this route: maximum time until a backend accepts a connection. `inherit`: the value
+        /// of that option.
+        route_backend_connect_timeout: Inherited<Duration> = default "inherit", "10ms" ..= "10m", like "\"2s\"";
+
+        /// In place of `partial_record_timeout`, for connections of this route: maximum time from the first byte of a record to
+        /// its last. `inherit`: the value of that option.
+        route_partial_record_timeout: Inherited<Duration> = default "inherit", "100ms" ..= "1h", like "\"5m\"";
+
+        /// Reset a connection if bytes have waited for one of its sides for this long, and that side has taken none of
+        /// them: a peer that has stopped reading. What fits into a socket's queue of 4 KiB does not count.
+        /// `stall_timeout` does the same for all connections, but only while memory is short.
+        route_stall_timeout: Option<Duration> = default "off", "1s" ..= "365d",
+            costs "two system calls more per wake",
+            like "\"5m\"";
+
+        /// In place of `connection_log_one_in`, for connections of this route: log one in this many. `0`: none.
+        /// `inherit`: the value of that option.
+        route_connection_log_one_in: Inherited<u32> = default "inherit", "0" ..= "1000000", like "100";
+
+        /// Maximum number of established connections of this route, over all workers. Further
+        /// connections are closed without an answer.
+        route_max_connections: Option<u32> = default "off", "1" ..= "16000000", like "20_000";
+
+        /// Maximum number of handshakes that clients of this route may start per second, over all workers; after a
+        /// quieter second, as many at once. Further connections are closed without an answer, before
+        /// the handshake.
+        route_handshakes_per_second: Option<u32> = default "off", "1" ..= "1000000", like "200";
+
+        /// Maximum bytes per second of all connections of this route together, in both directions and over
+        /// all workers; a quarter of them may pass at once. Its connections take turns; nothing is dropped, and
+        /// other routes are not affected.
+        route_bytes_per_second: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "30 bytes of heap while a connection waits",
+            like "\"20 MiB\"";
+
         /// Take connections that are idle for this long out of the kernel: a record of 64 bytes replaces each
         /// TCP socket, until a packet comes for it. The client's side always leaves; the backend's side leaves
         /// if it is TCP without `backend_tls`. Needs Linux 5.9 and, at the start, CAP_NET_ADMIN, CAP_BPF and
@@ -252,7 +303,7 @@ option_groups! {
         /// list, every issuer in a client's chain needs a current one. `reload_certificates`
         /// reloads changed files.
         client_crl: Vec<PathBuf> = default "",
-            costs "about five times the files' size in each worker, nine times while it reads them; `memory` does not include it";
+            costs "four to seven times the files' size in each worker, and 14 times while they are replaced, which `memory` includes";
 
         /// Which clients with a valid certificate are accepted: `cn=`, `ou=`, `dns=`, `uri=` (a
         /// SPIFFE id, which may end with `*`) or `sha256=` (the certificate's digest). One match is

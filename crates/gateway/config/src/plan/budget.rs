@@ -17,6 +17,19 @@ use dormouse_tables::{client_sessions, traffic};
 /// Bytes of the slot of a connection.
 const SLOT_BYTES: u64 = 192;
 
+/// Bytes of a connection that may leave the kernel, besides its slot: two records of 64 bytes, two entries of 20 in the
+/// table of packets, and what the worker notes of records and ports. Measured: 180 bytes; the worker's tables double.
+const REST_BYTES: u64 = 240;
+
+/// Memory of tcp-repair, and of the ring of packets.
+const REPAIR_BYTES: u64 = 12 << 20;
+
+/// The part of the memory for connections that those in deep rest get if neither number is set: three quarters.
+const REST_PART: (u64, u64) = (3, 4);
+
+/// With fewer places for awake connections in each worker, `max_awake = "auto"` does not fit.
+const AWAKE_MIN: u64 = 64;
+
 /// Bytes of the connection log's entry of a connection.
 const LOG_ENTRY_BYTES: u64 = 128;
 
@@ -28,9 +41,9 @@ const MAIN_BYTES: u64 = 12 << 20;
 const PAIR_BYTES: u64 = 4 << 20;
 
 /// Memory for each byte of certificates, keys and revocation lists, while all of them are replaced. Measured with 300
-/// certificates: main has 1.6 bytes of each, and 4.3 during a reload; a worker has 3.2 (its memory file and what it
-/// parsed), and with the next ones 7.
-const MAIN_PER_MATERIAL: u64 = 5;
+/// and with 3,000 chains of two certificates with ECDSA keys: main has 3.2 bytes of each (2.8 with RSA keys), as text and
+/// parsed, and 7.8 during a reload; a worker has 3.2 (its memory file and what it parsed), and with the next ones 7.
+const MAIN_PER_MATERIAL: u64 = 8;
 const WORKER_PER_MATERIAL: u64 = 7;
 
 /// Up to this amount, certificates are part of the program itself.
@@ -76,8 +89,10 @@ pub(crate) struct Capacity {
     pub(crate) workers: u64,
     /// `max_connections`, unless it is `auto`.
     pub(crate) requested: Option<u64>,
-    /// Connections for which there are descriptors and ports.
+    /// Connections for which there are slots and ports.
     pub(crate) room: u64,
+    /// The number of connections that have sockets, if some may rest.
+    pub(crate) awake: Option<AwakeCapacity>,
     /// Sockets of a connection.
     pub(crate) sockets: u64,
     pub(crate) listeners: u64,
@@ -85,10 +100,21 @@ pub(crate) struct Capacity {
     pub(crate) material: u64,
 }
 
+/// How many connections may have sockets, if others rest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwakeCapacity {
+    /// `max_awake`, unless it is `auto`.
+    pub(crate) requested: Option<u64>,
+    /// Connections for which there are descriptors.
+    pub(crate) room: u64,
+}
+
 /// The limits, all of them numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SettledLimits {
     pub(crate) connections: u64,
+    /// Connections that have sockets.
+    pub(crate) awake: u64,
     pub(crate) handshakes: u64,
     pub(crate) pending: u64,
     pub(crate) kernel: u64,
@@ -105,8 +131,12 @@ pub(crate) fn settle(
     let connections = capacity.requested.unwrap_or(capacity.room);
     let Some(ByteSize(budget)) = config.limits.memory else {
         let receive = (config.sockets.receive_buffer).or(config.sockets.socket_buffer);
+        let awake = capacity.awake.map_or(connections, |awake| {
+            awake.requested.unwrap_or(awake.room).min(connections)
+        });
         return Ok(SettledLimits {
             connections,
+            awake,
             receive: receive.0,
             backlog: exactly(config.sockets.backlog).unwrap_or(BACKLOG),
             ..fixed(config, machine, capacity, u64::MAX)
@@ -118,29 +148,75 @@ pub(crate) fn settle(
         let amounts = SettledLimits {
             receive,
             backlog: backlog(config, machine, capacity, receive, budget),
-            connections: 0,
             ..fixed
         };
         let left = budget.saturating_sub(sum(&costs(config, capacity, &amounts)));
-        let fitting = left / per_connection(config, capacity, receive);
-        match capacity.requested {
-            Some(requested) if requested <= fitting => {
+        let price = Price::of(config, capacity, receive);
+        match split(capacity, left, price) {
+            Ok((connections, awake)) => {
                 return Ok(SettledLimits {
-                    connections: requested,
+                    connections,
+                    awake,
                     ..amounts
                 });
             }
-            None if fitting > 0 => {
-                return Ok(SettledLimits {
-                    connections: capacity.room.min(fitting),
-                    ..amounts
-                });
-            }
-            _ => least = Some((amounts, fitting)),
+            Err(fitting) => least = Some((amounts, fitting)),
         }
     }
     let (amounts, fitting) = least.unwrap_or((fixed, 0));
     Err(refusal(config, capacity, amounts, fitting))
+}
+
+/// What a connection costs, and what it costs more while it has sockets.
+#[derive(Clone, Copy)]
+struct Price {
+    connection: u64,
+    sockets: u64,
+}
+
+impl Price {
+    fn of(config: &Config, capacity: Capacity, receive: u64) -> Price {
+        let rest = capacity.awake.map_or(0, |_| REST_BYTES);
+        Price {
+            connection: SLOT_BYTES + log_entry(config) + rest,
+            sockets: capacity.sockets * (waiting(receive) + UNCOUNTED_BYTES),
+        }
+    }
+}
+
+/// Divides `left` bytes: returns the numbers of connections, and of those that have sockets. The error is the number of
+/// connections that would fit.
+fn split(capacity: Capacity, left: u64, price: Price) -> Result<(u64, u64), u64> {
+    let all = |connections: u64| connections.saturating_mul(price.connection);
+    let sockets = |awake: u64| awake.saturating_mul(price.sockets);
+    let Some(awake) = capacity.awake else {
+        let fitting = left / (price.connection + price.sockets);
+        return match capacity.requested {
+            Some(requested) if requested <= fitting => Ok((requested, requested)),
+            None if fitting > 0 => Ok((capacity.room.min(fitting), capacity.room.min(fitting))),
+            _ => Err(fitting),
+        };
+    };
+    let least = match awake.requested {
+        Some(requested) => requested,
+        None => (AWAKE_MIN * capacity.workers).min(awake.room),
+    };
+    let least = least.min(capacity.requested.unwrap_or(u64::MAX));
+    let fitting = left.saturating_sub(sockets(least)) / price.connection;
+    let connections = match (capacity.requested, awake.requested) {
+        (Some(requested), _) => requested,
+        (None, Some(_)) => capacity.room.min(fitting),
+        (None, None) => {
+            let part = left / REST_PART.1 * REST_PART.0;
+            capacity.room.min(part / price.connection).min(fitting)
+        }
+    };
+    if connections > fitting || connections < least {
+        return Err(fitting);
+    }
+    let most = left.saturating_sub(all(connections)) / price.sockets;
+    let most = awake.requested.unwrap_or(awake.room).min(most);
+    Ok((connections, most.min(connections)))
 }
 
 /// Returns the terms that do not depend on the receive buffers.
@@ -155,6 +231,7 @@ fn fixed(config: &Config, machine: &Machine, capacity: Capacity, budget: u64) ->
     let handshakes = handshakes.max(HANDSHAKES_MIN.max(capacity.workers));
     SettledLimits {
         connections: 0,
+        awake: 0,
         handshakes: exactly(limits.max_handshakes).unwrap_or(handshakes),
         pending: limits.pending_memory.or(ByteSize(pending)).0,
         kernel: limits.kernel_memory.or(ByteSize(kernel)).0,
@@ -165,7 +242,11 @@ fn fixed(config: &Config, machine: &Machine, capacity: Capacity, budget: u64) ->
 
 /// Returns the receive buffers to try, the largest first.
 fn receive_buffers(config: &Config, capacity: Capacity) -> Vec<u64> {
-    match (config.sockets.receive_buffer.given(), capacity.requested) {
+    let requested = match capacity.awake {
+        Some(awake) => awake.requested.and(capacity.requested),
+        None => capacity.requested,
+    };
+    match (config.sockets.receive_buffer.given(), requested) {
         (Some(given), _) => vec![given.0],
         (None, Some(_)) => {
             let most = config.sockets.socket_buffer.0.max(RECEIVE_MIN);
@@ -202,10 +283,6 @@ fn waiting(receive: u64) -> u64 {
     SOCKET_BYTES + 2 * receive
 }
 
-fn per_connection(config: &Config, capacity: Capacity, receive: u64) -> u64 {
-    SLOT_BYTES + log_entry(config) + capacity.sockets * (waiting(receive) + UNCOUNTED_BYTES)
-}
-
 /// Returns what the connection log keeps of a connection.
 fn log_entry(config: &Config) -> u64 {
     match config.log.connection_log {
@@ -231,13 +308,13 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     let of_sockets = if budgeted {
         format!(
             "{} sockets, each with twice receive_buffer ({})",
-            number(amounts.connections * capacity.sockets),
+            number(amounts.awake * capacity.sockets),
             ByteSize(amounts.receive)
         )
     } else {
         format!(
             "{} idle sockets of about {} bytes; a socket that is not read takes up to twice receive_buffer ({}) more",
-            number(amounts.connections * capacity.sockets),
+            number(amounts.awake * capacity.sockets),
             number(SOCKET_BYTES),
             ByteSize(amounts.receive)
         )
@@ -259,6 +336,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
             amounts.connections.saturating_mul(SLOT_BYTES),
             format!("{} x {SLOT_BYTES} bytes", number(amounts.connections)),
         ),
+        deep_rest(capacity, amounts.connections),
         certificates(capacity),
         log_entries(config, amounts.connections),
         cost(
@@ -280,7 +358,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
         traffic_counts(config, capacity.workers),
         cost(
             "kernel: sockets",
-            (amounts.connections * capacity.sockets).saturating_mul(socket),
+            (amounts.awake * capacity.sockets).saturating_mul(socket),
             of_sockets,
         ),
         cost(
@@ -300,6 +378,20 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     costs
 }
 
+/// Returns what connections need that may leave the kernel.
+fn deep_rest(capacity: Capacity, connections: u64) -> Cost {
+    let bytes = connections.saturating_mul(REST_BYTES) + REPAIR_BYTES;
+    Cost {
+        what: "deep rest",
+        how: format!(
+            "{} x {REST_BYTES} bytes, and {} for tcp-repair and its ring",
+            show_number(connections),
+            ByteSize(REPAIR_BYTES)
+        ),
+        bytes: ByteSize(if capacity.awake.is_some() { bytes } else { 0 }),
+    }
+}
+
 /// Returns the cost of certificates, which main and every worker have.
 fn certificates(capacity: Capacity) -> Cost {
     let each = MAIN_PER_MATERIAL + WORKER_PER_MATERIAL * capacity.workers;
@@ -307,7 +399,7 @@ fn certificates(capacity: Capacity) -> Cost {
     Cost {
         what: "certificates",
         how: format!(
-            "{each} x {} of files, while they are replaced",
+            "{each} x {} of files, revocation lists twice, while they are replaced",
             ByteSize(capacity.material.next_multiple_of(1 << 10))
         ),
         bytes: ByteSize(if bytes > MATERIAL_INCLUDED { bytes } else { 0 }),
@@ -364,8 +456,14 @@ pub(crate) fn sum(costs: &[Cost]) -> u64 {
 }
 
 fn refusal(config: &Config, capacity: Capacity, amounts: SettledLimits, fitting: u64) -> Problem {
+    let connections = capacity.requested.unwrap_or(1);
+    let awake = capacity.awake.map_or(connections, |awake| {
+        let least = AWAKE_MIN * capacity.workers;
+        awake.requested.unwrap_or(least).min(connections)
+    });
     let asked = SettledLimits {
-        connections: capacity.requested.unwrap_or(1),
+        connections: connections.max(awake),
+        awake,
         ..amounts
     };
     let costs = costs(config, capacity, &asked);
@@ -381,6 +479,7 @@ fn refusal(config: &Config, capacity: Capacity, amounts: SettledLimits, fitting:
     }
     let or_fewer = match capacity.requested {
         Some(_) if fitting > 0 => format!(", or lower max_connections to {fitting}"),
+        Some(_) if capacity.awake.is_some() => ", or lower max_awake".to_owned(),
         _ => ", or lower the other limits".to_owned(),
     };
     Problem::new(format!(

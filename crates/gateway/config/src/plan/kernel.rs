@@ -10,11 +10,12 @@ use crate::values::units::show_number;
 /// Returns a warning for each limit of the kernel that is lower than `max_connections`, if that is a number. `auto` asks
 /// for no number of connections.
 pub(crate) fn low_limits(config: &Config, plan: &Plan, machine: &Machine) -> Vec<Problem> {
-    let Count::Exactly(connections) = config.limits.max_connections else {
+    let Count::Exactly(_) = config.limits.max_connections else {
         return Vec::new();
     };
     let each = sizing::descriptors_per_connection(config);
-    let sockets = u64::from(plan.connections_max) * each;
+    let connections = plan.awake_max;
+    let sockets = u64::from(connections) * each;
     let limits = [
         (
             "epoll watches, and all processes of a user together may have",

@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::mistakes::problem::Problem;
-use crate::plan::budget::{self, Capacity, Cost};
+use crate::plan::budget::{self, AwakeCapacity, Capacity, Cost};
 use crate::plan::machine::Machine;
 use crate::values::choices::{ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
@@ -11,7 +11,7 @@ use crate::values::quantities::{ByteSize, Count};
 use crate::values::source_address::SourceAddress;
 use dormouse_reactor::slab;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// Descriptors of a worker that are neither connections nor listeners: epoll, mappings, pipes,
@@ -22,6 +22,8 @@ const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
 /// Maximum number of connections per worker. More than `max_connections` can be, so descriptors are what is missing if a
 /// worker has no room.
 const PER_WORKER_MAX: u64 = slab::MAX_CAPACITY as u64;
+/// Minimum of `max_awake` for each worker: some places are kept for packets that wake connections.
+const AWAKE_PER_WORKER_MIN: u64 = 16;
 /// Maximum number of workers.
 const WORKERS_MAX: u64 = 1024;
 /// Percentage of an address's local ports that are counted on: some are in use, and closed
@@ -41,6 +43,10 @@ pub struct Plan {
     pub workers: u32,
     /// Maximum connections in all workers together.
     pub connections_max: u32,
+    /// Maximum connections that have sockets, in all workers together; the others are in deep rest. 0: from a binary
+    /// without this number, in which all had.
+    #[serde(default)]
+    pub awake_max: u32,
     /// Maximum connections in each worker; the last workers may have one less.
     pub connections_per_worker: u32,
     /// Descriptors that a worker needs for that.
@@ -71,58 +77,55 @@ type Misfit = (&'static [&'static str], Problem);
 /// revocation lists.
 pub(crate) fn plan(config: &Config, machine: &Machine, material: u64) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
-    let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
-    let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
-    let listeners = listeners + plain + config.redirect.redirect.len();
+    let listeners = listeners(config);
     // While a worker reloads, it has the old listeners and the new ones.
     let reserved = DESCRIPTORS_RESERVED + 2 * listeners as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
-    let requested = match config.limits.max_connections {
+    let number = |count| match count {
         Count::Auto => None,
         Count::Exactly(requested) => Some(u64::from(requested)),
     };
-    let room = room.min(match requested {
+    let requested = number(config.limits.max_connections);
+    let awake = config.rests().then(|| number(config.limits.max_awake));
+    let slots_max = match requested {
         None => AUTO_PER_WORKER_MAX,
         Some(_) => PER_WORKER_MAX,
-    });
-    if room == 0 {
-        return Err((
-            &[],
-            Problem::new(format!(
-                "a process may have only {} descriptors here, which is not enough for a single connection",
-                machine.descriptors_max
-            ))
-            .help("raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service"),
-        ));
-    }
-    let cores = u64::from(machine.cores.max(1));
-    let workers = match config.process.workers {
-        Count::Exactly(workers) => workers.into(),
-        Count::Auto => {
-            let needed = requested.map_or(1, |requested| requested.div_ceil(room));
-            cores.max(needed).min(WORKERS_MAX)
-        }
     };
-    if let Some(requested) = requested.filter(|requested| *requested > workers * room) {
-        return Err((
-            &["max_connections", "workers"],
-            too_many(requested, workers, room, machine),
-        ));
+    let room = room.min(slots_max);
+    if room == 0 {
+        return Err((&[], no_room(machine)));
     }
+    let wanted = Wanted {
+        requested,
+        with_sockets: awake.unwrap_or(requested),
+        rests: awake.is_some(),
+    };
+    let workers = workers(config, machine, &wanted, [room, slots_max])?;
     let ports = ports(config, machine)
         .map_err(|problem| (&["max_connections", "source_addresses"][..], problem))?;
     // No worker without a client. TLS to the backend takes a second slot.
     let slots = 1 + u64::from(config.routes.iter().any(|route| route.backend_tls));
     let workers = workers.min((requested.unwrap_or(u64::MAX) / slots).max(1));
+    let of_awake = awake.flatten().unwrap_or(u64::MAX) / AWAKE_PER_WORKER_MIN;
+    let workers = workers.min(of_awake.max(1));
     if requested.is_some_and(|requested| requested < slots) {
         let problem = Problem::new("with backend_tls, one connection is not enough for a client")
             .help("set max_connections = 2, or more");
         return Err((&["max_connections"], problem));
     }
+    // Without a budget, `auto` is the number for which there are descriptors, whether some rest or not.
+    let slots_room = match (awake, config.limits.memory) {
+        (Some(_), Some(_)) => slots_max,
+        _ => room,
+    };
     let capacity = Capacity {
         workers,
         requested,
-        room: (workers * room).min(ports),
+        room: (workers * slots_room).min(ports),
+        awake: awake.map(|requested| AwakeCapacity {
+            requested,
+            room: workers * room,
+        }),
         sockets: per_connection,
         listeners: listeners as u64,
         material,
@@ -131,12 +134,14 @@ pub(crate) fn plan(config: &Config, machine: &Machine, material: u64) -> Result<
         .map_err(|problem| (&["memory", "max_connections"][..], problem))?;
     let connections = amounts.connections;
     let each = connections.div_ceil(workers);
+    let awake_each = amounts.awake.div_ceil(workers);
     share_of_pending(config, amounts.pending, workers)?;
     Ok(Plan {
         workers: saturate(workers),
         connections_max: saturate(connections),
+        awake_max: saturate(amounts.awake),
         connections_per_worker: saturate(each),
-        descriptors_per_worker: each * per_connection + reserved,
+        descriptors_per_worker: awake_each * per_connection + reserved,
         handshakes_max: saturate(amounts.handshakes),
         pending_memory: ByteSize(amounts.pending),
         kernel_memory: ByteSize(amounts.kernel),
@@ -146,6 +151,70 @@ pub(crate) fn plan(config: &Config, machine: &Machine, material: u64) -> Result<
         material,
         costs: budget::costs(config, capacity, &amounts),
     })
+}
+
+fn no_room(machine: &Machine) -> Problem {
+    Problem::new(format!(
+        "a process may have only {} descriptors here, which is not enough for a single connection",
+        machine.descriptors_max
+    ))
+    .help("raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service")
+}
+
+/// The number of listeners. Routes that share an address share its listener.
+fn listeners(config: &Config) -> usize {
+    let of_routes = config.routes.iter().flat_map(|route| &route.listen);
+    let of_routes: BTreeSet<SocketAddr> = of_routes.map(|listen| listen.address).collect();
+    let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    of_routes.len() + plain + config.redirect.redirect.len()
+}
+
+/// The connections that the configuration asks for. `None`: as many as possible.
+struct Wanted {
+    requested: Option<u64>,
+    /// Those with sockets: others rest, and need slots only.
+    with_sockets: Option<u64>,
+    rests: bool,
+}
+
+/// The number of workers. A worker has at most `room` connections with sockets, and `slots_max` of all kinds.
+fn workers(
+    config: &Config,
+    machine: &Machine,
+    wanted: &Wanted,
+    [room, slots_max]: [u64; 2],
+) -> Result<u64, Misfit> {
+    let &Wanted {
+        requested,
+        with_sockets,
+        rests,
+    } = wanted;
+    let cores = u64::from(machine.cores.max(1));
+    let workers = match config.process.workers {
+        Count::Exactly(workers) => workers.into(),
+        Count::Auto => {
+            let needed = with_sockets.map_or(1, |requested| requested.div_ceil(room));
+            let of_slots = requested.map_or(1, |requested| requested.div_ceil(slots_max));
+            cores.max(needed).max(of_slots).min(WORKERS_MAX)
+        }
+    };
+    if let Some(requested) = with_sockets.filter(|requested| *requested > workers * room) {
+        let options: &[&str] = match rests {
+            true => &["max_awake", "workers"],
+            false => &["max_connections", "workers"],
+        };
+        return Err((options, too_many(requested, workers, room, machine)));
+    }
+    if let Some(requested) = requested.filter(|requested| *requested > workers * slots_max) {
+        let problem = Problem::new(format!(
+            "{requested} connections do not fit into {workers} workers, of which each has at most {slots_max}"
+        ));
+        return Err((
+            &["max_connections", "workers"],
+            problem.help("set workers = \"auto\", or to more"),
+        ));
+    }
+    Ok(workers)
 }
 
 /// A plan with fewer connections than this gets a warning, if the descriptor limit is the reason.
@@ -176,12 +245,12 @@ pub(crate) fn only_warm(config: &Config, plan: &Plan) -> Option<(usize, Problem)
     let in_worker: u64 = (each.clone())
         .map(|warm| u64::from(warm.div_ceil(plan.workers)))
         .sum();
-    let room = u64::from(plan.connections_max / plan.workers);
+    let room = u64::from(plan.awake_max / plan.workers);
     (in_worker >= room).then(|| {
         let all: u64 = each.map(u64::from).sum();
         let problem = Problem::new(format!(
             "{all} warm connections leave no room for clients: at most {} connections are possible",
-            plan.connections_max
+            plan.awake_max
         ));
         (first, problem.help("lower warm, or raise max_connections"))
     })
@@ -264,6 +333,8 @@ fn own_sources(connections: u64, machine: &Machine) -> u32 {
 fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
     let each = usable_ports(machine);
     let mut room: BTreeMap<(SocketAddr, &[SourceAddress]), u64> = BTreeMap::new();
+    // A name that has not resolved yet will have one address at least.
+    let mut unresolved: BTreeMap<(&str, &[SourceAddress]), u64> = BTreeMap::new();
     for route in &config.routes {
         // With TLS to the backend, a client counts as two connections, and one of them has a port.
         let per_port = 1 + u64::from(route.backend_tls);
@@ -271,6 +342,9 @@ fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
         for to in &route.to {
             if !matches!(to.backend, Backend::Tcp { .. }) {
                 return Ok(u64::MAX);
+            }
+            if let Some(name) = to.backend.name().filter(|_| to.backend.is_unresolved()) {
+                unresolved.insert((name, from), each * from.len().max(1) as u64 * per_port);
             }
             for address in to.backend.addresses() {
                 let most = each * sources(address, from) * per_port;
@@ -280,10 +354,15 @@ fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
         }
     }
     let servers = config.originate.iter().flat_map(|one| &one.to);
-    for address in servers.flat_map(|server| &server.addresses) {
-        room.entry((*address, &[])).or_insert(each);
+    for server in servers {
+        if server.addresses.is_empty() {
+            unresolved.insert((&server.given, &[]), each);
+        }
+        for address in &server.addresses {
+            room.entry((*address, &[])).or_insert(each);
+        }
     }
-    let sum: u64 = room.values().sum();
+    let sum: u64 = room.values().chain(unresolved.values()).sum();
     match config.limits.max_connections {
         Count::Exactly(requested) if u64::from(requested) > sum => {
             let to: Vec<String> = room.keys().map(|(to, _)| to.to_string()).collect();

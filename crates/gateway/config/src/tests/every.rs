@@ -189,6 +189,7 @@ acme_eab_id = 'me'
 acme_eab_key_file = 'eab.key'
 acme_certificates = { cert = 'a.pem', key = 'a.key' }
 acme_challenge = 'http-01'
+acme_profile = 'shortlived'
 redirect = '127.0.0.1:2001'
 redirect_status = 301
 log_level = 'debug'
@@ -197,6 +198,7 @@ syslog_facility = 'local3'
 log_handshakes = true
 connection_log = 'connections.log'
 connection_log_one_in = 10
+connection_log_begin = true
 [[route]]
 name = 'first'
 listen = ['127.0.0.1:2002', '[::1]:2002']
@@ -207,6 +209,8 @@ backend_connect = 'first-data'
 backend_tls = true
 backend_name = 'b.example'
 backend_ca = 'ca.pem'
+backend_crl = 'revoked.pem'
+backend_ocsp = 'required'
 backend_certificates = { cert = 'a.pem', key = 'a.key' }
 check = 'tls'
 check_every = '5s'
@@ -242,6 +246,8 @@ listen = ['127.0.0.1:2004', 'unix:d.sock']
 to = '10.0.0.7:443'
 insecure = false
 ca = 'ca.pem'
+crl = 'revoked.pem'
+ocsp = 'required'
 certificates = { cert = 'a.pem', key = 'a.key' }
 server_name = 'b.example'
 resume_uses = 3

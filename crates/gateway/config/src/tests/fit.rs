@@ -275,16 +275,16 @@ fn certificates_are_part_of_the_budget() {
         with("memory = '512 MiB'", 4 << 20),
     );
     let (few, many) = (few.expect("fits"), many.expect("fits"));
-    assert_eq!(cost(&many, "certificates"), (5 + 2 * 7) * (4 << 20));
+    assert_eq!(cost(&many, "certificates"), (8 + 2 * 7) * (4 << 20));
     assert!(few.costs.iter().all(|cost| cost.what != "certificates"));
     assert!(many.connections_max < few.connections_max);
     assert!(sum(&many) <= 512 << 20 && sum(&few) <= 512 << 20);
     let fixed = "memory = '512 MiB'\nmax_connections = 6_000";
     assert!(with(fixed, 20_000).is_ok());
-    let refused = with(fixed, 16 << 20).expect_err("19 times 16 MiB leave too little");
+    let refused = with(fixed, 16 << 20).expect_err("22 times 16 MiB leave too little");
     assert!(refused.contains("more than memory (512 MiB)"), "{refused}");
     assert!(
-        refused.contains("certificates") && refused.contains("19 x 16 MiB of files"),
+        refused.contains("certificates") && refused.contains("22 x 16 MiB of files"),
         "{refused}"
     );
 }
@@ -368,13 +368,19 @@ fn local_ports_of_an_origination_have_a_remedy_of_their_own() {
 
 #[test]
 fn lists_have_a_maximum_length() {
-    let route = |port: usize| {
-        format!("[[route]]\nlisten = '127.0.0.1:{port}'\nto = 'echo:'\nself_signed = 'x'\n")
+    let at = |port: usize, more: &str| {
+        format!("[[route]]\nlisten = '127.0.0.1:{port}'\nto = 'echo:'\nself_signed = 'x'\n{more}\n")
     };
     let refused = |text: &str| load_text(text).expect_err("too many").to_string();
-    let message = refused(&(2000..3001).map(route).collect::<String>());
+    let message = refused(&(2000..3001).map(|port| at(port, "")).collect::<String>());
     assert!(
-        message.starts_with("error: there are 1001 routes"),
+        message.contains("1001 addresses to listen on, but at most 1000"),
+        "{message}"
+    );
+    let named = |n: usize| at(2000, &format!("server_names = 'n{n}.example'"));
+    let message = refused(&(0..10_001).map(named).collect::<String>());
+    assert!(
+        message.starts_with("error: there are 10001 routes"),
         "{message}"
     );
     let list = vec!["'127.0.0.1:2000'"; 1001].join(",");
@@ -394,4 +400,102 @@ fn lists_have_a_maximum_length() {
         message.contains("1200 addresses to listen on, but at most 1000"),
         "{message}"
     );
+}
+
+fn quiet(process: &str, machine: &Machine) -> Result<Plan, String> {
+    let text = format!(
+        "{process}\n[[route]]\nlisten = '127.0.0.1:8443'\nto = '127.0.0.1:80'\nself_signed = 'x'\n\
+         rest_after = '1m'\n"
+    );
+    load_with(&text, &[], machine)
+        .map(|loaded| loaded.plan)
+        .map_err(|mistakes| mistakes.to_string())
+}
+
+/// Connections that may rest count with their bytes, and those that are awake with their sockets.
+#[test]
+fn half_a_million_quiet_connections_fit_into_512_mib() {
+    for (text, receive) in [
+        ("memory = '512 MiB'\nmax_connections = 500_000", 16 << 10),
+        ("memory = '512 MiB'", 16 << 10),
+        (
+            "memory = '512 MiB'\nmax_connections = 500_000\nmax_awake = 100",
+            64 << 10,
+        ),
+        (
+            "memory = '512 MiB'\nmax_connections = 500_000\nmax_awake = 1_400",
+            4 << 10,
+        ),
+        ("memory = '512 MiB'\nmax_awake = 1_000", 16 << 10),
+    ] {
+        let plan = quiet(text, &machine()).unwrap_or_else(|found| panic!("{text}: {found}"));
+        assert!(sum(&plan) <= 512 << 20, "{text}: {plan:?}");
+        assert!(plan.connections_max >= 400_000, "{text}: {plan:?}");
+        assert_eq!(plan.receive_buffer.0, receive, "{text}");
+        let awake = u64::from(plan.awake_max);
+        assert!((100..=2_000).contains(&awake), "{text}: {plan:?}");
+        assert_eq!(
+            cost(&plan, "kernel: sockets"),
+            awake * 2 * (4_100 + 4_096 + 2 * receive)
+        );
+        assert_eq!(plan.descriptors_per_worker, awake.div_ceil(2) * 2 + 66);
+    }
+    for (text, remedy) in [
+        (
+            "memory = '512 MiB'\nmax_connections = 1_000_000",
+            "or lower max_connections to 6",
+        ),
+        (
+            "memory = '512 MiB'\nmax_connections = 100_000\nmax_awake = 10_000",
+            "or lower max_awake",
+        ),
+    ] {
+        let refused = quiet(text, &machine()).expect_err("too many");
+        assert!(refused.contains("more than memory (512 MiB)"), "{refused}");
+        assert!(refused.contains(remedy), "{refused}");
+        assert!(refused.contains("deep rest"), "{refused}");
+    }
+}
+
+/// Descriptors limit the connections that are awake.
+#[test]
+fn descriptors_are_for_awake_connections() {
+    let plan = quiet("max_connections = 1_000_000", &machine()).expect("the limits fit");
+    assert_eq!((plan.workers, plan.connections_max), (2, 1_000_000));
+    assert_eq!(plan.awake_max, 19_934);
+    assert_eq!(plan.descriptors_per_worker, 20_000);
+    // Without a number of connections there are as many as descriptors.
+    let plan = quiet("", &machine()).expect("the limits fit");
+    assert_eq!((plan.connections_max, plan.awake_max), (19_934, 19_934));
+    let plan = quiet(
+        "max_connections = 1_000_000\nmax_awake = 30_000",
+        &machine(),
+    );
+    let plan = plan.expect("more workers have more descriptors");
+    assert_eq!((plan.workers, plan.awake_max), (4, 30_000));
+    let refused = quiet(
+        "workers = 2\nmax_connections = 1_000_000\nmax_awake = 30_000",
+        &machine(),
+    );
+    let refused = refused.expect_err("two workers have too few");
+    assert!(
+        refused.contains("30000 connections do not fit"),
+        "{refused}"
+    );
+    // Without a route that rests it has no effect.
+    let plan = plan_of_awake_alone();
+    assert_eq!((plan.connections_max, plan.awake_max), (1_000, 1_000));
+}
+
+fn plan_of_awake_alone() -> Plan {
+    let text = "max_connections = 1000\nmax_awake = 16";
+    let loaded = load_with(
+        &format!("{text}\n[[route]]\nlisten = '127.0.0.1:8443'\nto = 'echo:'\nself_signed = 'x'\n"),
+        &[],
+        &machine(),
+    );
+    let loaded = loaded.unwrap_or_else(|found| panic!("{found}"));
+    let warnings = loaded.warnings.to_string();
+    assert!(warnings.contains("`max_awake` has no effect"), "{warnings}");
+    loaded.plan
 }

@@ -227,6 +227,7 @@ fn an_empty_variable_is_no_empty_list() {
         "allow",
         "server_names",
         "client_crl",
+        "backend_crl",
         "alpn",
         "certificates",
     ] {

@@ -13,6 +13,7 @@ fn reads_an_origination() {
          listen = ['127.0.0.1:8080', 'unix:/run/app.sock', ':8081']
          to = ['www.example.com:443', '[::1]:4433']
          ca = 'authority.pem'
+         starttls = 'imap'
          resume_uses = 7
          warm = 3",
     )
@@ -32,6 +33,7 @@ fn reads_an_origination() {
     assert_eq!(originate.to[1].addresses[0].to_string(), "[::1]:4433");
     assert_eq!(originate.ca, Ca::File("etc/authority.pem".into()));
     assert_eq!((originate.resume_uses, originate.warm), (7, 3));
+    assert_eq!(originate.starttls, Starttls::Imap);
     assert!(loaded.warnings.list.is_empty());
 }
 

@@ -1,8 +1,5 @@
 //! Valid configurations are read as intended.
-
-use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
 use super::*;
 use crate::option::spec::Applies;
@@ -25,9 +22,8 @@ fn a_route_leaves_all_other_options_at_their_defaults() {
         ..Route::blank()
     }];
     expected.routes[0].to = vec![Upstream::plain(Backend::Tcp {
-        address: "127.0.0.1:8080".parse().expect("an address"),
         given: "127.0.0.1:8080".to_owned(),
-        more: Vec::new(),
+        addresses: vec!["127.0.0.1:8080".parse().expect("an address")],
     })];
     assert_eq!(config, expected);
     assert_eq!(config.limits.pending_memory, Amount::Auto);
@@ -202,14 +198,18 @@ const EVERY_OPTION: &str = "
         user = 'dormouse'
         group = 'tls'
         admin = '/run/edge.sock'
+        ctl_file = '/var/lib/dormouse/kept'
         metrics = '127.0.0.1:9901'
+        pkcs11_user = 'signer'
         sandbox = 'required'
         memory = '2 GiB'
         resolve_every = '5s'
+        resolve = 'lazy'
         resolve_ttl_min = '2s'
         resolve_ttl_max = '2h'
         reload_certificates = 'off'
         max_connections = 1000
+        max_awake = 500
         max_handshakes = 10
         connections_per_client = 7
         handshakes_per_client = 8
@@ -248,6 +248,7 @@ const EVERY_OPTION: &str = "
         ticket_store_ca = 'store-ca.pem'
         ticket_store_certificates = { cert = 'store.pem', key = 'store.key' }
         ocsp_fetch = false
+        recheck = 'established'
         acme_server = 'https://ca.example/dir'
         acme_terms_agreed = true
         acme_email = 'a@b.example'
@@ -257,6 +258,12 @@ const EVERY_OPTION: &str = "
         acme_eab_id = 'me'
         acme_eab_key_file = 'eab.key'
         acme_challenge = 'http-01'
+        acme_dns_server = '192.0.2.53:5353'
+        acme_dns_key_file = 'dns.key'
+        acme_dns_wait = '1s'
+        acme_dns_hook = '/bin/hook'
+        acme_dns_hook_user = 'nobody'
+        acme_profile = 'shortlived'
         redirect = ':80'
         redirect_status = 301
         redirect_port = 8443
@@ -267,6 +274,7 @@ const EVERY_OPTION: &str = "
         log_handshakes = true
         connection_log = 'connections.log'
         connection_log_format = 'json'
+        connection_log_begin = true
         connection_log_one_in = 10
         [[route]]
         listen = ['127.0.0.1:1', '[::1]:2']
@@ -285,8 +293,7 @@ const EVERY_OPTION: &str = "
 
 #[test]
 fn every_option_can_be_set() {
-    let text = EVERY_OPTION;
-    let config = load_with(text, &[], &machine())
+    let config = load_with(EVERY_OPTION, &[], &machine())
         .unwrap_or_else(|m| panic!("{m}"))
         .config;
     let (given, blank) = (
@@ -303,7 +310,7 @@ fn every_option_can_be_set() {
                 continue;
             }
             assert_ne!(*value, blank[group][name], "{name} was not set");
-            let lines = text
+            let lines = EVERY_OPTION
                 .lines()
                 .filter(|line| line.trim().starts_with(&format!("{name} =")));
             assert_eq!(lines.count(), 1, "{name} is not in this test");
@@ -529,10 +536,8 @@ fn reads_several_backends_with_their_shares() {
     );
     let to = &config.routes[0].to;
     assert_eq!(to[0], Upstream::plain(Backend::Unix("/a.sock".into())));
-    assert_eq!(
-        (to[1].weight, to[1].backup, to[1].max_connections),
-        (3, true, Some(9))
-    );
+    let shares = (to[1].weight, to[1].backup, to[1].max_connections);
+    assert_eq!(shares, (3, true, Some(9)));
     assert_eq!(config.routes[0].balance, Balance::ClientHash);
 }
 
@@ -623,25 +628,26 @@ fn headers_of_silent_clients_need_pending_memory() {
 }
 
 #[test]
-fn a_thousand_sites_share_an_address_and_a_backend() {
+fn ten_thousand_sites_share_an_address_and_a_backend() {
     let mut text = String::new();
-    for number in 0..1000 {
+    for number in 0..10_000 {
         let _ = writeln!(
             text,
             "[[route]]\nlisten = '127.0.0.1:8443'\nserver_names = ['site{number}.example']\n\
              to = '127.0.0.1:8080'\nself_signed = 'site{number}.example'"
         );
     }
-    assert_eq!(read(&text).routes.len(), 1000);
-    let others = (0..501).map(|number| format!("'10.0.{}.{}:80'", number / 250, number % 250));
+    assert_eq!(read(&text).routes.len(), 10_000);
+    let others = (0..2001).map(|number| format!("'10.0.{}.{}:80'", number / 250, number % 250));
     let others: Vec<String> = others.collect();
-    let text = format!(
-        "[[route]]\nlisten = '127.0.0.1:8443'\nto = [{}]\nself_signed = 'a.example'\n",
-        others.join(", ")
-    );
+    let route = |(n, to): (usize, &[String])| {
+        let to = to.join(", ");
+        format!("[[route]]\nlisten = ':844{n}'\nto = [{to}]\nself_signed = 'a.example'\n")
+    };
+    let text: String = others.chunks(1000).enumerate().map(route).collect();
     let message = load_text(&text).expect_err("too many").to_string();
     assert!(
-        message.contains("there are 501 different backends, but at most 500"),
+        message.contains("there are 2001 different backends, but at most 2000"),
         "{message}"
     );
 }
@@ -649,9 +655,10 @@ fn a_thousand_sites_share_an_address_and_a_backend() {
 /// Each address of a name has its own place in the table of backends.
 #[test]
 fn a_name_counts_by_its_addresses() {
-    let names: Vec<String> = (1..=251).map(|port| format!("'pair:{port}'")).collect();
+    let names: Vec<String> = (1..=999).map(|port| format!("'pair:{port}'")).collect();
     let text = format!(
-        "[[route]]\nlisten = '127.0.0.1:8443'\nto = [{}]\nself_signed = 'a.example'\n",
+        "[[route]]\nlisten = '127.0.0.1:8443'\nto = [{}, 'pair:1000']\nself_signed = 'a.example'\n\
+         [[route]]\nlisten = '127.0.0.1:8444'\nto = 'pair:1001'\nself_signed = 'a.example'\n",
         names.join(", ")
     );
     let pair = |_: &str, port| {
@@ -664,11 +671,8 @@ fn a_name_counts_by_its_addresses() {
         resolve: &pair,
         ..loader(&text, &machine)
     };
-    let message = match loader.load() {
-        Ok(_) => panic!("502 addresses were accepted"),
-        Err(mistakes) => mistakes.to_string(),
-    };
-    assert!(message.contains("there are 502 different"), "{message}");
+    let refused = loader.load().map(drop).expect_err("too many").to_string();
+    assert!(refused.contains("there are 2002 different"), "{refused}");
 }
 
 /// Commands find the running program although its file cannot be used now.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// A public host name that an ACME server issues certificates for, in lower case.
+/// A public host name that an ACME server issues certificates for, in lower case; its first label may be `*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AcmeName(String);
 
@@ -17,6 +17,18 @@ impl AcmeName {
     /// Returns its text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns whether it is a wildcard for this name, in lower case.
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        let own = self.0.strip_prefix("*.");
+        own.is_some() && own == parent
+    }
+
+    /// Returns whether it is a wildcard, which only dns-01 proves (RFC 8555 §7.1.3).
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with('*')
     }
 }
 
@@ -31,15 +43,9 @@ impl OptionType for AcmeName {
 
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
-        if text.starts_with('*') {
-            let problem = Problem::new(format!(
-                "`{}` is a wildcard: tls-alpn-01 and http-01 prove single names only",
-                raw.text()
-            ));
-            return Err(problem.help("list the names one by one").into());
-        }
         let is_address = text.parse::<IpAddr>().is_ok();
-        let is_public = text.contains('.') && !text.contains('_');
+        let own = text.strip_prefix("*.").unwrap_or(text);
+        let is_public = own.contains('.') && !own.contains('_');
         if is_address || !is_in_certificates(text) || !is_public {
             let problem = Problem::new(format!("`{}` is not a public host name", raw.text()));
             return Err(problem

@@ -108,7 +108,10 @@ impl OptionType for Server {
         }
         let (host, addresses) = match destination(text)? {
             (Destination::Ip(ip), port) => (ip.to_string(), vec![SocketAddr::new(ip, port)]),
-            (Destination::Name(name), port) => (name.to_owned(), look_up_all(name, port, context)?),
+            (Destination::Name(name), port) => {
+                let addresses = look_up_for_to(name, port, context)?;
+                (name.to_owned(), first_of(addresses))
+            }
         };
         Ok(Self {
             addresses,
@@ -151,12 +154,11 @@ impl OptionType for Backend {
         }
         let addresses = match destination(text)? {
             (Destination::Ip(ip), port) => vec![SocketAddr::new(ip, port)],
-            (Destination::Name(name), port) => of_one_family(look_up_every(name, port, context)?),
+            (Destination::Name(name), port) => of_one_family(look_up_for_to(name, port, context)?),
         };
         Ok(Self::Tcp {
-            address: addresses[0],
             given: text.to_owned(),
-            more: addresses[1..].to_vec(),
+            addresses,
         })
     }
 }
@@ -306,19 +308,25 @@ fn name_or_ipv4(host: &str) -> Result<Host<'_>, Problem> {
 
 /// Returns the first IPv4 address of a name, or else its first address.
 fn look_up(name: &str, port: u16, context: &ReadContext<'_>) -> Result<SocketAddr, Problem> {
-    let addresses = look_up_all(name, port, context)?;
+    let addresses = look_up_every(name, port, context)?;
     Ok(addresses[0])
 }
 
-/// Returns the addresses of a name to try, at least one, IPv4 first.
-fn look_up_all(
+/// Returns the addresses of a name in `to`, IPv4 first. With `resolve = "lazy"` there may be none.
+fn look_up_for_to(
     name: &str,
     port: u16,
     context: &ReadContext<'_>,
 ) -> Result<Vec<SocketAddr>, Problem> {
-    let mut addresses = look_up_every(name, port, context)?;
+    match look_up_every(name, port, context) {
+        Err(_) if context.is_lazy => Ok(Vec::new()),
+        found => found,
+    }
+}
+
+fn first_of(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addresses.truncate(ADDRESSES_MAX);
-    Ok(addresses)
+    addresses
 }
 
 fn look_up_every(

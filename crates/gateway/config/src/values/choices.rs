@@ -71,6 +71,26 @@ choice! {
 }
 
 choice! {
+    /// What happens at a start or reload to names in `to` that do not resolve.
+    ResolveNames, "way to treat names", "\"required\" or \"lazy\"", "\"lazy\"" {
+        /// The start is refused.
+        Required = "required",
+        /// The backend is down until its name resolves.
+        Lazy = "lazy",
+    }
+}
+
+choice! {
+    /// What a reload does to established connections whose clients it would refuse.
+    Recheck, "way to treat connections", "\"new\" or \"established\"", "\"established\"" {
+        /// They continue: only new connections are checked.
+        New = "new",
+        /// They are closed, spread over a minute.
+        Established = "established",
+    }
+}
+
+choice! {
     /// What a connection that ends without close_notify does to the other side.
     Truncation, "way to handle truncation", "\"abort\" or \"close\"", "\"abort\"" {
         /// All received bytes are delivered, then the backend's connection is reset.
@@ -103,6 +123,16 @@ choice! {
 }
 
 choice! {
+    /// Whether a server must staple an OCSP response.
+    StapledOcsp, "demand for OCSP responses", "\"optional\" or \"required\"", "\"required\"" {
+        /// It need not. A valid response that says that the certificate was revoked refuses it.
+        Optional = "optional",
+        /// A server without a valid response that says "good" is refused.
+        Required = "required",
+    }
+}
+
+choice! {
     /// Whether client certificates are requested.
     ClientAsk, "way to request client certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
         /// Not requested.
@@ -116,11 +146,13 @@ choice! {
 
 choice! {
     /// How to prove to an ACME server that a name is ours.
-    AcmeChallenge, "challenge", "\"tls-alpn-01\" or \"http-01\"", "\"http-01\"" {
+    AcmeChallenge, "challenge", "\"tls-alpn-01\", \"http-01\" or \"dns-01\"", "\"http-01\"" {
         /// By a certificate on the TLS port (RFC 8737).
         TlsAlpn01 = "tls-alpn-01",
         /// By a page on the port of plain HTTP (RFC 8555 §8.3).
         Http01 = "http-01",
+        /// By a TXT record of DNS (RFC 8555 §8.4).
+        Dns01 = "dns-01",
     }
 }
 
@@ -211,7 +243,7 @@ choice! {
 }
 
 choice! {
-    /// The protocol in which clients ask for TLS.
+    /// The protocol in which TLS is asked for.
     Starttls, "protocol of STARTTLS", "\"off\", \"smtp\", \"imap\", \"pop3\", \"xmpp\", \"ldap\" or \"postgres\"", "\"smtp\"" {
         /// Connections begin with TLS.
         Off = "off",
@@ -319,6 +351,10 @@ choice! {
         LeastConnections = "least-connections",
         /// The same backend for the same client address, while that backend is there.
         ClientHash = "client-hash",
+        /// The same for the same server name (SNI).
+        SniHash = "sni-hash",
+        /// The same for the same client id of MQTT.
+        MqttClientId = "mqtt-client-id",
     }
 }
 

@@ -51,7 +51,8 @@ impl fmt::Display for PlainListen {
 /// A TLS server to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// Its addresses, in the order in which they are tried; at least one.
+    /// Its addresses, in the order in which they are tried. None: its name has not resolved yet
+    /// (`resolve = "lazy"`).
     pub addresses: Vec<SocketAddr>,
     /// Its name, or address, without the port.
     pub host: String,
@@ -64,13 +65,10 @@ pub struct Server {
 pub enum Backend {
     /// To a TCP server.
     Tcp {
-        /// Its address; the first one of a name.
-        address: SocketAddr,
         /// The address as written.
         given: String,
-        /// The other addresses of the name.
-        #[serde(default)]
-        more: Vec<SocketAddr>,
+        /// Its address, or those of its name. None: the name has not resolved yet (`resolve = "lazy"`).
+        addresses: Vec<SocketAddr>,
     },
     /// To a server on a unix socket.
     Unix(PathBuf),
@@ -81,13 +79,16 @@ pub enum Backend {
 impl Backend {
     /// Returns its addresses: a name has one or more.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        let all = match self {
-            Self::Tcp { address, more, .. } => Some((address, more)),
-            Self::Unix(_) | Self::Echo => None,
+        let all: &[SocketAddr] = match self {
+            Self::Tcp { addresses, .. } => addresses,
+            Self::Unix(_) | Self::Echo => &[],
         };
-        all.into_iter()
-            .flat_map(|(first, more)| std::iter::once(first).chain(more))
-            .copied()
+        all.iter().copied()
+    }
+
+    /// Whether it is a name that has not resolved yet.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, Self::Tcp { addresses, .. } if addresses.is_empty())
     }
 
     /// Returns the host and port to look up, if it was given as a name.
@@ -109,22 +110,23 @@ impl Backend {
 
     /// Sets the addresses of a name, at least one. Returns whether they have changed.
     pub fn set_addresses(&mut self, found: &[SocketAddr]) -> bool {
-        let (Some(&first), false) = (found.first(), self.addresses().eq(found.iter().copied()))
-        else {
-            return false;
-        };
-        if let Self::Tcp { address, more, .. } = self {
-            *address = first;
-            *more = found.get(1..).unwrap_or_default().to_vec();
+        match self {
+            Self::Tcp { addresses, .. } if !found.is_empty() && addresses != found => {
+                *addresses = found.to_vec();
+                true
+            }
+            _ => false,
         }
-        true
     }
 }
 
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { address, .. } => f.pad(&address.to_string()),
+            Self::Tcp { given, addresses } => match addresses.first() {
+                Some(address) => f.pad(&address.to_string()),
+                None => f.pad(given),
+            },
             Self::Unix(path) => f.pad(&format!("unix:{}", path.display())),
             Self::Echo => f.pad("echo:"),
         }

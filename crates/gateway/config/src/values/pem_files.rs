@@ -4,16 +4,18 @@ use crate::mistakes::problem::{Problem, ReadResult};
 use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType, unknown_key, wrong_type};
 use crate::option::value::{RawData, RawValue};
+use crate::values::token_key::TokenKey;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A certificate chain and its key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CertificateFiles {
     /// The PEM file with the chain, leaf first; or a directory of many.
     pub cert: PathBuf,
-    /// The PEM file with the private key; the same as `cert` if that has both, or is a directory.
+    /// The PEM file with the private key; the same as `cert` if that has both, or is a directory. Or the URI of a key in a
+    /// token ([`TokenKey`]).
     pub key: PathBuf,
     /// The file with an OCSP response, DER.
     #[serde(default)]
@@ -32,6 +34,23 @@ impl CertificateFiles {
             ocsp: None,
             passphrase: None,
         }
+    }
+
+    /// Returns the key, if it is in a token.
+    pub fn token_key(&self) -> Option<TokenKey> {
+        let uri = self.key.to_str().filter(|_| TokenKey::is_uri(&self.key));
+        TokenKey::parse(uri?).ok()
+    }
+}
+
+/// Reads the path of a key, or the URI of one in a token.
+fn read_key(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
+    match raw.as_text() {
+        Some(uri) if TokenKey::is_uri(Path::new(uri)) => match TokenKey::parse(uri) {
+            Ok(key) => Ok(key.uri.into()),
+            Err((what, help)) => Err(Problem::new(what).help(help).into()),
+        },
+        _ => PathBuf::read(raw, context),
     }
 }
 
@@ -76,7 +95,11 @@ impl OptionType for CertificateFiles {
                     continue;
                 }
             };
-            match PathBuf::read(value, context) {
+            let read = match name.name.as_str() {
+                "key" => read_key(value, context),
+                _ => PathBuf::read(value, context),
+            };
+            match read {
                 Ok(path) => *slot = Some(path),
                 Err(found) => {
                     // The key is there, but wrong: do not report it as missing too.
@@ -94,6 +117,10 @@ impl OptionType for CertificateFiles {
                         .at(&raw.location),
                 );
             }
+        }
+        if passphrase.is_some() && key.as_deref().is_some_and(TokenKey::is_uri) {
+            let problem = Problem::new("a key in a token has a PIN, and no passphrase");
+            problems.push(problem.help("name the file with the PIN in the URI: pin-source=FILE"));
         }
         match (cert, key) {
             (Some(cert), Some(key)) if problems.is_empty() => Ok(Self {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// A name that clients ask for, in lower case: a host name, whose first label may be `*`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServerName(String);
 
 impl ServerName {

@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use time::OffsetDateTime;
 
-/// The line of a connection that has ended. Unknown fields are left out.
+/// The line of a connection that has ended, or begun. Unknown fields are left out.
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     #[serde(serialize_with = "as_text")]
@@ -31,17 +31,47 @@ pub(super) struct Line<'a> {
     pub(super) suite: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resumed: Option<bool>,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes_in: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes_out: Option<u64>,
     pub(super) duration_ms: u64,
-    pub(super) end: &'a str,
-    pub(super) by: &'a str,
+    /// How the connection has begun, if the line is about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) begin: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) end: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<&'a str>,
     /// Why a handshake failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<&'a str>,
 }
 
 impl Line<'_> {
+    /// A line of which only the time is known.
+    pub(super) fn at(time: Timestamp) -> Self {
+        Line {
+            time,
+            id: None,
+            route: None,
+            client: None,
+            backend: None,
+            sni: None,
+            alpn: None,
+            version: None,
+            suite: None,
+            resumed: None,
+            bytes_in: None,
+            bytes_out: None,
+            duration_ms: 0,
+            begin: None,
+            end: None,
+            by: None,
+            error: None,
+        }
+    }
+
     /// Appends the line and a line feed.
     pub(super) fn write(&self, format: LogFormat, to: &mut Vec<u8>) {
         match format {
@@ -74,20 +104,16 @@ impl Display for Line<'_> {
         if let Some(resumed) = self.resumed {
             write!(f, " resumed={resumed}")?;
         }
-        let Line {
-            bytes_in,
-            bytes_out,
-            duration_ms,
-            end,
-            by,
-            error,
-            ..
-        } = self;
-        write!(
-            f,
-            " bytes_in={bytes_in} bytes_out={bytes_out} duration_ms={duration_ms} end={end} by={by}"
-        )?;
-        field(f, "error", *error)
+        for (name, bytes) in [("bytes_in", self.bytes_in), ("bytes_out", self.bytes_out)] {
+            if let Some(bytes) = bytes {
+                write!(f, " {name}={bytes}")?;
+            }
+        }
+        write!(f, " duration_ms={}", self.duration_ms)?;
+        field(f, "begin", self.begin)?;
+        field(f, "end", self.end)?;
+        field(f, "by", self.by)?;
+        field(f, "error", self.error)
     }
 }
 
@@ -144,11 +170,12 @@ mod tests {
             version: Some("TLSv1.3"),
             suite: Some("TLS_AES_128_GCM_SHA256"),
             resumed: Some(true),
-            bytes_in: 1,
-            bytes_out: 2,
+            bytes_in: Some(1),
+            bytes_out: Some(2),
             duration_ms: 3,
-            end: "closed",
-            by: "client",
+            begin: None,
+            end: Some("closed"),
+            by: Some("client"),
             error: None,
         }
     }

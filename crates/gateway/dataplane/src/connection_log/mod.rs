@@ -40,6 +40,8 @@ pub(crate) struct ConnectionLog {
     rules: Option<LogRules>,
     /// Names of the routes, by number.
     routes: Vec<String>,
+    /// The share of each route's connections that get lines, by number. The last is that of removed routes.
+    one_in: Vec<u32>,
     /// Servers of the originations, by number; empty for a route.
     servers: Vec<String>,
     /// Names of the backends, by their places in the table of backends.
@@ -114,6 +116,12 @@ pub(crate) fn suite(entry: &LogEntry) -> Option<&'static str> {
     SUITES.get(place).copied()
 }
 
+/// The share of a route. A number beyond the list is that of a removed route, as is the last place.
+fn share(one_in: &[u32], number: usize) -> u32 {
+    let found = one_in.get(number).or(one_in.last());
+    found.copied().unwrap_or(1)
+}
+
 impl ConnectionLog {
     /// `lines`: the socket to the log writer; [`Fd::NONE`] if there is none.
     pub(crate) fn new(entries: Option<LogEntries>, lines: Fd) -> ConnectionLog {
@@ -122,6 +130,7 @@ impl ConnectionLog {
             lines,
             rules: None,
             routes: Vec::new(),
+            one_in: Vec::new(),
             servers: Vec::new(),
             backends: Vec::new(),
             waiting: Vec::new(),
@@ -134,8 +143,9 @@ impl ConnectionLog {
     pub(crate) fn follow(&mut self, settings: &Settings) {
         let rules = settings.limits.connection_log;
         let rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
-        self.forget_entries_before(rules);
-        self.rules = rules;
+        let one_in: Vec<u32> = settings.routes.iter().map(|one| one.log_one_in).collect();
+        self.forget_entries_before(rules, &one_in);
+        (self.rules, self.one_in) = (rules, one_in);
         (self.routes, self.servers, self.backends) = (Vec::new(), Vec::new(), Vec::new());
         if self.rules.is_none() {
             return;
@@ -157,9 +167,10 @@ impl ConnectionLog {
 
     /// Clears all entries if these rules no longer cover the same connections. An entry is cleared only at the
     /// end of a connection that gets a line; otherwise it would describe the next connection in its slot.
-    fn forget_entries_before(&mut self, rules: Option<LogRules>) {
+    fn forget_entries_before(&mut self, rules: Option<LogRules>, one_in: &[u32]) {
+        let len = self.one_in.len().max(one_in.len());
         let covers_same = match (self.rules, rules) {
-            (Some(former), Some(next)) => former.one_in == next.one_in,
+            (Some(_), Some(_)) => (0..len).all(|n| share(&self.one_in, n) == share(one_in, n)),
             // A worker starts without rules, and continues with the entries of the one before it.
             (None, Some(_)) => true,
             (_, None) => false,
@@ -178,10 +189,39 @@ impl ConnectionLog {
 
     // ---- the life of a connection ----
 
-    /// Whether the connection in this slot gets a line: all connections do, or a sample.
+    /// Whether the connection in this slot gets a line: all connections of its route do, a sample, or none.
     pub(crate) fn logs(&self, slot: &Slot) -> bool {
-        let is_chosen = |rules: LogRules| slot.generation.is_multiple_of(rules.one_in);
-        self.rules.is_some_and(is_chosen)
+        let one_in = share(&self.one_in, slot.route.into());
+        self.rules.is_some() && one_in > 0 && slot.generation.is_multiple_of(one_in)
+    }
+
+    /// Whether the connection in this slot gets a line when it begins.
+    pub(crate) fn logs_begin(&self, slot: &Slot) -> bool {
+        self.rules.is_some_and(|rules| rules.begins) && self.logs(slot)
+    }
+
+    /// Writes the line of a connection that has begun. A warm connection gets it with its client.
+    pub(crate) fn write_begin(
+        &mut self,
+        index: u32,
+        slot: &Slot,
+        id: ConnectionId,
+        (now_ms, unix_ms): (u64, u64),
+        count: &Counters,
+    ) {
+        let entry = self.entry(index).cloned();
+        let Some(entry) = entry.filter(LogEntry::has_client) else {
+            return;
+        };
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let time = Timestamp { unix_ms };
+        let line = Line {
+            duration_ms: now_ms.saturating_sub(entry.accepted_ms),
+            begin: Some("established"),
+            ..self.facts(&entry, slot, id, time)
+        };
+        self.append(&line, &mut waiting, count);
+        self.waiting = waiting;
     }
 
     /// Stores the entry of a new connection.
@@ -268,22 +308,15 @@ impl ConnectionLog {
             return;
         }
         let line = Line {
-            time: Timestamp { unix_ms },
-            id: None,
             route: failed.route,
             client: failed.client,
-            backend: None,
-            sni: None,
-            alpn: None,
-            version: None,
-            suite: None,
-            resumed: None,
-            bytes_in: 0,
-            bytes_out: 0,
+            bytes_in: Some(0),
+            bytes_out: Some(0),
             duration_ms: failed.took_ms,
-            end: "handshake_failed",
-            by: failed.by.name(),
+            end: Some("handshake_failed"),
+            by: Some(failed.by.name()),
             error: Some(failed.error),
+            ..Line::at(Timestamp { unix_ms })
         };
         let mut waiting = std::mem::take(&mut self.waiting);
         self.append(&line, &mut waiting, count);
@@ -320,8 +353,6 @@ impl ConnectionLog {
         reason: CloseReason,
         ending: Ending,
     ) -> Line<'a> {
-        // A pass-through connection has no TLS parameters.
-        let has_tls = !slot.has(Flag::PassThrough);
         let first = match entry.first_end == Party::Backend as u8 {
             true => Party::Backend,
             false => Party::Client,
@@ -337,25 +368,40 @@ impl ConnectionLog {
             Some(address) => Some(address.to_string()),
             None => servers.cloned(),
         };
+        let time = Timestamp {
+            unix_ms: ending.unix_ms,
+        };
         Line {
-            time: Timestamp {
-                unix_ms: ending.unix_ms,
-            },
-            id: Some(ending.id.to_string()),
+            backend: known.map(|(_, name)| name.clone()).or_else(address),
+            bytes_in: Some(entry.received),
+            bytes_out: Some(entry.sent),
+            duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
+            end: Some(end),
+            by: Some(by.name()),
+            ..self.facts(entry, slot, ending.id, time)
+        }
+    }
+
+    /// What is known of a connection from its beginning on.
+    fn facts<'a>(
+        &'a self,
+        entry: &LogEntry,
+        slot: &Slot,
+        id: ConnectionId,
+        time: Timestamp,
+    ) -> Line<'a> {
+        // A pass-through connection has no TLS parameters.
+        let has_tls = !slot.has(Flag::PassThrough);
+        Line {
+            id: Some(id.to_string()),
             route: self.routes.get(usize::from(slot.route)).map(String::as_str),
             client: entry.client(),
-            backend: known.map(|(_, name)| name.clone()).or_else(address),
             sni: server_name(entry),
             alpn: protocol(entry),
             version: has_tls.then(|| slot.tls.version().name()),
             suite: suite(entry),
             resumed: has_tls.then(|| entry.resumed()),
-            bytes_in: entry.received,
-            bytes_out: entry.sent,
-            duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
-            end,
-            by: by.name(),
-            error: None,
+            ..Line::at(time)
         }
     }
 

@@ -10,9 +10,11 @@ use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
+use dormouse_reactor::socket::Peer;
 use dormouse_routes::route::Route;
 use dormouse_tables::clients::Exceeded;
 use dormouse_tables::counters::Count;
+use dormouse_tables::traffic::{Row, Tally};
 use std::net::IpAddr;
 
 /// Reason for which a client is refused.
@@ -57,7 +59,44 @@ pub(crate) fn admit<I>(
     settings: &Settings,
     work: &mut Workspace<I>,
 ) -> bool {
-    admit_network(route, client, settings, work) && admit_rate(client, &settings.limits, work)
+    admit_network(route, client, settings, work)
+        && admit_rate(client, &settings.limits, work)
+        && admit_by_route(route, client, settings, work)
+}
+
+/// Checks the limits of the route, and counts the handshake. Returns `false` if the client is refused.
+pub(crate) fn admit_by_route<I>(
+    number: u16,
+    client: &Client,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> bool {
+    let Some(route) = settings.route(number) else {
+        return true;
+    };
+    if !has_room(number, route, client, work) {
+        return false;
+    }
+    let (row, now_ms) = (Row::of_route(number), work.now_ms);
+    let has_begun =
+        (route.limits.handshakes).is_none_or(|pace| work.traffic.take_handshake(row, pace, now_ms));
+    if !has_begun {
+        refuse_by_route(RouteLimit::Handshakes, number, route, client, work);
+    }
+    has_begun
+}
+
+/// Checks `route_max_connections`. Two workers that check it at the same moment may exceed it by one.
+fn has_room<I>(number: u16, route: &Route, client: &Client, work: &mut Workspace<I>) -> bool {
+    let Some(most) = route.limits.connections_max else {
+        return true;
+    };
+    let connections = work.traffic.sum(Row::of_route(number), Tally::Connections);
+    let has_room = connections < u64::from(most);
+    if !has_room {
+        refuse_by_route(RouteLimit::Connections, number, route, client, work);
+    }
+    has_room
 }
 
 /// Checks the client's network. Returns `false` if the client is refused.
@@ -111,14 +150,20 @@ pub(crate) fn admit_rate<I>(client: &Client, limits: &Limits, work: &mut Workspa
     }
 }
 
-/// Counts a connection whose handshake is done. Returns `false` if the client has reached its limit
-/// of connections.
+/// Counts a connection whose handshake is done. Returns `false` if the route or the client has reached its
+/// limit of connections.
 pub(crate) fn enter<I>(
     slot: &mut Slot,
     client: &Client,
-    limits: &Limits,
+    settings: &Settings,
     work: &mut Workspace<I>,
 ) -> bool {
+    let (number, limits) = (slot.route, &settings.limits);
+    // Others may have taken the room during the handshake.
+    let route = settings.route(number);
+    if route.is_some_and(|route| !has_room(number, route, client, work)) {
+        return false;
+    }
     let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
         return true;
     };
@@ -139,11 +184,59 @@ pub(crate) fn enter<I>(
     }
 }
 
+/// Whether an origination takes another local client. Counts and logs a refusal.
+pub(crate) fn admit_local<I>(number: u16, settings: &Settings, work: &mut Workspace<I>) -> bool {
+    let local = Client::new(Peer::Unix);
+    let route = settings.route(number);
+    route.is_none_or(|route| has_room(number, route, &local, work))
+}
+
+/// A limit of a route that a client exceeds.
+#[derive(Clone, Copy)]
+enum RouteLimit {
+    Connections,
+    Handshakes,
+}
+
+fn refuse_by_route<I>(
+    limit: RouteLimit,
+    number: u16,
+    route: &Route,
+    client: &Client,
+    work: &mut Workspace<I>,
+) {
+    let (count, tally, subject, reason) = match limit {
+        RouteLimit::Connections => (
+            Count::DeniedRouteConnections,
+            Tally::RefusedConnections,
+            Subject::DeniedRouteConnections,
+            "route_max_connections reached",
+        ),
+        RouteLimit::Handshakes => (
+            Count::DeniedRouteRate,
+            Tally::RefusedRate,
+            Subject::DeniedRouteRate,
+            "route_handshakes_per_second reached",
+        ),
+    };
+    work.count.add(count, 1);
+    work.traffic.add(Row::of_route(number), tally, 1);
+    let (place, now_ms) = (Place::Route(number), work.now_ms);
+    let log = |more| {
+        tracing::info!(route = route.name, %client, reason, more, "connection refused by route");
+    };
+    match work.traces.takes(client.ip(), now_ms) {
+        true => log(0),
+        false => work.bursts.note(subject, place, now_ms, log),
+    }
+}
+
 fn refuse<I>(refusal: Refusal, client: &Client, work: &mut Workspace<I>) {
     work.count.add(refusal.count(), 1);
-    work.bursts
-        .note(Subject::Denied, Place::Program, work.now_ms, |more| {
-            let reason = refusal.reason();
-            tracing::info!(%client, reason, more, "connection refused");
-        });
+    let (reason, now_ms) = (refusal.reason(), work.now_ms);
+    let log = |more| tracing::info!(%client, reason, more, "connection refused");
+    match work.traces.takes(client.ip(), now_ms) {
+        true => log(0),
+        false => (work.bursts).note(Subject::Denied, Place::Program, now_ms, log),
+    }
 }

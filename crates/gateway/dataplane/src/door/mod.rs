@@ -29,6 +29,8 @@ const DESCRIPTORS_CHECK_MS: u64 = 100;
 #[derive(Clone, Copy)]
 pub(crate) struct Occupancy {
     pub(crate) connections: usize,
+    /// Those that have sockets, or are promised some.
+    pub(crate) awake: usize,
     pub(crate) handshakes: usize,
     /// Connections to servers that are not established yet.
     pub(crate) originations: usize,
@@ -152,19 +154,21 @@ impl Door {
     pub(crate) fn limit_reached(&self, occupancy: Occupancy, settings: &Settings) -> Option<Pause> {
         let Occupancy {
             connections,
+            awake,
             handshakes,
             originations,
             ended: _,
         } = occupancy;
         let limits = &settings.limits;
         let each = self.needs.slots;
-        let taken = connections + each * handshakes + originations + each - 1;
-        let most = self
-            .descriptors
-            .suffice_for
-            .min(limits.connections_max.into());
-        if taken as u64 >= most {
+        let begun = each * handshakes + originations + each - 1;
+        let with_sockets = (awake + begun) as u64;
+        if (connections + begun) as u64 >= u64::from(limits.connections_max)
+            || with_sockets >= self.descriptors.suffice_for
+        {
             Some(Pause::Full)
+        } else if with_sockets >= u64::from(limits.awake_max) {
+            Some(Pause::Awake)
         } else if originations >= limits.handshakes_max {
             Some(Pause::Handshakes)
         } else {

@@ -11,9 +11,10 @@ use crate::handshake_log::{self, DoneFields};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
 use crate::outcome::LocalClient;
+use crate::starttls::greeting_over_tls;
 use crate::traffic;
 use dormouse_config::ConnectTime;
-use dormouse_engine::Rested;
+use dormouse_engine::{FirstFlight, Rested};
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
@@ -81,7 +82,10 @@ fn terminated<I: Io>(
         id: Some(id),
         took_ms,
     };
-    handshake_log::log_done(&info, done, cx.limits.log_handshakes);
+    let now_ms = cx.work.now_ms;
+    let is_traced = cx.work.traces.takes(client.ip(), now_ms);
+    cx.work.traces.note(slot, client.address(), now_ms);
+    handshake_log::log_done(&info, done, cx.limits.log_handshakes || is_traced);
     // The PROXY header goes to the backend before the client's first byte.
     let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &info, id);
     let header_len = first.len();
@@ -101,7 +105,7 @@ fn terminated<I: Io>(
         slot.set(Flag::AwaitsClient);
         return Ok(());
     }
-    connect::start(slot, cx, client)
+    connect::start(slot, cx, client, info.sni.as_deref())
 }
 
 /// Begins a pass-through connection: `received` goes to the backend first.
@@ -112,6 +116,8 @@ fn passed_through<I: Io>(
     client: &Client,
 ) -> Flow {
     slot.set(Flag::PassThrough);
+    let now_ms = cx.work.now_ms;
+    cx.work.traces.note(slot, client.address(), now_ms);
     let mut first = client.bare_proxy_header(&cx.work.io, cx.route, slot);
     first.extend_from_slice(received);
     let (all, none) = (0..first.len(), first.len()..first.len());
@@ -120,7 +126,11 @@ fn passed_through<I: Io>(
     slot.set(Flag::OpeningBlocked);
     cx.outcome.bytes.tls_in += received.len() as u64;
     cx.outcome.bytes.plain_out += received.len() as u64;
-    connect::start(slot, cx, client)
+    let server_name = match FirstFlight::of(received) {
+        FirstFlight::ClientHello(hello) => hello.server_name,
+        FirstFlight::Other | FirstFlight::Incomplete => None,
+    };
+    connect::start(slot, cx, client, server_name.as_deref())
 }
 
 /// Begins a connection whose handshake with a server is done. Without a local client it is warm.
@@ -166,8 +176,9 @@ fn originated<I: Io>(
     if let Some(client) = client {
         attach_plain(slot, &cx.work.io, client);
         if client.is_joined() {
-            signal_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
+            send_first(&cx.work.io, client.fd, &connect::CONNECTED).map_err(Fault::PlainFailed)?;
         }
+        greet(client, cx)?;
     }
     cx.outcome.bytes.tls_in += leftover.len() as u64;
     let pending = &mut cx.work.pending;
@@ -179,6 +190,7 @@ fn originated<I: Io>(
 /// Gives a warm connection to a local client.
 pub(crate) fn attach<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: LocalClient) -> Flow {
     attach_plain(slot, &cx.work.io, client);
+    greet(client, cx)?;
     if !slot.has(Flag::OpeningBlocked) {
         slot.set(Flag::Untouched);
     }
@@ -189,12 +201,23 @@ pub(crate) fn attach<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Lo
     Ok(())
 }
 
-/// Signals to the other end of a joint that the backend is connected. The byte is mandatory: without
-/// it, the other end would consume the backend's first byte as the signal.
-fn signal_joint(io: &impl Io, fd: Fd) -> io::Result<()> {
-    match io.send(fd, &connect::CONNECTED)? {
-        Attempt::Done(_) => Ok(()),
-        Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+/// Greets a local client whose server has greeted before TLS.
+fn greet<I: Io>(client: LocalClient, cx: &Context<'_, I>) -> Flow {
+    if !client.awaits_greeting {
+        return Ok(());
+    }
+    let first = cx.route.origin().and_then(|origin| origin.targets.first());
+    let host = first.map_or("localhost", |server| &server.server_name);
+    let greeting = greeting_over_tls(cx.route.starttls, host);
+    send_first(&cx.work.io, client.fd, &greeting).map_err(Fault::PlainFailed)
+}
+
+/// Sends the first bytes on a new socket: the signal to the other end of a joint that the backend is connected, a
+/// greeting, or a PROXY header. All of them are mandatory, and a new socket takes a few hundred.
+pub(crate) fn send_first(io: &impl Io, fd: Fd, bytes: &[u8]) -> io::Result<()> {
+    match io.send(fd, bytes)? {
+        Attempt::Done(n) if n == bytes.len() => Ok(()),
+        Attempt::Done(_) | Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::bursts::{Place, Subject};
 use crate::client::Client;
 use crate::close_reason::CloseReason;
+use crate::established::affinity::{self, Affinity};
 use crate::established::close;
 use crate::established::context::Context;
 use crate::established::fault::Flow;
@@ -16,7 +17,7 @@ use crate::outcome::{BackendRequest, Effect};
 use crate::pause::Pause;
 use crate::starttls::{GREETING_MAX, Greeting, greeting};
 use crate::traffic;
-use dormouse_config::BackendDown;
+use dormouse_config::{BackendDown, Balance};
 use dormouse_handover::slot::{Flag, Phase, PlainSide, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller;
@@ -24,6 +25,7 @@ use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::HealthChange;
+use dormouse_tables::clients;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::io;
@@ -62,30 +64,59 @@ const OWN_PORTS_TRIED: u32 = 16;
 /// Choices of a backend tried for one connection, if other workers fill the chosen ones meanwhile.
 const ENTERS_TRIED: u32 = 4;
 
-/// Starts to connect `slot` to one of its route's backends, after the handshake with `client`.
-pub(crate) fn start<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: &Client) -> Flow {
-    let hashes = cx.route.targets().is_some_and(Targets::hash_clients);
-    if let Some(endpoints) = client.proxied.filter(|_| hashes) {
+/// Starts to connect `slot` to one of its route's backends, after the handshake with `client`, which asked for
+/// `server_name`.
+pub(crate) fn start<I: Io>(
+    slot: &mut Slot,
+    cx: &mut Context<'_, I>,
+    client: &Client,
+    server_name: Option<&str>,
+) -> Flow {
+    let noted = match cx.route.targets().map(Targets::balance) {
+        Some(Balance::ClientHash) => client.proxied.map(|named| clients::key(named.client.ip())),
+        Some(Balance::SniHash) => server_name.map(affinity::of_name),
+        _ => None,
+    };
+    if let Some(key) = noted {
         let until_ms = retries_until_ms(slot, cx);
-        let (named, now_ms) = (endpoints.client.ip(), cx.work.now_ms);
-        let known = &mut cx.work.proxied_clients;
-        known.note(slot.generation, named, until_ms, now_ms);
+        let now_ms = cx.work.now_ms;
+        let known = &mut cx.work.affinity_keys;
+        known.note(slot.generation, key, until_ms, now_ms);
     }
-    start_with(slot, cx, client.ip())
+    start_later(slot, cx)
 }
 
-/// As [`start`], later: the client is known by its socket, unless a proxy named it.
+/// As [`start`], later: a client is known by its socket, unless a proxy named it.
 pub(crate) fn start_later<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
-    let client = cx.work.proxied_clients.of(slot.generation);
-    let client = client.or_else(|| Some(peer_address(&cx.work.io, slot.tls_fd())?.ip()));
-    start_with(slot, cx, client)
-}
-
-fn start_with<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Option<IpAddr>) -> Flow {
     let now_ms = cx.work.now_ms;
     cx.work.connect_times.began(slot.generation, now_ms);
-    let connect = connect_first(slot, cx, client);
+    let connect = match affinity(slot, cx) {
+        Affinity::Key(key) => connect_first(slot, cx, Some(key)),
+        Affinity::None => connect_first(slot, cx, None),
+        Affinity::Awaited => Connect::TryAgain(
+            io::Error::other("the client's first data is incomplete"),
+            None,
+        ),
+    };
     follow(slot, cx, connect)
+}
+
+/// The key by which the route's rule chooses a backend.
+fn affinity<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) -> Affinity {
+    let key = match cx.route.targets().map(Targets::balance) {
+        Some(Balance::ClientHash) => {
+            let noted = cx.work.affinity_keys.of(slot.generation);
+            let peer = || Some(clients::key(peer_address(&cx.work.io, slot.tls_fd())?.ip()));
+            noted.or_else(peer)
+        }
+        Some(Balance::SniHash) => cx.work.affinity_keys.of(slot.generation),
+        Some(Balance::MqttClientId) => {
+            let timeout_ms = cx.route.lifetime.connect_ms;
+            return affinity::of_first_data(slot, cx.work, timeout_ms);
+        }
+        Some(Balance::RoundRobin | Balance::LeastConnections) | None => None,
+    };
+    key.map_or(Affinity::None, Affinity::Key)
 }
 
 /// Checks the result of a connect, after the plain side has become ready.
@@ -240,7 +271,7 @@ pub(crate) fn flush_and_open(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> 
 
 fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
     traffic::count_connected(slot, &cx.work.traffic);
-    cx.work.proxied_clients.forget(slot.generation);
+    cx.work.affinity_keys.forget(slot.generation);
     let now_ms = cx.work.now_ms;
     let took_ms = cx.work.connect_times.done(slot.generation, now_ms);
     if let Some(took_ms) = took_ms.filter(|_| !slot.is_echo()) {
@@ -287,14 +318,14 @@ fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
 }
 
 fn retries_until_ms<I>(slot: &Slot, cx: &Context<'_, I>) -> u64 {
-    slot.active_until_ms() + cx.limits.backend_connect_timeout_ms
+    slot.active_until_ms() + cx.route.lifetime.connect_ms
 }
 
 /// Gives up, because no backend is left. By default the client gets an alert, which it can't mistake
 /// for an empty answer; `backend_down` selects something else.
 fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) {
     close_plain(slot, &cx.work.io);
-    cx.work.proxied_clients.forget(slot.generation);
+    cx.work.affinity_keys.forget(slot.generation);
     let backend = &cx.route.backend_name;
     let how = match slot.has(Flag::PassThrough) {
         // We can't send an alert in a pass-through connection.
@@ -333,11 +364,7 @@ fn targets_for<'a>(slot: &Slot, route: &'a Route) -> Option<&'a Targets> {
     targets.filter(|_| route.passes_through() == slot.has(Flag::PassThrough))
 }
 
-fn connect_first<I: Io>(
-    slot: &mut Slot,
-    cx: &mut Context<'_, I>,
-    client: Option<IpAddr>,
-) -> Connect {
+fn connect_first<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, key: Option<u64>) -> Connect {
     let Some(targets) = targets_for(slot, cx.route) else {
         if !cx.route.is_echo() || slot.has(Flag::PassThrough) {
             return Connect::Failed(io::Error::other("a reload removed the route"));
@@ -346,8 +373,12 @@ fn connect_first<I: Io>(
         slot.set_phase(Phase::Established);
         return Connect::Done;
     };
+    if let (true, Some(unresolved)) = (targets.all.is_empty(), targets.unresolved()) {
+        let error = format!("the name {unresolved} has not resolved yet");
+        return Connect::Failed(io::Error::other(error));
+    }
     for _ in 0..ENTERS_TRIED {
-        let choice = targets.first(client, &cx.work.backends, cx.work.now_ms);
+        let choice = targets.first(key, &cx.work.backends, cx.work.now_ms);
         let Some(target) = choice.in_list(targets) else {
             break;
         };

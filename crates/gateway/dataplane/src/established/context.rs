@@ -51,7 +51,10 @@ impl<'a, I> Context<'a, I> {
     }
 
     /// Counts the reason for which the connection closes. The connection only drains afterwards.
-    pub(crate) fn note_close(&mut self, slot: &mut Slot, reason: CloseReason) {
+    pub(crate) fn note_close(&mut self, slot: &mut Slot, reason: CloseReason)
+    where
+        I: Io,
+    {
         traffic::count_close(slot, reason, self.work);
         slot.active_s = self.now_s();
         self.outcome.closing = Some(reason);

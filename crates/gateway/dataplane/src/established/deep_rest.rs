@@ -70,12 +70,13 @@ pub(super) fn put_off(slot: &mut Slot) {
     slot.set_tried(attempts);
 }
 
-/// Frees the records of a connection whose slot is about to be freed.
-pub(super) fn forget<I>(slot: &Slot, work: &mut Workspace<I>) {
-    if !slot.is_dormant() {
-        return;
-    }
+/// Takes the place and the records of a connection whose slot is about to be freed.
+pub(super) fn forget<I>(index: u32, slot: &Slot, work: &mut Workspace<I>) {
     if let Some(link) = &mut work.repair {
+        link.places.leave(index);
+        if !slot.is_dormant() {
+            return;
+        }
         for side in SIDES {
             match slot.side_rest(side) {
                 SideRest::Awake | SideRest::Between | SideRest::Gone => {}
@@ -86,8 +87,9 @@ pub(super) fn forget<I>(slot: &Slot, work: &mut Workspace<I>) {
 }
 
 /// Notes the new slot of a connection that was moved.
-pub(super) fn moved<I>(slot: &Slot, to: u32, work: &mut Workspace<I>) {
-    if let Some(link) = work.repair.as_mut().filter(|_| slot.is_dormant()) {
+pub(super) fn moved<I>(slot: &Slot, from: u32, to: u32, work: &mut Workspace<I>) {
+    if let Some(link) = &mut work.repair {
+        link.places.moved(from, to);
         for side in SIDES {
             if let SideRest::Bedding | SideRest::Abed | SideRest::Waking = slot.side_rest(side) {
                 link.own(slot.record(side), to);

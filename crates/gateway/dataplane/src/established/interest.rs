@@ -165,15 +165,21 @@ fn apply_to_awake(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Re
     Ok(())
 }
 
-/// Removes a side from epoll that goes to rest.
-pub(crate) fn leave(slot: &mut Slot, io: &impl Io, side: Side) -> io::Result<()> {
+/// Notes that a side goes to rest as the record with this number, and removes it from epoll. In this order: the successor
+/// of a worker that dies in between hears a socket once too often, and not never again.
+pub(crate) fn go_to_bed(slot: &mut Slot, io: &impl Io, side: Side, record: u32) {
     let (fd, watch) = match side {
-        Side::Tls => (slot.tls_fd(), &mut slot.tls_watch),
-        Side::Plain => (slot.plain_fd(), &mut slot.plain_watch),
+        Side::Tls => (slot.tls_fd(), slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), slot.plain_watch),
     };
-    change(io, fd, 0, watch, 0)?;
-    *watch = 0;
-    Ok(())
+    if watch & DRAINED != 0 {
+        let _ = io.set_writable_when_drained(fd, false);
+    }
+    slot.go_to_bed(side, record);
+    if watch & WATCHED != 0 {
+        // If it could fail, an event would only wake the connection.
+        let _ = io.unwatch(fd);
+    }
 }
 
 fn change(io: &impl Io, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {

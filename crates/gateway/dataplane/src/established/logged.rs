@@ -6,7 +6,8 @@ use crate::connection_log::{Ending, code_of_suite};
 use crate::established::begin::First;
 use crate::io::{Io, peer_address};
 use crate::workspace::Workspace;
-use dormouse_engine::{FirstFlight, HandshakeInfo};
+use dormouse_engine::{FirstFlight, HandshakeInfo, fingerprint};
+use dormouse_handover::fingerprint::ShortFingerprint;
 use dormouse_handover::log_entries::{LogEntries, LogEntry, Opened};
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::slab::Slab;
@@ -19,6 +20,17 @@ pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, first: &First, work: &mut Wo
         && let Some(entry) = entry(first, &work.io, work.now_ms)
     {
         work.connection_log.begin(index, &entry);
+        write_begin(index, slot, work);
+    }
+}
+
+/// Writes the line of a connection that has begun, if there are such lines.
+pub(crate) fn write_begin<I: Io>(index: u32, slot: &Slot, work: &mut Workspace<I>) {
+    if work.connection_log.logs_begin(slot) {
+        let (now_ms, unix_ms) = (work.now_ms, work.io.unix_ms());
+        let id = ConnectionId::of(slot, work.id_seed);
+        let log = &mut work.connection_log;
+        log.write_begin(index, slot, id, (now_ms, unix_ms), &work.count);
     }
 }
 
@@ -109,6 +121,10 @@ fn opened(info: &HandshakeInfo, accepted_ms: u64, client: Option<SocketAddr>) ->
         alpn: info.alpn.as_deref(),
         resumed: info.resumed,
         suite: code_of_suite(info.suite),
+        certificate: info.fingerprint.map(ShortFingerprint::of),
+        peer_certificate: (info.peer_certificates.first())
+            .map(|own| ShortFingerprint::of(fingerprint(own))),
+        standing: info.standing,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Established connections: their slots, and the steps that move their bytes.
 //!
-//! All work on a connection has the same form: mark the slot busy; make the step; set interest and
-//! timer by the new state, or free the slot; unmark the slot.
+//! All work has the same form: mark the slot busy; make the step; set interest and timer, or free the slot; unmark it.
 
+mod affinity;
 pub(crate) mod begin;
 pub(crate) mod close;
 pub(crate) mod connect;
@@ -15,10 +15,12 @@ mod later;
 pub(crate) mod logged;
 mod new_timeouts;
 pub(crate) mod opening;
+mod paced;
 pub(crate) mod pass_through;
 mod recovered;
 mod relocation;
 pub(crate) mod sealing;
+mod stalled;
 mod starvation;
 pub(crate) mod step;
 pub(crate) mod tallies;
@@ -27,13 +29,10 @@ pub(crate) mod unverified;
 mod waking;
 pub(crate) mod warm;
 
-use crate::bursts::{Place, Subject};
-use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
-use crate::io::{Io, PeerName, peer_address};
+use crate::io::{Io, peer_address};
 use crate::memory::backlog;
 use crate::memory::holders::{Held, Stall, Waiting};
-use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::Starved;
 use crate::outcome::{Effect, LocalClient, Outcome, StepBytes};
 use crate::pause::Pause;
@@ -50,6 +49,7 @@ use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
 use dormouse_tables::counters::Count;
 use later::Later;
+use paced::Paced;
 use std::io;
 use step::{Event, step};
 use tallies::{Tallies, Tally};
@@ -231,6 +231,9 @@ impl Connections {
             return None;
         };
         self.slots.header().mark_busy(index);
+        if let Some(link) = &mut work.repair {
+            link.places.enter(index);
+        }
         let new = NewSlot { index };
         let slot = self.new_slot(&new);
         let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
@@ -328,6 +331,9 @@ impl Connections {
         if is_usable {
             let address = peer_address(&work.io, client.fd);
             work.connection_log.attach(index, address, work.now_ms);
+            if let Some(slot) = self.slots.get(index) {
+                logged::write_begin(index, slot, work);
+            }
             step = self.run(index, Event::Attach(client), settings, work);
         }
         self.finish(index, step, settings, work);
@@ -360,7 +366,9 @@ impl Connections {
         let route = settings.route_or_removed(slot.route);
         let limits = &settings.limits;
         let former = Tally::of(slot);
+        work.step.limit_to(route.limits.bytes);
         let outcome = step(slot, event, Context::new(work, route, limits));
+        work.step.limit_to(None);
         traffic::count_step(slot, &outcome.bytes, work);
         self.tallies.update(former, Tally::of(slot));
         let id = (index, slot.generation);
@@ -369,18 +377,12 @@ impl Connections {
             _ if slot.is_starved() => {}
             _ => self.starved.forget(id),
         }
-        if limits.per_client.any_bytes()
-            && !outcome.is_over
-            && let Some((wait_ms, limit)) = paced::pay(
-                slot,
-                outcome.bytes.received(),
-                limits.per_client,
-                &work.clients,
-                work.now_ms,
-            )
+        if !outcome.is_over
+            && let Some((wait_ms, limit)) =
+                paced::pay(slot, outcome.bytes.received(), route, settings, work)
         {
             self.paced.push(id, work.now_ms + wait_ms, ());
-            note_paced(slot, limit, work);
+            paced::note(slot, limit, route, work);
         }
         work.note_step(index, slot, &outcome);
         let Outcome {
@@ -406,7 +408,7 @@ impl Connections {
         } else {
             self.set_timer(index, settings, work.now_ms);
             self.apply_interest(index, work);
-            self.note_queues_sometimes(index, &step.bytes, work);
+            self.note_queues_sometimes(index, &step.bytes, settings, work);
         }
         self.slots.header().clear_busy();
     }
@@ -460,7 +462,7 @@ impl Connections {
         self.wheel.cancel(&mut self.slots, index);
         self.later.forget(index);
         let slot = self.slots.at(index);
-        deep_rest::forget(slot, work);
+        deep_rest::forget(index, slot, work);
         self.tallies.remove(Tally::of(slot));
         self.starved.forget((index, slot.generation));
         self.paced.forget((index, slot.generation));
@@ -524,6 +526,7 @@ impl Connections {
                 _ => self.step(index, Event::Timer, settings, work),
             }
         }
+        self.rest_early(settings, work);
         self.rearm_some(settings, work.now_ms);
         self.measure_queues(settings, work);
         self.resume_starved(settings, work);
@@ -575,9 +578,8 @@ impl Connections {
         let none = StepBytes::default();
         for index in work.next_measured() {
             self.note_queues(index, &none, work);
-            if let Some(patience_ms) = work.patience_ms(settings) {
-                self.end_if_stalled(index, patience_ms, settings, work);
-            }
+            let patience_ms = work.patience_ms(settings);
+            self.end_if_stalled(index, patience_ms, settings, work);
         }
         let (patience_ms, displaced) = work.next_displaced(settings);
         for index in displaced {
@@ -585,7 +587,7 @@ impl Connections {
                 break;
             }
             self.note_queues(index, &none, work);
-            self.end_if_stalled(index, patience_ms, settings, work);
+            self.end_if_stalled(index, Some(patience_ms), settings, work);
         }
         for _ in 0..SURVEYED_PER_TURN {
             let next = self.survey_from.and_then(|from| self.slots.next_live(from));
@@ -598,62 +600,84 @@ impl Connections {
     }
 
     /// Measures the queues of a connection with pending bytes, since its peer is slow to read. The
-    /// queues of a connection at rest are measured at random.
+    /// queues of a connection at rest are measured at random, unless its route limits stalls.
     fn note_queues_sometimes<I: Io>(
         &mut self,
         index: u32,
         moved: &StepBytes,
+        settings: &Settings,
         work: &mut Workspace<I>,
     ) {
         // It has ended if epoll has failed.
         let Some(slot) = self.slots.get(index) else {
             return;
         };
-        if work.kernel.is_due(index, moved.received()) || !slot.at_rest() {
+        let is_limited = settings
+            .route_or_removed(slot.route)
+            .lifetime
+            .stall_ms
+            .is_some();
+        if work.kernel.is_due(index, moved.received()) || !slot.at_rest() || is_limited {
             self.note_queues(index, moved, work);
         }
     }
 
-    /// Notes what a connection holds, after a step that has moved these bytes.
+    /// Notes what a connection holds, after a step that has moved these bytes. If it held nothing before, only the queue of
+    /// a side that has got some of them is measured.
     fn note_queues<I: Io>(&mut self, index: u32, moved: &StepBytes, work: &mut Workspace<I>) {
         let slot = self.slots.at(index);
-        let queue = |fd| work.io.queues(fd).map_or(0, |queues| queues.sent);
+        let measures_both = moved.is_none() || work.kernel.holds(index) || !slot.at_rest();
+        let queue = |fd, passed| match measures_both || passed > 0 {
+            true => work.io.queues(fd).map_or(0, |queues| queues.sent),
+            false => 0,
+        };
+        let to_tls = moved.passed_to_tls(slot) as usize;
         let mut held = Held {
             partial: usize::from(slot.partial_len),
             ..Held::default()
         };
         held.tls = Waiting {
-            queue: queue(slot.tls_fd()),
+            queue: queue(slot.tls_fd(), to_tls),
             pending: work.pending.len(slot.sealing_pending),
-            passed: moved.passed_to_tls(slot) as usize,
+            passed: to_tls,
         };
         if slot.plain_fd() != Fd::NONE {
+            let to_plain = moved.plain_out as usize;
             held.plain = Waiting {
-                queue: queue(slot.plain_fd()),
+                queue: queue(slot.plain_fd(), to_plain),
                 pending: backlog::opened(slot, &work.pending).len(),
-                passed: moved.plain_out as usize,
+                passed: to_plain,
             };
         }
         work.kernel.note(index, held, work.now_ms);
     }
 
     /// Ends a connection with a reset if its peer has neither taken a byte of what the connection holds, nor completed
-    /// its record, for `patience_ms`.
+    /// its record, for `patience_ms`; or if its peer has taken nothing for as long as its route allows.
     fn end_if_stalled<I: Io>(
         &mut self,
         index: u32,
-        patience_ms: u64,
+        patience_ms: Option<u64>,
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        let Some(stall) = work.kernel.stall(index, patience_ms, work.now_ms) else {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let of_route_ms = settings.route_or_removed(slot.route).lifetime.stall_ms;
+        let stall = |after_ms| work.kernel.stall(index, after_ms, work.now_ms);
+        // A record that its peer does not complete has its own timeout.
+        let by_route = of_route_ms
+            .and_then(stall)
+            .filter(|stall| *stall != Stall::Partial);
+        let Some(stall) = by_route.or_else(|| patience_ms.and_then(stall)) else {
             return;
         };
         if !self.verify(index, work) {
             return;
         }
         let slot = self.slots.at_mut(index);
-        log_stalled(slot, stall, settings, work);
+        stalled::log(slot, stall, by_route.is_some(), settings, work);
         work.count.add(Count::StallTimeouts, 1);
         traffic::count_sudden_close(slot, CloseReason::Stalled, work);
         slot.set_tls_end(TlsEnd::Reset);
@@ -668,32 +692,6 @@ impl Connections {
         let pause = Shortage::of(error).and_then(Pause::for_shortage);
         self.effects.extend(pause.map(Effect::PauseAccepting));
     }
-}
-
-fn log_stalled<I: Io>(slot: &Slot, stall: Stall, settings: &Settings, work: &mut Workspace<I>) {
-    let route = settings.route(slot.route).or(settings.routes.last());
-    let route = route.map_or("", |route| route.name.as_str());
-    let peer = PeerName::new(&work.io, slot.tls_fd());
-    let id = ConnectionId::of(slot, work.id_seed);
-    let reason = stall.describe();
-    let place = Place::Route(slot.route);
-    work.bursts.note(Subject::Stalled, place, work.now_ms, |more| {
-        tracing::info!(route, %id, %peer, reason, more, "no progress while memory is short; connection closed");
-    });
-}
-
-fn note_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
-    let peer = PeerName::new(&work.io, slot.tls_fd());
-    let (subject, count, limit) = match limit {
-        PaceLimit::Client => (Subject::PacedClient, Count::PacedClient, "bytes_per_client"),
-        PaceLimit::All => (Subject::PacedAll, Count::PacedAll, "max_bytes_per_second"),
-    };
-    work.count.add(count, 1);
-    let id = ConnectionId::of(slot, work.id_seed);
-    work.bursts
-        .note(subject, Place::Program, work.now_ms, |more| {
-            tracing::info!(%id, %peer, limit, more, "connection rate-limited");
-        });
 }
 
 #[cfg(test)]

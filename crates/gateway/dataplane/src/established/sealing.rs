@@ -48,7 +48,7 @@ fn read_turn(
         }
         let (records, most) = match work.allowance(slot.tls_fd()) {
             Allowance::Full => {
-                let records = left.min(work.receive_max() / CONTENT_MAX);
+                let records = left.min(work.step.plain_records());
                 (records, records * CONTENT_MAX)
             }
             Allowance::Lean { room: 0, moves } => {
@@ -71,6 +71,7 @@ fn read_turn(
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::PlainFailed(e)),
         };
+        work.step.note_plain(n, most);
         slot.clear(Flag::Untouched);
         if is_end {
             slot.set(Flag::PlainEnded);

@@ -69,6 +69,7 @@ fn limits() -> Limits {
         handshake_grace_ms: 1_000,
         heartbeat_ms: None,
         connections_max: PLACES,
+        awake_max: PLACES,
         handshakes_max: 10,
         handshake_bytes_max: 65_536,
         pending_per_connection: 131_072,
@@ -78,9 +79,7 @@ fn limits() -> Limits {
         handshake_timeout_ms: 10_000,
         timeout_jitter: 0,
         timeouts_since_ms: 0,
-        partial_record_timeout_ms: 60_000,
         stall_timeout_ms: 60_000,
-        backend_connect_timeout_ms: 5_000,
         drain_timeout_ms: 10_000,
         log_handshakes: false,
         connection_log: None,
@@ -112,7 +111,12 @@ fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
             idle_ms: Some(3_600_000),
             total_ms: None,
             rest_after_ms: None,
+            stall_ms: None,
+            connect_ms: 5_000,
+            record_ms: 60_000,
         },
+        limits: dormouse_routes::route::RouteLimits::default(),
+        log_one_in: 1,
         backend_tls: None,
         starttls: config::Starttls::Off,
         truncation: Truncation::Abort,
@@ -520,6 +524,7 @@ fn longer_send_queues_of_a_reload_are_measured() {
     let mut sockets = sockets();
     sockets.socket_buffer = config::ByteSize(1 << 20);
     let settings = Settings {
+        names: Default::default(),
         limits: limits(),
         routes: vec![route(&world.tls, &sockets)],
     };

@@ -39,15 +39,11 @@ fn required(slot: &Slot, times: Times<'_>, now_ms: u64) -> (TimerPurpose, Option
         Phase::Connecting if slot.plain_fd() == Fd::NONE => {
             (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
         }
-        Phase::Connecting => (
-            TimerPurpose::Connect,
-            Some(times.limits.backend_connect_timeout_ms),
-        ),
+        Phase::Connecting => (TimerPurpose::Connect, Some(times.lifetime.connect_ms)),
         Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_CHECK_MS)),
-        Phase::Established | Phase::Warm if has_partial(slot) && is_up_to_peer(slot) => (
-            TimerPurpose::PartialRecord,
-            Some(times.limits.partial_record_timeout_ms),
-        ),
+        Phase::Established | Phase::Warm if has_partial(slot) && is_up_to_peer(slot) => {
+            (TimerPurpose::PartialRecord, Some(times.lifetime.record_ms))
+        }
         Phase::Established => quiet(slot, times, now_ms),
         // A local client gets at least the other half.
         Phase::Warm => {

@@ -50,11 +50,62 @@ impl Connections {
         }
         if !slot.is_wanted() {
             slot.want();
-            ask_for_wakes(slot, work);
+            ask_for_wakes(index, slot, work);
         }
         self.set_timer(index, settings, work.now_ms);
         self.apply_interest(index, work);
         self.send_to_repair(work);
+    }
+
+    /// Takes connections that are quiet out of the kernel before their time, while few places are free.
+    pub(super) fn rest_early<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
+        let Some(link) = &mut work.repair else {
+            return;
+        };
+        let (candidates, mut missing) = link.places.candidates(link.leaving(), work.now_ms);
+        if candidates.is_empty() {
+            return;
+        }
+        let patience_s = link.places.patience_s();
+        let quiet_since_s = work.now_s().saturating_sub(patience_s);
+        for index in candidates {
+            if missing == 0 {
+                break;
+            }
+            let Some(side) = self.rests_early(index, quiet_since_s, settings, work) else {
+                continue;
+            };
+            if self.verify(index, work) {
+                self.put_to_bed(index, side, work);
+                if self.slots.get(index).is_some_and(Slot::is_dormant) {
+                    missing -= 1;
+                    work.count.add(Count::RestsEarly, 1);
+                    note_found(work);
+                }
+            }
+            if self.slots.get(index).is_some() {
+                self.set_timer(index, settings, work.now_ms);
+            }
+        }
+        self.send_to_repair(work);
+    }
+
+    /// The side of a connection that may rest before its time.
+    fn rests_early<I>(
+        &self,
+        index: u32,
+        quiet_since_s: u32,
+        settings: &Settings,
+        work: &Workspace<I>,
+    ) -> Option<Side> {
+        let slot = self.slots.get(index)?;
+        settings
+            .route_or_removed(slot.route)
+            .lifetime
+            .rest_after_ms?;
+        let link = work.repair.as_ref()?;
+        let is_due = slot.active_s <= quiet_since_s && link.places.is_tried(slot.tried());
+        is_due.then(|| next_side(slot)).flatten()
     }
 
     /// Handles the timer of a connection that may go to bed, or waits to be woken.
@@ -73,7 +124,7 @@ impl Connections {
             // If messages wait for room, so may the last request. The repair process ignores one about a connection that
             // wakes already.
             if !work.repair.as_ref().is_some_and(RepairLink::has_unsent) {
-                ask_for_wakes(slot, work);
+                ask_for_wakes(index, slot, work);
             }
         } else {
             let lifetime = settings.route_or_removed(slot.route).lifetime;
@@ -107,13 +158,8 @@ impl Connections {
             return;
         };
         link.note_port(side, ends, true);
-        if let Err(error) = interest::leave(slot, &work.io, side) {
-            link.note_port(side, ends, false);
-            link.release(record);
-            self.remove_unwatched(index, &error, work);
-            return;
-        }
-        slot.go_to_bed(side, record);
+        link.count_bedding(false);
+        interest::go_to_bed(slot, &work.io, side, record);
         send(work, Message::new(Subject::Rest, record));
     }
 
@@ -156,33 +202,35 @@ impl Connections {
         });
         match (message.subject, owner, fd) {
             (Subject::Awake, Some((index, side, SideRest::Abed)), Some(fd)) => {
-                self.slots.at_mut(index).begin_wake(side, fd);
+                let slot = self.slots.at_mut(index);
+                slot.begin_wake(side, fd);
                 count_abed(work, true);
+                note_woken(Some(index), work);
+                // What woke it is a step, and steps need all sides: the other one becomes a socket while this one does.
+                if !slot.is_wanted() {
+                    slot.want();
+                    ask_for_wakes(index, slot, work);
+                }
             }
             (Subject::Awake, Some((index, side, SideRest::Abed)), None) => {
                 // This process had no room for a descriptor.
+                note_woken(Some(index), work);
                 self.lose(index, side, record, settings, work);
+            }
+            // A predecessor died before it took the message. This is another descriptor of the slot's socket.
+            (Subject::Awake, Some((.., SideRest::Waking)), Some(fd)) => {
+                note_woken(None, work);
+                work.io.close(fd);
             }
             // The connection has ended meanwhile.
             (Subject::Awake, _, Some(fd)) => {
+                note_woken(None, work);
                 work.io.reset_on_close(fd);
                 work.io.close(fd);
             }
             (Subject::Rested, Some((index, side, SideRest::Bedding)), _) => match message.detail {
                 Detail::Done => self.on_rested(index, side, settings, work),
-                refusal => {
-                    self.come_awake(index, side, work);
-                    let slot = self.slots.at_mut(index);
-                    match refusal {
-                        Detail::Unable => slot.set_tried(NEVER),
-                        _ => put_off(slot),
-                    }
-                    if refusal == Detail::NoRoom {
-                        // Perhaps the record of a connection that was given up with a former repair process.
-                        send(work, Message::new(Subject::Forget, record));
-                    }
-                    self.on_changed(index, settings, work);
-                }
+                _ => self.on_refused((index, side), message, settings, work),
             },
             (Subject::Go, Some((index, side, SideRest::Waking)), _) => {
                 let slot = self.slots.at(index);
@@ -203,11 +251,39 @@ impl Connections {
                 let recalled = Message::new(Subject::Recalled, record);
                 send(work, Message { detail, ..recalled });
             }
+            (Subject::Waits, owner, _) => {
+                work.count.add(Count::WakesWaited, 1);
+                if let Some((index, _, SideRest::Abed)) = owner {
+                    self.on_wait(index, settings, work);
+                }
+            }
             (Subject::Begun, ..) => begin_sync(work),
             (Subject::Synced, ..) => self.on_synced(record, work),
             // About a connection that has ended, or what this worker knows already.
             _ => {}
         }
+    }
+
+    /// A side has not left the kernel.
+    fn on_refused<I: Io>(
+        &mut self,
+        (index, side): (u32, Side),
+        message: Message,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        count_bedding_answered(work);
+        self.come_awake(index, side, work);
+        let slot = self.slots.at_mut(index);
+        match message.detail {
+            Detail::Unable => slot.set_tried(NEVER),
+            _ => put_off(slot),
+        }
+        if message.detail == Detail::NoRoom {
+            // Perhaps the record of a connection that was given up with a former repair process.
+            send(work, Message::new(Subject::Forget, message.record));
+        }
+        self.on_changed(index, settings, work);
     }
 
     /// A side has left the kernel.
@@ -218,6 +294,7 @@ impl Connections {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
+        count_bedding_answered(work);
         let slot = self.slots.at_mut(index);
         slot.set_side_rest(side, SideRest::Abed);
         let fd = slot.take_side_fd(side);
@@ -226,14 +303,37 @@ impl Connections {
         work.count.add(Count::Rests, 1);
         work.kernel.forget(index);
         if slot.is_wanted() {
-            ask_for_wakes(slot, work);
+            ask_for_wakes(index, slot, work);
         } else {
             slot.set_tried(0);
             if let Some(side) = next_side(slot) {
                 self.put_to_bed(index, side, work);
             }
         }
+        self.leave_if_abed(index, work);
         self.on_changed(index, settings, work);
+    }
+
+    /// Takes the place of a connection that has no socket, unless it waits for one.
+    fn leave_if_abed<I>(&self, index: u32, work: &mut Workspace<I>) {
+        let is_abed = |slot: &Slot| slot.is_all_abed() && !slot.is_wanted();
+        if let Some(link) = &mut work.repair
+            && self.slots.get(index).is_some_and(is_abed)
+        {
+            link.places.leave(index);
+        }
+    }
+
+    /// A packet has found no place for its connection. If the other side has one, the connection is woken: its place is
+    /// there.
+    fn on_wait<I: Io>(&mut self, index: u32, settings: &Settings, work: &mut Workspace<I>) {
+        let slot = self.slots.at_mut(index);
+        let has_place = |link: &RepairLink| link.places.has(index);
+        if work.repair.as_ref().is_some_and(has_place) && !slot.is_wanted() {
+            slot.want();
+            ask_for_wakes(index, slot, work);
+            self.on_changed(index, settings, work);
+        }
     }
 
     /// A side has its socket again.
@@ -286,7 +386,7 @@ impl Connections {
         if let Some(link) = &mut work.repair {
             link.forget(side, record, SideRest::Abed);
         }
-        ask_for_wakes(slot, work);
+        ask_for_wakes(index, slot, work);
         self.on_changed(index, settings, work);
     }
 
@@ -320,14 +420,14 @@ impl Connections {
         if !link.is_some_and(|link| link.end_sync(number)) {
             return;
         }
-        for (_, slot) in self.slots.all().filter(|(_, slot)| slot.is_dormant()) {
+        for (index, slot) in self.slots.all().filter(|(_, slot)| slot.is_dormant()) {
             for side in SIDES {
                 if slot.side_rest(side) == SideRest::Bedding {
                     send(work, Message::new(Subject::Rest, slot.record(side)));
                 }
             }
             if slot.is_wanted() {
-                ask_for_wakes(slot, work);
+                ask_for_wakes(index, slot, work);
             }
         }
     }
@@ -356,8 +456,12 @@ fn is_over(slot: &Slot) -> bool {
 fn set_options<I: Io>(slot: &Slot, side: Side, settings: &Settings, work: &Workspace<I>) {
     let route = settings.route_or_removed(slot.route);
     let fd = slot.side_fd(side);
+    work.io.set_buffers(&route.sockets, fd);
     match side {
-        Side::Tls => work.io.set_client_options(&route.sockets, fd),
+        Side::Tls => {
+            work.io.set_server_options(&route.sockets, fd);
+            work.io.set_client_options(&route.sockets, fd);
+        }
         Side::Plain => {
             if let Ok(dormouse_reactor::socket::Peer::Tcp(peer)) = work.io.peer(fd) {
                 let backend = dormouse_reactor::socket::Addr::Tcp(peer);
@@ -367,7 +471,12 @@ fn set_options<I: Io>(slot: &Slot, side: Side, settings: &Settings, work: &Works
     }
 }
 
-fn ask_for_wakes<I>(slot: &Slot, work: &mut Workspace<I>) {
+/// Asks for the sockets of a connection, if it has a place or one is free. If not, its timer asks again.
+fn ask_for_wakes<I>(index: u32, slot: &Slot, work: &mut Workspace<I>) {
+    let may_wake = |link: &mut RepairLink| link.places.try_enter(index);
+    if !work.repair.as_mut().is_some_and(may_wake) {
+        return;
+    }
     for side in SIDES {
         if slot.side_rest(side) == SideRest::Abed {
             send(work, Message::new(Subject::Wake, slot.record(side)));
@@ -390,6 +499,28 @@ fn send<I>(work: &mut Workspace<I>, message: Message) {
 fn count_abed<I>(work: &mut Workspace<I>, has_left: bool) {
     if let Some(link) = &mut work.repair {
         link.count_abed(has_left);
+    }
+}
+
+fn count_bedding_answered<I>(work: &mut Workspace<I>) {
+    if let Some(link) = &mut work.repair {
+        link.count_bedding(true);
+    }
+}
+
+/// Notes that the repair process has made a socket: for this slot, or for one that has ended.
+fn note_woken<I>(index: Option<u32>, work: &mut Workspace<I>) {
+    if let Some(link) = &mut work.repair {
+        link.places.note_woken();
+        if let Some(index) = index {
+            link.places.enter(index);
+        }
+    }
+}
+
+fn note_found<I>(work: &mut Workspace<I>) {
+    if let Some(link) = &mut work.repair {
+        link.places.note_found();
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn replace<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Fl
         fd: slot.plain_fd(),
         joined_s: None,
         is_unix: slot.plain_side() != PlainSide::Tcp,
+        awaits_greeting: false,
     };
     if interest::unwatch(slot, &cx.work.io, Side::Plain).is_ok() {
         slot.detach_plain();

@@ -6,6 +6,8 @@
 //!        proxy)        begins)         route)         └──> passed through
 //! ```
 //!
+//! While a handshake shakes hands, it may wait for a signature with a key in a token (Signing), and for nothing else.
+//!
 //! Only a trusted proxy sends a header, only clients of a listener with STARTTLS speak before TLS, and the hello is read
 //! ahead only if it must choose among routes. A stage makes its step when the socket is ready, and goes on to the next
 //! stage at once if it can. What ends a connection is counted and logged where it is found.
@@ -16,7 +18,9 @@ use crate::door::admission;
 use crate::door::proxy_header::{ProxyHeader, Received};
 use crate::established::NewSocket;
 use crate::handshake::lingering::Lingering;
-use crate::handshake::route_choice::{self, Challenge, RouteChoice};
+use crate::handshake::route_choice::{self, RouteChoice};
+use crate::handshake::signing::Signing;
+use crate::handshake::turn::{Goal, Turn};
 use crate::handshake_log::{self as log, ClientHandshake};
 use crate::io::{Io, flush_handshake};
 use crate::memory::allowance::RECEIVE_MAX;
@@ -24,11 +28,11 @@ use crate::settings::Settings;
 use crate::starttls::{Prelude, Spoken};
 use crate::workspace::Workspace;
 use dormouse_config::Starttls;
-use dormouse_engine::{Blame, FailureKind, Handshake, HandshakeFailure, HandshakeLimits, Progress};
+use dormouse_engine::{Blame, FailureKind, Handshake, HandshakeFailure, Progress};
+use dormouse_handover::signing::Signed;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::Attempt;
-use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use std::io;
 use std::rc::Rc;
@@ -67,15 +71,6 @@ pub(crate) struct Newcomer {
     watch: Watch,
 }
 
-/// Where a connection goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Goal {
-    /// To the backends of the route with this number.
-    Route(u16),
-    /// Nowhere: its handshake answers the open challenge with this number.
-    Challenge(u64),
-}
-
 /// State of the socket in epoll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Watch {
@@ -93,6 +88,7 @@ pub(crate) enum Stage {
     AwaitsHello(AwaitsHello),
     Known(Known),
     Shaking(Shaking),
+    Signing(Signing),
     Lingering(Lingering),
 }
 
@@ -131,20 +127,12 @@ pub(crate) struct Shaking {
     handshake: Box<Handshake>,
 }
 
-/// What a step on a connection uses besides the connection.
-pub(crate) struct Turn<'a, I> {
-    pub(crate) settings: &'a Settings,
-    pub(crate) work: &'a mut Workspace<I>,
-    /// The open challenges.
-    pub(crate) challenges: &'a [Challenge],
-    /// Whether the connection had to wait for its turn.
-    pub(crate) waited: bool,
-}
-
 /// What has become of a connection after its step.
 pub(crate) enum Next {
     /// It waits for its socket.
     Waits(Stage),
+    /// It waits for a signature.
+    AwaitsSignature(Signing),
     /// Its handshake has just failed, and it waits for the peer to read our alert.
     Lingers(Lingering),
     /// The handshake is done.
@@ -167,6 +155,10 @@ impl Stage {
             Stage::AwaitsHello(stage) => stage.step(newcomer, turn),
             Stage::Known(stage) => stage.step(newcomer, turn),
             Stage::Shaking(stage) => stage.step(newcomer, turn),
+            Stage::Signing(stage) => {
+                let (progress, handshake) = stage.sign();
+                Shaking { handshake }.answer(progress, newcomer, turn)
+            }
             Stage::Lingering(mut stage) => match stage.is_over(newcomer.fd, turn.work) {
                 true => Next::Over,
                 false => Next::Waits(Stage::Lingering(stage)),
@@ -181,7 +173,7 @@ impl Stage {
             Stage::Speaking(stage) => stage.has_begun(),
             Stage::AwaitsHello(stage) => stage.has_begun(),
             Stage::Known(stage) => stage.has_begun,
-            Stage::Shaking(_) | Stage::Lingering(_) => true,
+            Stage::Shaking(_) | Stage::Signing(_) | Stage::Lingering(_) => true,
         }
     }
 
@@ -189,6 +181,7 @@ impl Stage {
     fn is_blocked(&self) -> bool {
         match self {
             Stage::AwaitsHeader(_) | Stage::AwaitsHello(_) | Stage::Known(_) => false,
+            Stage::Signing(_) => false,
             Stage::Speaking(stage) => !stage.prelude.output().is_empty(),
             Stage::Shaking(stage) => !stage.handshake.output().is_empty(),
             Stage::Lingering(stage) => stage.is_blocked(),
@@ -335,7 +328,10 @@ impl AwaitsHello {
             }
             RouteChoice::Route(number, server_name) => {
                 newcomer.goal = Some(Goal::Route(number));
-                if !admission::admit_network(number, &newcomer.client, settings, work) {
+                let client = &newcomer.client;
+                if !admission::admit_network(number, client, settings, work)
+                    || !admission::admit_by_route(number, client, settings, work)
+                {
                     return Next::Over;
                 }
                 let route = settings
@@ -344,7 +340,8 @@ impl AwaitsHello {
                 let Some(route) = route else {
                     return self.begin(newcomer, turn);
                 };
-                if settings.limits.log_handshakes {
+                let client = newcomer.client.ip();
+                if settings.limits.log_handshakes || work.traces.takes(client, work.now_ms) {
                     log::passed_through(route, &newcomer.client, server_name.as_deref());
                 }
                 Next::PassesThrough(self.received)
@@ -434,31 +431,11 @@ impl Shaking {
             return newcomer.end(true, turn);
         }
         match progress {
+            Progress::Handshaking if self.handshake.signature_request().is_some() => {
+                Next::AwaitsSignature(Signing::new(self.handshake))
+            }
             Progress::Handshaking => Next::Waits(Stage::Shaking(self)),
             Progress::Established => Next::Established(self.handshake),
-        }
-    }
-}
-
-impl<I: Io> Turn<'_, I> {
-    /// Creates the handshake of a route, or that of the challenge. `None`: a reload has removed the route, or changed
-    /// what it does.
-    fn start(&self, goal: Option<Goal>) -> Option<Handshake> {
-        let limits = HandshakeLimits {
-            bytes_max: self.settings.limits.handshake_bytes_max,
-        };
-        let number = match goal.expect("a route is chosen before its handshake begins") {
-            Goal::Challenge(number) => {
-                let open = self.challenges.iter().find(|open| open.number == number);
-                return Some(open?.handshake(limits));
-            }
-            Goal::Route(number) => number,
-        };
-        match &self.settings.route(number)?.direction {
-            Direction::Terminate { context, .. } => {
-                Some(Handshake::server(context.as_ref()?, limits))
-            }
-            Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
         }
     }
 }
@@ -646,6 +623,19 @@ impl InFlight {
         watched
     }
 
+    /// Puts the connection into the stage in which it waits for a signature. Its socket is not watched.
+    pub(crate) fn await_signature(&mut self, stage: Signing) {
+        self.stage = Some(Stage::Signing(stage));
+    }
+
+    /// Takes the signature. `false`: it is not awaited.
+    pub(crate) fn take_signature(&mut self, signed: Signed) -> bool {
+        match &mut self.stage {
+            Some(Stage::Signing(stage)) => stage.take(signed),
+            _ => false,
+        }
+    }
+
     /// Notes that epoll has reported the socket, which disarms it.
     pub(crate) fn note_reported(&mut self) {
         self.newcomer.watch = Watch::Reported;
@@ -653,7 +643,8 @@ impl InFlight {
 
     /// Whether the client has sent nothing since this time.
     pub(crate) fn is_silent_since(&self, before_ms: u64) -> bool {
-        self.newcomer.stepped_ms < before_ms
+        let is_asked = !matches!(self.stage, Some(Stage::Signing(_)));
+        is_asked && self.newcomer.stepped_ms < before_ms
     }
 
     /// Whether the client may have sent its hello, and the worker has not read it yet.
@@ -672,7 +663,7 @@ impl InFlight {
 
     /// Whether it has begun with the TLS context of its route.
     pub(crate) fn has_context(&self) -> bool {
-        matches!(self.stage, Some(Stage::Shaking(_)))
+        matches!(self.stage, Some(Stage::Shaking(_) | Stage::Signing(_)))
     }
 
     /// Whether a trusted proxy sends a header, which names the client.
@@ -684,7 +675,7 @@ impl InFlight {
     pub(crate) fn has_answered(&self) -> bool {
         match &self.stage {
             Some(Stage::Shaking(stage)) => stage.handshake.has_answered(),
-            stage => matches!(stage, Some(Stage::Lingering(_))),
+            stage => matches!(stage, Some(Stage::Signing(_) | Stage::Lingering(_))),
         }
     }
 }

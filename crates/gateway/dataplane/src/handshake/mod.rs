@@ -16,6 +16,8 @@ pub(crate) mod in_flight;
 mod lingering;
 pub(crate) mod queue;
 pub(crate) mod route_choice;
+mod signing;
+mod turn;
 
 use crate::bursts::{Place, Subject};
 use crate::close_reason::Party;
@@ -34,12 +36,14 @@ use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::Starttls;
 use dormouse_engine::{ExpectedHandshake, Handshake};
+use dormouse_handover::signing::Signed;
 use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
-use in_flight::{InFlight, NewConnection, Newcomer, Next, Stage, Turn};
+use in_flight::{InFlight, NewConnection, Newcomer, Next, Stage};
 use queue::Queue;
 use route_choice::Challenge;
+use turn::Turn;
 
 /// Bytes of a hello that are peeked at to see whether the client resumes a session: tickets are at
 /// the end.
@@ -218,6 +222,14 @@ impl Handshakes {
         }
     }
 
+    /// Queues a handshake whose signature has arrived, or why there is none. It may have ended meanwhile.
+    pub(crate) fn on_signed(&mut self, id: Id, signed: Signed) {
+        let entry = self.entries.get_mut(id);
+        if entry.is_some_and(|entry| entry.take_signature(signed)) {
+            self.queue.push_answered(id);
+        }
+    }
+
     // ---- turns ----
 
     /// Advances handshakes until the time is up, but makes at least one step. `others`: the number of
@@ -238,6 +250,11 @@ impl Handshakes {
                 return;
             }
         }
+    }
+
+    /// Whether a turn may have something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queue.is_ready(true)
     }
 
     /// Whether another handshake may begin.
@@ -316,6 +333,11 @@ impl Handshakes {
         });
         match next {
             Next::Waits(stage) => self.wait(id, stage, had_begun, cx),
+            Next::AwaitsSignature(stage) => {
+                (cx.work.signatures).ask(token::handshake(id), stage.request());
+                entry.await_signature(stage);
+                self.note_begun(id, had_begun, cx);
+            }
             Next::Lingers(stage) => {
                 // Whether epoll watches it does not matter: the deadline ends it.
                 let (io, token) = (&cx.work.io, token::handshake(id));
@@ -497,7 +519,7 @@ fn establish<I: Io>(
     let took_ms = work.now_ms.saturating_sub(newcomer.accepted_ms);
     let took_us = took_ms.saturating_mul(1000);
     work.count.observe(Latency::Handshake, took_us);
-    if !admission::enter(slot, &client, &settings.limits, work) {
+    if !admission::enter(slot, &client, settings, work) {
         return connections.give_back(new, work);
     }
     let first = First::Terminated {
@@ -522,7 +544,7 @@ fn pass_through<I: Io>(newcomer: Newcomer, received: Vec<u8>, id: Id, cx: &mut W
     };
     work.count.add(Count::PassedThrough, 1);
     let slot = connections.new_slot(&new);
-    if !admission::enter(slot, &client, &settings.limits, work) {
+    if !admission::enter(slot, &client, settings, work) {
         return connections.give_back(new, work);
     }
     let first = First::PassedThrough { received, client };

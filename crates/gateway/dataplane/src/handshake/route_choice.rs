@@ -56,7 +56,11 @@ pub(crate) fn choose(
             if let Some(open) = challenges.iter().find(|open| open.matches(&hello)) {
                 return RouteChoice::Challenge(open.number);
             }
-            match route_filter::choose(all.map(|(n, route)| (n, &route.filter)), &hello) {
+            let name = hello.server_name.as_deref();
+            let nearest = settings.names.nearest(name, candidates).into_iter();
+            let nearest = nearest.filter_map(|n| Some((n, &settings.route(n)?.filter)));
+            let nearest: Vec<_> = nearest.collect();
+            match route_filter::choose(nearest.into_iter(), &hello) {
                 Some(number) => RouteChoice::Route(number, hello.server_name),
                 None => {
                     let name = hello.server_name;

@@ -126,7 +126,7 @@ pub(crate) fn begin<I: Io>(
         connection_log: connection_log(&descriptors, slots.capacity()),
         traffic: traffic.map_err(io::Error::other)?,
         sessions,
-        repair: repair_link(&descriptors, (worker, workers), born_ms)?,
+        repair: repair_link(&descriptors, (worker, workers), limits.awake_max, born_ms)?,
     };
     let inheritance = Inheritance {
         slots,
@@ -151,11 +151,12 @@ pub(crate) fn begin<I: Io>(
 fn repair_link(
     descriptors: &Descriptors,
     (worker, workers): (u32, u32),
+    awake_max: u32,
     born_ms: u64,
 ) -> io::Result<Option<RepairLink>> {
     let adopt = |rest| {
         let ports = OwnPorts::of_worker(worker, workers);
-        RepairLink::adopt(rest, ports, born_ms).map_err(io::Error::other)
+        RepairLink::adopt(rest, ports, awake_max, born_ms).map_err(io::Error::other)
     };
     descriptors.rest.map(adopt).transpose()
 }

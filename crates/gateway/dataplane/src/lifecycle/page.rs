@@ -7,22 +7,26 @@
 use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
 use crate::connection_log;
+use crate::door::admission;
 use crate::established::Connections;
 use crate::established::step::Event;
 use crate::established::{close, deep_rest};
 use crate::io::{Io, peer_address};
 use crate::settings::Settings;
 use crate::workspace::Workspace;
+use dormouse_engine::ServerContext;
 use dormouse_handover::connections::{
-    CLOSED_MAX, ConnectionFilter, ConnectionRow, ConnectionState, Page, PageAction, PageOrder,
-    PagePlace, ROWS_MAX,
+    CLOSED_MAX, CertificateProperty, ConnectionFilter, ConnectionRow, ConnectionState, Page,
+    PageAction, PageOrder, PagePlace, ROWS_MAX,
 };
+use dormouse_handover::fingerprint::ShortFingerprint;
 use dormouse_handover::log_entries::LogEntry;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
 use dormouse_record::Role;
 use dormouse_routes::route::Route;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 /// Slots of a page.
@@ -35,7 +39,7 @@ pub(crate) fn make<I: Io>(
     settings: &Settings,
     work: &mut Workspace<I>,
 ) -> Page {
-    let filter = Filter::new(&order.filter, work);
+    let filter = Filter::new(&order.filter, settings, work);
     let mut page = Page::default();
     let mut below = order.from.below;
     for _ in 0..SLOTS_PER_PAGE {
@@ -205,6 +209,8 @@ fn row<I: Io>(slot: &Slot, facts: &Facts<'_>, work: &Workspace<I>) -> Connection
         },
         backend: facts.backend(slot, &work.io),
         sni: entry.and_then(connection_log::server_name),
+        certificate: entry.and_then(LogEntry::certificate),
+        peer_certificate: entry.and_then(LogEntry::peer_certificate),
         alpn: entry.and_then(connection_log::protocol),
         version: has_tls.then(|| slot.tls.version().name().to_owned()),
         suite: entry.and_then(connection_log::suite).map(str::to_owned),
@@ -237,15 +243,21 @@ fn seconds_since<I>(then_s: u32, work: &Workspace<I>) -> u64 {
 struct Filter<'a> {
     asked: &'a ConnectionFilter,
     places: Vec<u16>,
+    /// If a certificate's name is asked for: all loaded certificates, and whether each has this name.
+    loaded: HashMap<ShortFingerprint, bool>,
 }
 
 impl<'a> Filter<'a> {
-    fn new<I>(asked: &'a ConnectionFilter, work: &Workspace<I>) -> Filter<'a> {
+    fn new<I>(asked: &'a ConnectionFilter, settings: &Settings, work: &Workspace<I>) -> Filter<'a> {
         let places = asked.backends.iter();
         let places = places.map(|address| work.backends.place(address));
         Filter {
             asked,
             places: places.filter(|place| *place != 0).collect(),
+            loaded: match &asked.certificate {
+                Some(CertificateProperty::Name(name)) => loaded_with(name, settings),
+                _ => HashMap::new(),
+            },
         }
     }
 
@@ -265,10 +277,15 @@ impl<'a> Filter<'a> {
         if !fits {
             return Some(false);
         }
-        match (self.has_client(facts, &work.io), self.has_name(facts)) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            (None, _) | (_, None) => None,
+        let rest = [
+            self.has_client(facts, &work.io),
+            self.has_name(facts),
+            self.has_certificate(slot, facts),
+            self.would_be_refused(facts, &work.io),
+        ];
+        match rest.contains(&Some(false)) {
+            true => Some(false),
+            false => rest.iter().all(Option::is_some).then_some(true),
         }
     }
 
@@ -311,6 +328,69 @@ impl<'a> Filter<'a> {
             false => Some(is_name(asked, name)),
         }
     }
+
+    /// Whether the route would not admit the client now, by its address or by its certificate.
+    fn would_be_refused(&self, facts: &Facts<'_>, io: &impl Io) -> Option<bool> {
+        let (route, access) = (facts.route, &facts.route.access);
+        if !self.asked.refused {
+            return Some(true);
+        }
+        let by_address = match access.allow.is_empty() && access.deny.is_empty() {
+            true => Some(false),
+            false => match facts.client(io) {
+                Client::Address(address) => Some(!admission::is_allowed(route, address.ip())),
+                Client::Unix => Some(false),
+                Client::Unknown => None,
+            },
+        };
+        let standings = route.context().and_then(ServerContext::standings);
+        let standings = standings.filter(|standings| standings.may_refuse());
+        let by_certificate = match (standings, &facts.entry) {
+            (None, _) => Some(false),
+            (Some(standings), Some(entry)) => {
+                let standing = entry.standing();
+                Some(standing.is_some_and(|standing| !standings.admit(standing)))
+            }
+            (Some(_), None) => None,
+        };
+        match [by_address, by_certificate] {
+            [Some(true), _] | [_, Some(true)] => Some(true),
+            [Some(false), Some(false)] => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Of a certificate that is not loaded any more, only the fingerprint is known.
+    fn has_certificate(&self, slot: &Slot, facts: &Facts<'_>) -> Option<bool> {
+        let Some(asked) = &self.asked.certificate else {
+            return Some(true);
+        };
+        if slot.has(Flag::PassThrough) {
+            return Some(false);
+        }
+        let entry = facts.entry.as_ref()?;
+        match asked {
+            CertificateProperty::Name(_) => match entry.certificate() {
+                Some(certificate) => self.loaded.get(&certificate).copied(),
+                None => Some(false),
+            },
+            CertificateProperty::Fingerprint(asked) => {
+                let both = [entry.certificate(), entry.peer_certificate()];
+                Some(both.contains(&Some(*asked)))
+            }
+        }
+    }
+}
+
+/// All certificates that the routes have, and whether each has this name, which is in lower case.
+fn loaded_with(name: &str, settings: &Settings) -> HashMap<ShortFingerprint, bool> {
+    let contexts = settings.routes.iter().filter_map(Route::context);
+    let all = contexts.flat_map(ServerContext::certificates);
+    all.map(|(fingerprint, names)| {
+        let has_name = names.iter().any(|one| one == name);
+        (ShortFingerprint::of(fingerprint), has_name)
+    })
+    .collect()
 }
 
 /// Whether a name is the one asked for, or below it: `*.example.com`.

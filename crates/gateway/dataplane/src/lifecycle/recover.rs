@@ -211,6 +211,12 @@ fn settle_rest(slot: &mut Slot, io: &impl Io) {
             SideRest::Awake | SideRest::Bedding | SideRest::Waking => {}
         }
     }
+    // A side that goes to rest is removed from epoll, and so is the awake one of a connection that is wanted. The
+    // predecessor may have done only one of this and noting it.
+    let goes_to_rest = |side| slot.side_rest(side) == SideRest::Bedding;
+    if slot.is_wanted() || SIDES.into_iter().any(goes_to_rest) {
+        forget_watches(slot, io);
+    }
 }
 
 /// Closes every descriptor of the shared table without an owner: above all those of handshakes.
@@ -222,8 +228,7 @@ fn close_unowned(inherited: &Inherited, mut known: FdSet, io: &impl Io) -> io::R
     io.close_all_but(&mut known.sorted())
 }
 
-/// Removes both sockets of a slot that was being moved from epoll, since epoll may still have tokens
-/// with the former index. They are added again later.
+/// Removes both sockets of a slot from epoll, whatever the slot says of it. They are added again later.
 fn forget_watches(slot: &mut Slot, io: &impl Io) {
     for fd in [slot.tls_fd(), slot.plain_fd()] {
         let _ = io.unwatch(fd);

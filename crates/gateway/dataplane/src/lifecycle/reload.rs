@@ -113,7 +113,9 @@ impl Reloader {
             &mut self.parsed,
         )
         .map_err(io::Error::other)?;
-        contexts::make_backend_contexts(&handover.config, &handover.backend_tls, &mut routes)
+        let backend_tls = &handover.backend_tls;
+        let known = &mut self.parsed;
+        contexts::make_backend_contexts(&handover.config, backend_tls, &mut routes, known)
             .map_err(io::Error::other)?;
         let (stale, listeners) = of_order(listeners, handover.descriptors.listeners.len())?;
         // Main can't know the descriptor numbers in this process's table.
@@ -149,6 +151,9 @@ impl Reloader {
         work.step.follow(settings);
         work.connection_log.follow(settings);
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
+        if let Some(link) = &mut work.repair {
+            link.places.limit_to(settings.limits.awake_max);
+        }
         (self.set_logs)(&handover.config.log);
         Ok(changed)
     }
@@ -231,6 +236,7 @@ impl Reloader {
         }
         self.remembered = remembered;
         settings.routes = route::by_number(routes, &handover.numbers, &handover.config);
+        settings.names = route::names_of(&settings.routes);
         let all = 0..settings.routes.len().max(former.len()) as u16;
         all.filter(|number| !unchanged.contains(number)).collect()
     }
@@ -303,11 +309,15 @@ impl Remembered {
         let numbers = handover.numbers.iter().skip(config.routes.len());
         let all = numbers.zip(config.originate.iter().zip(&handover.origins));
         let known = |(&number, (originate, pem)): (&u16, (&Originate, &OriginPem))| {
-            let OriginPem { roots, identity } = pem;
+            let OriginPem {
+                roots,
+                revocation,
+                identity,
+            } = pem;
             let own = (identity.as_ref()).map(|own| (&own.name, &own.chain, &own.key));
             (
                 number,
-                hasher.hash_one((format!("{originate:?}"), roots, own)),
+                hasher.hash_one((format!("{originate:?}"), roots, revocation, own)),
             )
         };
         let numbers_of_routes = handover.numbers.iter().take(config.routes.len());

@@ -20,7 +20,6 @@ const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
 const RESERVE_BYTES_MAX: usize = 1 << 20;
 
 /// How much a step receives, derived from the limits.
-#[derive(Default)]
 pub(crate) struct StepLimits {
     /// Maximum size of a socket's send queue. While more than that is free, no queue needs to be
     /// measured.
@@ -31,6 +30,12 @@ pub(crate) struct StepLimits {
     pub(crate) turn_max: usize,
     /// Pending memory reserved for steps that should not need any.
     pub(crate) reserve: usize,
+    /// Whether a route has `route_stall_timeout`.
+    pub(crate) limits_stalls: bool,
+    /// Maximum bytes of the current step because of its route's byte rate.
+    of_route: Option<usize>,
+    /// Records for which the next receive from a plain side has room.
+    plain_records: usize,
 }
 
 impl StepLimits {
@@ -38,7 +43,12 @@ impl StepLimits {
     pub(crate) fn new(pending_bytes_max: usize) -> StepLimits {
         StepLimits {
             reserve: (pending_bytes_max / 8).min(RESERVE_BYTES_MAX),
-            ..StepLimits::default()
+            send_buffer: 0,
+            receive_max: 0,
+            turn_max: 0,
+            of_route: None,
+            plain_records: 1,
+            limits_stalls: false,
         }
     }
 
@@ -50,16 +60,57 @@ impl StepLimits {
             let send_buffer = route.sockets.send_buffer_bytes();
             self.send_buffer = self.send_buffer.max(send_buffer);
         }
+        let mut lifetimes = settings.routes.iter().map(|route| route.lifetime);
+        self.limits_stalls = lifetimes.any(|lifetime| lifetime.stall_ms.is_some());
         let limits = &settings.limits;
         let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
         let paces = paces.into_iter().flatten();
         let least = paces.map(Pace::step_bytes).min().unwrap_or(u64::MAX);
         let least = usize::try_from(least).unwrap_or(usize::MAX);
-        let records = (least / CONTENT_MAX).clamp(1, RECORDS_PER_STEP);
         let pending_max = receive_max(limits.pending_per_connection);
-        self.receive_max = pending_max.min(records * CONTENT_MAX);
+        self.receive_max = pending_max.min(whole_records(least));
         self.turn_max = TURN_BYTES_MAX.min(least.max(CONTENT_MAX));
     }
+
+    /// Limits the next step by its route's byte rate. Steps of other routes keep their size.
+    pub(crate) fn limit_to(&mut self, of_route: Option<Pace>) {
+        let bytes = of_route.map(|pace| usize::try_from(pace.step_bytes()).unwrap_or(usize::MAX));
+        self.of_route = bytes;
+    }
+
+    /// Maximum bytes per receive of the current step.
+    pub(crate) fn receive_max(&self) -> usize {
+        let of_route = self.of_route.map_or(usize::MAX, whole_records);
+        self.receive_max.min(of_route)
+    }
+
+    /// Maximum records per receive from a plain side. As many as the receives before needed: the kernel receives into one
+    /// range faster than into several, and most messages are short.
+    pub(crate) fn plain_records(&self) -> usize {
+        self.plain_records.min(self.receive_max() / CONTENT_MAX)
+    }
+
+    /// Notes that a receive from a plain side with room for `most` bytes has brought `n`.
+    pub(crate) fn note_plain(&mut self, n: usize, most: usize) {
+        if n == most {
+            self.plain_records = RECORDS_PER_STEP;
+        } else if n <= CONTENT_MAX {
+            self.plain_records = 1;
+        }
+    }
+
+    /// Maximum bytes of the current step.
+    pub(crate) fn turn_max(&self) -> usize {
+        let of_route = self
+            .of_route
+            .map_or(usize::MAX, |bytes| bytes.max(CONTENT_MAX));
+        self.turn_max.min(of_route)
+    }
+}
+
+/// Bytes of as many full records as fit, of those that one receive can fill; at least one.
+fn whole_records(bytes: usize) -> usize {
+    (bytes / CONTENT_MAX).clamp(1, RECORDS_PER_STEP) * CONTENT_MAX
 }
 
 /// Returns the maximum per receive that keeps a connection's pending bytes within its limit.

@@ -14,9 +14,9 @@
 //! connection. The kernel does not report that a queue drains, so a number here is what the queue was
 //! when last measured, or more; when little is left, queues are measured again.
 //!
-//! A measurement costs two system calls, so a quiet connection that sends a small message is usually
-//! not measured: every forwarded byte has the same chance to cause a measurement. A slow peer is
-//! measured after about 2 KiB; so is an exchange of small messages, but its queues are empty.
+//! A measurement of a queue costs a system call, so a quiet connection that sends a small message is usually
+//! not measured: every forwarded byte has the same chance to cause a measurement of the queue that it went to. A slow
+//! peer is measured after about 2 KiB; so is an exchange of small messages, but its queues are empty.
 
 use crate::memory::holders::{Held, Holders, Stall, UNCOUNTED_MAX};
 
@@ -96,7 +96,7 @@ impl KernelMemory {
 
     /// Whether to measure the queues of a connection that has just forwarded `received` bytes.
     pub(crate) fn is_due(&mut self, index: u32, received: u64) -> bool {
-        if self.holders.contains(index) {
+        if self.holds(index) {
             return true;
         }
         if received == 0 {
@@ -113,6 +113,11 @@ impl KernelMemory {
         self.random ^= self.random << 17;
         self.unmeasured = CHECK_BYTES / 2 + self.random % CHECK_BYTES;
         true
+    }
+
+    /// Whether a connection held memory when it was last measured.
+    pub(crate) fn holds(&self, index: u32) -> bool {
+        self.holders.contains(index)
     }
 
     /// Changes the limit.
@@ -224,9 +229,9 @@ impl KernelMemory {
     }
 
     /// Returns the connections to measure again now. There are some while half of the limit is used, or while memory
-    /// `is_short` for another reason.
-    pub(crate) fn next_checks(&mut self, is_short: bool, now_ms: u64) -> Vec<u32> {
-        if !self.is_checked(is_short) || now_ms < self.check_ms {
+    /// is short for another reason and queues hold some of it (`is_held`).
+    pub(crate) fn next_checks(&mut self, is_held: bool, now_ms: u64) -> Vec<u32> {
+        if !self.is_checked(is_held) || now_ms < self.check_ms {
             return Vec::new();
         }
         let next = self.holders.from(self.look_from, CHECKS);
@@ -248,15 +253,20 @@ impl KernelMemory {
         next
     }
 
+    /// Whether queues hold memory.
+    pub(crate) fn has_holders(&self) -> bool {
+        !self.holders.is_empty()
+    }
+
     /// Whether queues are measured again.
-    fn is_checked(&self, is_short: bool) -> bool {
+    fn is_checked(&self, is_held: bool) -> bool {
         let is_half_full = self.sum() > 0 && self.sum() >= self.limit / 2;
-        is_half_full || (is_short && !self.holders.is_empty())
+        is_half_full || is_held
     }
 
     /// Time of the next measurement.
-    pub(crate) fn next_deadline_ms(&self, is_short: bool) -> Option<u64> {
-        let check_ms = self.is_checked(is_short).then_some(self.check_ms);
+    pub(crate) fn next_deadline_ms(&self, is_held: bool) -> Option<u64> {
+        let check_ms = self.is_checked(is_held).then_some(self.check_ms);
         match self.wanted {
             0 => check_ms,
             _ => Some(check_ms.map_or(self.displace_ms, |check_ms| check_ms.min(self.displace_ms))),

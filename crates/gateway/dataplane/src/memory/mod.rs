@@ -5,6 +5,5 @@ pub(crate) mod backlog;
 pub(crate) mod cooling;
 pub(crate) mod holders;
 pub(crate) mod kernel;
-pub(crate) mod paced;
 pub(crate) mod starved;
 pub(crate) mod waits;

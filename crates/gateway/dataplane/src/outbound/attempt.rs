@@ -3,9 +3,11 @@
 use crate::io::{Io, flush_handshake};
 use crate::memory::allowance::RECEIVE_MAX;
 use crate::outbound::failure::Failure;
+use crate::outbound::local_opening::LocalOpening;
 use crate::outcome::{BackendRequest, LocalClient};
+use crate::starttls::{ANSWER_MAX, Request};
 use crate::workspace::Workspace;
-use dormouse_engine::{Handshake, Progress};
+use dormouse_engine::{Handshake, HandshakeFailure, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::Attempt as Tried;
@@ -32,7 +34,11 @@ pub(crate) struct Attempt {
 
 /// Stage of an attempt with its current server.
 pub(crate) enum Stage {
+    /// The local client speaks first, and no server is tried yet.
+    AwaitsClient(LocalOpening),
     Connecting,
+    /// The server is asked for TLS.
+    Asking(Request),
     Shaking(Box<Handshake>),
 }
 
@@ -75,7 +81,14 @@ impl Attempt {
     /// The epoll interest of the socket.
     pub(crate) fn interest(&self) -> Interest {
         let is_blocked = match &self.stage {
+            // A client may send a part of what is awaited, which stays in its queue.
+            Stage::AwaitsClient(_) => return Interest::READ.with(Interest::EDGE, true),
             Stage::Connecting => true,
+            Stage::Asking(request) => !request.output().is_empty(),
+            // Nothing is read, and a hang-up is reported once.
+            Stage::Shaking(handshake) if handshake.signature_request().is_some() => {
+                return Interest::ONCE;
+            }
             Stage::Shaking(handshake) => !handshake.output().is_empty(),
         };
         match is_blocked {
@@ -85,12 +98,54 @@ impl Attempt {
     }
 }
 
+/// Sends what the server is asked, then receives and handles its answers. `Established`: it has consented to TLS.
+pub(crate) fn ask<I: Io>(fd: Fd, request: &mut Request, work: &mut Workspace<I>) -> AttemptStep {
+    loop {
+        while !request.output().is_empty() {
+            match work.io.send(fd, request.output()) {
+                Ok(Tried::Done(n)) => request.output_sent(n),
+                Ok(Tried::WouldBlock) => return AttemptStep::Continues,
+                Err(error) => return AttemptStep::failed(&error),
+            }
+        }
+        if request.is_done() {
+            return AttemptStep::Established;
+        }
+        let room = &mut work.scratch.opening[..ANSWER_MAX];
+        let received = match work.io.recv(fd, room) {
+            Ok(Tried::Done(0)) => {
+                return AttemptStep::failed(&"STARTTLS: the server closed the connection");
+            }
+            Ok(Tried::Done(n)) => &room[..n],
+            Ok(Tried::WouldBlock) => return AttemptStep::Continues,
+            Err(error) => return AttemptStep::failed(&error),
+        };
+        if let Err(reason) = request.handle_input(received) {
+            return AttemptStep::failed(&format_args!("STARTTLS: {reason}"));
+        }
+    }
+}
+
+/// Continues with a signature, or ends because there is none.
+pub(crate) fn take_signature<I: Io>(
+    fd: Fd,
+    handshake: &mut Handshake,
+    signature: Result<Vec<u8>, String>,
+    work: &mut Workspace<I>,
+) -> AttemptStep {
+    let progress = handshake.handle_signature(signature);
+    answer(fd, handshake, progress, work)
+}
+
 /// Sends the handshake's output, then receives and handles input.
 pub(crate) fn step<I: Io>(
     fd: Fd,
     handshake: &mut Handshake,
     work: &mut Workspace<I>,
 ) -> AttemptStep {
+    if handshake.signature_request().is_some() {
+        return AttemptStep::Continues;
+    }
     match flush_handshake(&work.io, fd, handshake) {
         Ok(true) => {}
         Ok(false) => return AttemptStep::Continues,
@@ -120,6 +175,15 @@ fn handle<I: Io>(
 ) -> AttemptStep {
     let received = work.scratch.opening.get(..n).unwrap_or_default();
     let progress = handshake.handle_input(work.io.unix_time(), received);
+    answer(fd, handshake, progress, work)
+}
+
+fn answer<I: Io>(
+    fd: Fd,
+    handshake: &mut Handshake,
+    progress: Result<Progress, HandshakeFailure>,
+    work: &mut Workspace<I>,
+) -> AttemptStep {
     match (progress, flush_handshake(&work.io, fd, handshake)) {
         (Err(failure), _) => AttemptStep::Failed(Failure::Handshake(failure)),
         (_, Err(error)) => AttemptStep::failed(&error),

@@ -2,21 +2,26 @@
 //!
 //! ```text
 //!   accepted ──> a warm connection is ready: the client gets it at once
-//!            └─> connect ──> handshake ──> slot, established
-//!                   ↑ failed │ failed
-//!                   └────────┴── next server
+//!            └─> connect ──> STARTTLS, if the server needs it ──> handshake ──> slot, established
+//!                   ↑ failed        │ refused                      │ failed
+//!                   └───────────────┴──────────────────────────────┴── next server
 //! ```
 //!
 //! Until the handshake is done, the worker does not read the plain socket: the client's bytes wait in
-//! the kernel. Servers are tried in order. A server that failed is skipped for a while, longer with
-//! each failure. If no server is left, the client's connection is reset, because a FIN would look like
-//! an empty answer.
+//! the kernel. Only a client of PostgreSQL that asks for encryption is answered before
+//! (`local_opening.rs`). Servers are tried in order. A server that failed is skipped for a while,
+//! longer with each failure. If no server is left, the client's connection is reset, because a FIN
+//! would look like an empty answer.
 
+mod approach;
 pub(crate) mod attempt;
 pub(crate) mod attempt_table;
 pub(crate) mod failure;
+mod local_clients;
+mod local_opening;
 pub(crate) mod pool;
 pub(crate) mod servers;
+mod signed;
 
 use crate::bursts::{Place, Subject};
 use crate::close_reason::Party;
@@ -32,23 +37,19 @@ use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
 use crate::workspace::Workspace;
+use approach::{ask_for_tls, begin_handshake, connect_to, origin};
 use attempt::{Attempt, AttemptStep, Stage};
 use attempt_table::{AttemptTable, ServerDue};
-use dormouse_engine::{Handshake, HandshakeLimits};
 use dormouse_handover::slot::Phase;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::socket::{self, Connecting, Shortage};
-use dormouse_routes::origin::Origin;
+use dormouse_reactor::socket::{Connecting, Shortage};
 use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 use failure::Failure;
 use pool::Pool;
 use servers::Servers;
-use std::io;
-
-/// A TLS client sends its hello as soon as it is connected.
-const SPEAKS_FIRST: bool = true;
+use std::collections::BTreeMap;
 
 /// Why a server that has accepted the connection is left for another one.
 const NO_TLS: &str = "no TLS connection within backend_connect_timeout";
@@ -57,8 +58,8 @@ const NO_TLS: &str = "no TLS connection within backend_connect_timeout";
 pub(crate) struct Outbound {
     attempts: AttemptTable,
     servers: Servers,
-    /// Indexed by route number.
-    pools: Vec<Pool>,
+    /// By route number. Only originations have one: there may be thousands of other routes.
+    pools: BTreeMap<u16, Pool>,
     /// Number of attempts that were given up.
     given_up: u64,
     /// A shortage for which accepting is to pause.
@@ -94,45 +95,23 @@ impl Outbound {
 
     /// Number of warm connections.
     pub(crate) fn warm(&self) -> u64 {
-        self.pools.iter().map(Pool::ready).sum()
+        self.pools.values().map(Pool::ready).sum()
     }
 
     /// The earliest deadline. Pools that must not be filled now are left out: their time may have
     /// passed, and the worker would not sleep.
     pub(crate) fn next_deadline_ms(&self, may_refill: bool) -> Option<u64> {
-        let checks = self.pools.iter().filter_map(Pool::check_ms);
+        let checks = self.pools.values().filter_map(Pool::check_ms);
         let checks = checks.filter(|_| may_refill);
         checks.chain(self.attempts.next_deadline_ms()).min()
     }
 
     /// `None`: a reload has removed the route.
     fn pool(&mut self, route: u16) -> Option<&mut Pool> {
-        self.pools.get_mut(usize::from(route))
+        self.pools.get_mut(&route)
     }
 
     // ---- requests for a connection ----
-
-    /// Gives a local client a warm connection, or begins a new one.
-    pub(crate) fn accept<I: Io>(
-        &mut self,
-        client: LocalClient,
-        route: u16,
-        cx: &mut WorkerContext<I>,
-    ) {
-        cx.work.count.add(Count::Accepted, 1);
-        while let Some(warm) = self.pool(route).and_then(|pool| pool.pop(cx.work.now_ms)) {
-            let WorkerContext {
-                settings,
-                work,
-                connections,
-            } = cx;
-            if connections.give_warm(warm, client, settings, work) {
-                work.count.add(Count::WarmGiven, 1);
-                return;
-            }
-        }
-        self.originate(Some(client), route, cx);
-    }
 
     /// Begins a TLS connection, for a local client or as a warm connection.
     pub(crate) fn originate<I: Io>(
@@ -156,9 +135,10 @@ impl Outbound {
             fd: request.end,
             is_unix: true,
             joined_s: Some(request.opened_s),
+            awaits_greeting: false,
         };
-        let timeout_ms = cx.settings.limits.backend_connect_timeout_ms;
         let route = request.route;
+        let timeout_ms = cx.settings.route_or_removed(route).lifetime.connect_ms;
         self.begin(Some(client), route, Some(request), timeout_ms, cx);
     }
 
@@ -170,6 +150,19 @@ impl Outbound {
         timeout_ms: u64,
         cx: &mut WorkerContext<I>,
     ) {
+        let first = (Stage::Connecting, request);
+        let id = self.insert(client, route, first, timeout_ms, cx);
+        self.try_next(id, cx);
+    }
+
+    fn insert<I: Io>(
+        &mut self,
+        client: Option<LocalClient>,
+        route: u16,
+        (stage, request): (Stage, Option<BackendRequest>),
+        timeout_ms: u64,
+        cx: &mut WorkerContext<I>,
+    ) -> Id {
         let generation = cx.work.next_generation();
         let id = self.attempts.insert(Attempt {
             client,
@@ -180,12 +173,12 @@ impl Outbound {
             tried: Vec::new(),
             fd: Fd::NONE,
             begun_ms: cx.work.now_ms,
-            stage: Stage::Connecting,
+            stage,
             watched: Interest::WRITE,
         });
         let deadline_ms = cx.work.now_ms + timeout_ms;
         self.attempts.end_by(deadline_ms, id);
-        self.try_next(id, cx);
+        id
     }
 
     // ---- attempts ----
@@ -203,6 +196,9 @@ impl Outbound {
             let Some(target) = chosen else {
                 let pause = lacks.and_then(|lacks| note_shortage(attempt, lacks, &cx.work));
                 self.pause = pause.or(self.pause);
+                if targets == 0 {
+                    failure::note_unresolved(route, cx);
+                }
                 return self.abandon(id, &mut cx.work);
             };
             let connected = connect_to(attempt, target, id, cx);
@@ -215,7 +211,7 @@ impl Outbound {
                     attempt.stage = Stage::Connecting;
                     attempt.watched = Interest::WRITE;
                     let begun_ms = now_ms;
-                    let at_ms = now_ms + cx.settings.limits.backend_connect_timeout_ms;
+                    let at_ms = now_ms + cx.settings.route_or_removed(route).lifetime.connect_ms;
                     self.attempts
                         .end_server_by(at_ms, ServerDue { id, begun_ms });
                     if matches!(connecting, Connecting::Established(_)) {
@@ -253,11 +249,18 @@ impl Outbound {
         let Some(attempt) = self.attempts.get(id) else {
             return;
         };
-        let (route, target) = (attempt.route, attempt.target);
         let step = match &mut attempt.stage {
+            Stage::AwaitsClient(_) => return self.on_client(id, cx),
             Stage::Connecting => begin_handshake(attempt, cx),
+            Stage::Asking(_) => ask_for_tls(attempt, cx),
             Stage::Shaking(handshake) => attempt::step(attempt.fd, handshake, &mut cx.work),
         };
+        self.act_on(step, id, cx);
+    }
+
+    fn act_on<I: Io>(&mut self, step: AttemptStep, id: Id, cx: &mut WorkerContext<I>) {
+        let attempt = self.attempts.at(id);
+        let (route, target) = (attempt.route, attempt.target);
         match step {
             AttemptStep::Established => {
                 if origin(route, &cx.settings).is_some() {
@@ -280,6 +283,11 @@ impl Outbound {
         }
         attempt.watched = interest;
         let token = token::origination(id);
+        if let Stage::Shaking(handshake) = &attempt.stage
+            && let Some(request) = handshake.signature_request()
+        {
+            cx.work.signatures.ask(token, request);
+        }
         if let Err(error) = cx.work.io.rewatch(attempt.fd, token, interest) {
             let failure = Failure::Connection(error.to_string());
             self.fail_over(id, &failure, cx);
@@ -423,11 +431,20 @@ impl Outbound {
             let Some(id) = late else { break };
             let failure = match self.attempts.at(id).stage {
                 Stage::Shaking(_) => Failure::Time(NO_TLS),
-                Stage::Connecting => Failure::Time("no answer within backend_connect_timeout"),
+                Stage::Asking(_) => {
+                    Failure::Time("no consent to TLS within backend_connect_timeout")
+                }
+                Stage::AwaitsClient(_) | Stage::Connecting => {
+                    Failure::Time("no answer within backend_connect_timeout")
+                }
             };
             self.fail_over(id, &failure, cx);
         }
         while let Some(id) = self.attempts.next_late(cx.work.now_ms) {
+            if let Stage::AwaitsClient(_) = self.attempts.at(id).stage {
+                self.dismiss(id, &cx.work);
+                continue;
+            }
             let failure = match self.attempts.at(id).request.is_some() {
                 true => Failure::Time(NO_TLS),
                 false => Failure::Time("no TLS connection within handshake_timeout"),
@@ -441,7 +458,8 @@ impl Outbound {
     }
 
     fn refill<I: Io>(&mut self, cx: &mut WorkerContext<I>) {
-        for route in 0..cx.settings.routes.len() as u16 {
+        let routes: Vec<u16> = self.pools.keys().copied().collect();
+        for route in routes {
             let now_ms = cx.work.now_ms;
             let Some(pool) = self.pool(route) else {
                 continue;
@@ -477,7 +495,7 @@ impl Outbound {
 
     /// Fills the pools again after a drain, which has closed their connections.
     pub(crate) fn refill_pools(&mut self, now_ms: u64) {
-        let pools = self.pools.iter_mut();
+        let pools = self.pools.values_mut();
         pools.for_each(|pool| pool.check_soon(now_ms));
     }
 
@@ -512,7 +530,8 @@ impl Outbound {
         self.servers.forget(changed);
         for id in self.attempts.all() {
             let attempt = self.attempts.at(id);
-            if !changed.contains(&attempt.route) {
+            let is_begun = !matches!(attempt.stage, Stage::AwaitsClient(_));
+            if !is_begun || !changed.contains(&attempt.route) {
                 continue;
             }
             attempt.tried.clear();
@@ -534,8 +553,8 @@ impl Outbound {
     /// Rebuilds the pools, but keeps those of unchanged routes.
     fn replace_pools(&mut self, changed: &[u16], routes: &[Route]) {
         let mut pools = Pool::of(routes);
-        for (number, former) in (0..).zip(self.pools.drain(..)) {
-            let place = pools.get_mut(usize::from(number));
+        for (number, former) in std::mem::take(&mut self.pools) {
+            let place = pools.get_mut(&number);
             if let Some(place) = place.filter(|_| !changed.contains(&number)) {
                 *place = former;
             }
@@ -549,10 +568,6 @@ impl Outbound {
             self.abandon(id, work);
         }
     }
-}
-
-fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
-    settings.route(route)?.origin()
 }
 
 /// Acts on a shortage of this machine when no other server is left. Returns the pause of accepting that follows. The
@@ -581,84 +596,6 @@ fn targets(attempt: &Attempt, settings: &Settings) -> usize {
         Some(origin) => origin.targets.len(),
         None => usize::from(attempt.request.is_some()),
     }
-}
-
-fn connect_to<I: Io>(
-    attempt: &Attempt,
-    target: usize,
-    id: Id,
-    cx: &WorkerContext<I>,
-) -> io::Result<Connecting> {
-    let missing = || io::Error::from(io::ErrorKind::NotFound);
-    let (generation, io) = (attempt.generation, &cx.work.io);
-    let route = cx.settings.route(attempt.route).ok_or_else(missing)?;
-    let connecting = match &attempt.request {
-        Some(request) => {
-            let (address, sources) = (&request.address, cx.settings.limits.sources);
-            let connecting =
-                connect::connect(io, generation, route, address, sources, SPEAKS_FIRST)?;
-            io.set_backend_options(&route.sockets, connecting.fd(), address);
-            connecting
-        }
-        None => {
-            let origin = route.origin().ok_or_else(missing)?;
-            let target = origin.targets.get(target).ok_or_else(missing)?;
-            let options = route.sockets.connect_options(None, SPEAKS_FIRST);
-            let connecting = io.connect(&target.address, &options)?;
-            io.set_server_options(&route.sockets, connecting.fd());
-            connecting
-        }
-    };
-    let token = token::origination(id);
-    let watched = io.watch(connecting.fd(), token, Interest::WRITE);
-    watched.inspect_err(|_| io.close(connecting.fd()))?;
-    Ok(connecting)
-}
-
-/// Begins the handshake, if the TCP connection is established.
-fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> AttemptStep {
-    if let Err(error) = cx.work.io.take_error(attempt.fd) {
-        return AttemptStep::failed(&error);
-    }
-    let limits = HandshakeLimits {
-        bytes_max: cx.settings.limits.handshake_bytes_max,
-    };
-    let route = cx.settings.route(attempt.route);
-    if let Some(request) = &attempt.request {
-        let tls = route.and_then(|route| route.backend_tls.as_ref());
-        let Some(context) = tls.and_then(|tls| tls.context.as_ref()) else {
-            return AttemptStep::failed(&"a reload turned off TLS to this backend");
-        };
-        if !send_preface(attempt.fd, &request.preface, &cx.work.io) {
-            return AttemptStep::failed(&"the PROXY header could not be sent");
-        }
-        return match Handshake::client(context, &request.server_name, limits) {
-            Ok(handshake) => attempt.shake_hands(handshake, &mut cx.work),
-            Err(error) => AttemptStep::failed(&error),
-        };
-    }
-    let Some(origin) = route.and_then(Route::origin) else {
-        return AttemptStep::failed(&"a reload removed the route");
-    };
-    let Some(target) = origin.targets.get(attempt.target) else {
-        return AttemptStep::failed(&"a reload removed the server");
-    };
-    match Handshake::client(&origin.context, &target.server_name, limits) {
-        Ok(mut handshake) => {
-            if let Some(sessions) = &target.sessions {
-                handshake.keep_sessions(sessions.clone());
-            }
-            attempt.shake_hands(handshake, &mut cx.work)
-        }
-        Err(error) => AttemptStep::failed(&error),
-    }
-}
-
-/// Sends the preface. Returns `false` if the socket did not take all of it at once; a new socket takes
-/// a few hundred bytes.
-fn send_preface(fd: Fd, preface: &[u8], io: &impl Io) -> bool {
-    let is_all = |sent| matches!(sent, socket::Attempt::Done(n) if n == preface.len());
-    preface.is_empty() || io.send(fd, preface).is_ok_and(is_all)
 }
 
 /// Logs a failed TLS connection to a backend. The client's connection counts the failure, and tries

@@ -8,6 +8,7 @@
 use crate::established::Connections;
 use crate::token::Id;
 use dormouse_routes::route::Route;
+use std::collections::BTreeMap;
 
 /// Maximum number of connections begun at once.
 const BATCH: u32 = 8;
@@ -41,10 +42,10 @@ impl Pool {
         }
     }
 
-    /// Creates a pool for each route; only originations have warm connections.
-    pub(crate) fn of(routes: &[Route]) -> Vec<Pool> {
-        let size = |route: &Route| route.origin().map_or(0, |origin| origin.warm);
-        routes.iter().map(|route| Pool::new(size(route))).collect()
+    /// Creates a pool for each origination, by route number.
+    pub(crate) fn of(routes: &[Route]) -> BTreeMap<u16, Pool> {
+        let pool = |(number, route): (u16, &Route)| Some((number, Pool::new(route.origin()?.warm)));
+        (0..).zip(routes).filter_map(pool).collect()
     }
 
     pub(crate) fn check_ms(&self) -> Option<u64> {

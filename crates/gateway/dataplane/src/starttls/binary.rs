@@ -1,5 +1,6 @@
 //! Protocols of binary messages: LDAP and PostgreSQL.
 
+use super::answer::{Heard, Reason, refused};
 use super::message::{Answer, Read, Refusal, State};
 
 const NO_LDAP: Refusal = "the client's bytes are not LDAP";
@@ -8,6 +9,7 @@ const BER_INTEGER: u8 = 0x02;
 const LDAP_EXTENDED_REQUEST: u8 = 0x77;
 const LDAP_EXTENDED_RESPONSE: u8 = 0x78;
 const LDAP_UNBIND: u8 = 0x42;
+const LDAP_REQUEST_ID: u8 = 1;
 const LDAP_SUCCESS: u8 = 0;
 /// confidentialityRequired (RFC 4511 Appendix A.2).
 const LDAP_NEEDS_TLS: u8 = 13;
@@ -49,6 +51,46 @@ pub(super) fn ldap(received: &[u8]) -> Result<Option<Read>, Refusal> {
     };
     let answer = ldap_result(id, response, LDAP_NEEDS_TLS, b"StartTLS first");
     Ok(Some(Read::of(len, Answer::Say(answer, State::Speaking))))
+}
+
+/// LDAPMessage 1: the ExtendedRequest for StartTLS.
+pub(super) fn ldap_request() -> Vec<u8> {
+    let operation = [
+        &[LDAP_EXTENDED_REQUEST, short(LDAP_STARTTLS)],
+        LDAP_STARTTLS,
+    ]
+    .concat();
+    let message = [&[BER_INTEGER, 1, LDAP_REQUEST_ID], operation.as_slice()].concat();
+    [&[BER_SEQUENCE, short(&message)], message.as_slice()].concat()
+}
+
+/// Reads the response to [`ldap_request`]: its id, then the result's code, name and text.
+pub(super) fn ldap_consent(received: &[u8]) -> Result<Option<Heard>, Reason> {
+    const NO_LDAP: &str = "the server does not answer with LDAP";
+    // What is not a sequence will be none, however it goes on.
+    if received.first().is_some_and(|&tag| tag != BER_SEQUENCE) {
+        return Err(NO_LDAP.to_owned());
+    }
+    let Some((_, message, len)) = element(received).map_err(|_| NO_LDAP)? else {
+        return Ok(None);
+    };
+    let next = |bytes| element(bytes).ok().flatten().ok_or(NO_LDAP);
+    let (_, id, id_len) = next(message)?;
+    let (operation, result, _) = next(message.get(id_len..).unwrap_or_default())?;
+    let (_, code, code_len) = next(result)?;
+    if operation != LDAP_EXTENDED_RESPONSE {
+        return Err(NO_LDAP.to_owned());
+    }
+    match (id, code) {
+        ([LDAP_REQUEST_ID], [LDAP_SUCCESS]) => Ok(Some(Heard::Awaited(len))),
+        (_, code) => {
+            let (_, _, name_len) = next(result.get(code_len..).unwrap_or_default())?;
+            let (_, text, _) = next(result.get(code_len + name_len..).unwrap_or_default())?;
+            let code = code.last().copied().unwrap_or_default();
+            let text = String::from_utf8_lossy(text);
+            Err(refused(format!("LDAP result {code}: {text}").as_bytes()))
+        }
+    }
 }
 
 /// A response with a result code and a text for people.
@@ -114,7 +156,7 @@ pub(super) fn postgres(received: &[u8]) -> Result<Option<Read>, Refusal> {
     };
     let answer = match (u32::from_be_bytes(len), code) {
         (8, SSL_REQUEST) => Answer::StartTls(b"S".to_vec()),
-        (8, GSS_REQUEST) => Answer::Say(b"N".to_vec(), State::Speaking),
+        (8, GSS_REQUEST) => Answer::Say(NO_ENCRYPTION.to_vec(), State::Speaking),
         (16, CANCEL_REQUEST) => Answer::End(
             Vec::new(),
             "the client sent a request to cancel in plaintext",
@@ -127,6 +169,50 @@ pub(super) fn postgres(received: &[u8]) -> Result<Option<Read>, Refusal> {
     };
     Ok(Some(Read::of(8, answer)))
 }
+
+/// SSLRequest.
+pub(super) fn postgres_request() -> Vec<u8> {
+    [8_u32.to_be_bytes(), SSL_REQUEST].concat()
+}
+
+/// Reads the answer to [`postgres_request`], a single byte.
+pub(super) fn postgres_consent(received: &[u8]) -> Result<Option<Heard>, Reason> {
+    match received {
+        [] => Ok(None),
+        [b'S', ..] => Ok(Some(Heard::Awaited(1))),
+        [b'N', ..] => Err("the server answered N: it has no TLS".to_owned()),
+        answer => Err(refused(answer)),
+    }
+}
+
+/// How a client of PostgreSQL begins on a connection that `connect` encrypts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beginning {
+    /// Its first message may become a request for encryption.
+    Partial,
+    /// It asks for encryption, and is told that there is none here: a server that has TLS already does not expect that.
+    /// The request has this length.
+    AsksForEncryption(usize),
+    /// Everything is for the server.
+    Session,
+}
+
+/// Finds out how a client begins.
+pub fn postgres_beginning(received: &[u8]) -> Beginning {
+    let requests = [SSL_REQUEST, GSS_REQUEST].map(|code| [8_u32.to_be_bytes(), code].concat());
+    for request in &requests {
+        if received.starts_with(request) {
+            return Beginning::AsksForEncryption(request.len());
+        }
+    }
+    match requests.iter().any(|one| one.starts_with(received)) {
+        true => Beginning::Partial,
+        false => Beginning::Session,
+    }
+}
+
+/// What a client that asks for encryption is told.
+pub(crate) const NO_ENCRYPTION: &[u8] = b"N";
 
 /// ErrorResponse.
 fn postgres_error(code: &str, message: &str) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! STARTTLS: the plaintext dialogue before the handshake of a protocol that begins without TLS, on the server's side.
+//! STARTTLS: the plaintext dialogue before the handshake of a protocol that begins without TLS. This file has the server's
+//! side; the client's is in `request.rs`.
 //!
 //! A [`Prelude`] is sans-IO. The caller passes received bytes to [`handle_input`](Prelude::handle_input), sends the
 //! [`output`](Prelude::output), and starts the handshake when the prelude [is done](Prelude::is_done). The client can ask
@@ -10,9 +11,11 @@
 //! The backend gets a new plain connection after the handshake. In three protocols it begins with a greeting, which the
 //! client does not expect any more; [`greeting()`] finds its end.
 
+mod answer;
 mod binary;
 mod greeting;
 mod message;
+mod request;
 mod text;
 mod xmpp;
 
@@ -22,10 +25,14 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use std::io;
 
+pub(crate) use binary::NO_ENCRYPTION;
+pub use binary::{Beginning, postgres_beginning};
 pub(crate) use greeting::GREETING_MAX;
 pub use greeting::{Greeting, greeting};
 pub use message::Refusal;
 use message::{Answer, Read, State};
+pub use request::{ANSWER_MAX, Request};
+pub(crate) use text::greeting_over_tls;
 
 /// Maximum length of one message of a client: a line, an XML tag, an LDAP message.
 pub const MESSAGE_MAX: usize = 2048;

@@ -1,5 +1,7 @@
 use super::*;
 
+mod servers;
+
 const ALL: [Starttls; 6] = [
     Starttls::Smtp,
     Starttls::Imap,

@@ -6,11 +6,19 @@ use dormouse_config::Starttls;
 /// What the client said before it left.
 const QUIT: Refusal = "the client quit without TLS";
 
-/// What the server says first; nothing in protocols where the client speaks first.
+/// What the server says first before TLS; nothing in protocols where the client speaks first.
 pub(super) fn greeting(protocol: Starttls, host: &str) -> Vec<u8> {
     match protocol {
-        Starttls::Smtp => format!("220 {host} ESMTP\r\n").into_bytes(),
         Starttls::Imap => format!("* OK [CAPABILITY {IMAP}] {host} ready\r\n").into_bytes(),
+        other => greeting_over_tls(other, host),
+    }
+}
+
+/// What a server says first on a connection that TLS protects already. Clients of IMAP ask it for its capabilities.
+pub(crate) fn greeting_over_tls(protocol: Starttls, host: &str) -> Vec<u8> {
+    match protocol {
+        Starttls::Smtp => format!("220 {host} ESMTP\r\n").into_bytes(),
+        Starttls::Imap => format!("* OK {host} ready\r\n").into_bytes(),
         Starttls::Pop3 => format!("+OK {host} ready\r\n").into_bytes(),
         Starttls::Xmpp | Starttls::Ldap | Starttls::Postgres | Starttls::Off => Vec::new(),
     }

@@ -1,9 +1,12 @@
 //! XMPP (RFC 6120 §5): two tags of the client, of which only the names and a few attributes are read.
 
+use super::answer::{Awaited, Heard, Reason, refused};
 use super::message::{Answer, Read, Refusal, State};
 use std::hash::{BuildHasher as _, RandomState};
 
 const TLS_NAMESPACE: &str = "urn:ietf:params:xml:ns:xmpp-tls";
+/// A client's request for TLS.
+pub(super) const REQUEST: &[u8] = b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 const NO_XML: Refusal = "the client's bytes are not XML as XMPP has it";
 
 /// Reads the next tag.
@@ -43,6 +46,46 @@ pub(super) fn read(received: &[u8], state: State) -> Result<Option<Read>, Refusa
             read(Answer::End(error.into(), "the client did not start TLS"))
         }
         _ => Err(NO_XML),
+    }
+}
+
+/// The header of a client's stream to a server of this name.
+pub(super) fn opening(server_name: &str) -> Vec<u8> {
+    // Other characters are not part of a host name.
+    let is_name = |c: &char| c.is_ascii_alphanumeric() || ".-_:".contains(*c);
+    let to: String = server_name.chars().filter(is_name).collect();
+    format!(
+        "<?xml version='1.0'?><stream:stream to='{to}' version='1.0' xmlns='jabber:client' \
+         xmlns:stream='http://etherx.jabber.org/streams'>"
+    )
+    .into_bytes()
+}
+
+/// Reads a server's next tag, or the text before it.
+pub(super) fn hear(received: &[u8], awaited: Awaited) -> Result<Option<Heard>, Reason> {
+    let text = received.iter().position(|&byte| byte == b'<');
+    match text.unwrap_or(received.len()) {
+        0 => {}
+        len => return Ok(Some(Heard::Passed(len))),
+    }
+    let no_xml = "the server's bytes are not XML as XMPP has it";
+    let Some(len) = tag_len(received).map_err(|_| no_xml)? else {
+        return Ok(None);
+    };
+    let tag = received.get(1..len - 1).unwrap_or_default();
+    let is_whole = tag.ends_with(b"/");
+    let mut name = tag.split(|byte| byte.is_ascii_whitespace() || *byte == b'/');
+    let is_end = tag.starts_with(b"/");
+    let name = name.nth(usize::from(is_end)).unwrap_or_default();
+    match (name, awaited) {
+        (b"stream:error" | b"failure", _) => Err(refused(received)),
+        (b"stream:stream", _) if is_end => Err(refused(received)),
+        (b"stream:features", Awaited::Features) | (b"proceed", Awaited::Consent)
+            if is_whole || is_end =>
+        {
+            Ok(Some(Heard::Awaited(len)))
+        }
+        _ => Ok(Some(Heard::Passed(len))),
     }
 }
 

@@ -8,8 +8,10 @@ use crate::lifecycle::page;
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use crate::settings::Settings;
+use crate::token::{self, Token};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
+use dormouse_handover::signing::Signed;
 use dormouse_reactor::Fd;
 
 #[cfg(test)]
@@ -89,6 +91,10 @@ impl<I: Io> Worker<I> {
                 let found = self.cx.connections.client_places();
                 self.cx.work.clients.count_again(found);
             }
+            Order::Trace(until_ms, client) => {
+                self.cx.work.traces.begin(client, until_ms, now_ms);
+            }
+            Order::Signed(number, signed) => self.take_signature(number, *signed),
             Order::Page(number, order) => {
                 let cx = &mut self.cx;
                 let page = page::make(&order, &mut cx.connections, &cx.settings, &mut cx.work);
@@ -136,6 +142,18 @@ impl<I: Io> Worker<I> {
         self.apply_effects();
         self.cx.work.io.return_heap();
         self.report(&report);
+    }
+
+    /// Passes a signature to the handshake that waits for it.
+    fn take_signature(&mut self, number: u64, signed: Signed) {
+        match token::parse(number) {
+            Token::Handshake(id) => self.handshakes.on_signed(id, signed),
+            Token::Origination(id) => {
+                self.outbound.on_signed(id, signed, &mut self.cx);
+                self.apply_effects();
+            }
+            _ => {}
+        }
     }
 
     fn take_ticket_keys(&mut self, exported: &[u8]) {

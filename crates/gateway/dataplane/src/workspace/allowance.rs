@@ -36,12 +36,12 @@ const DISPLACED_MIN_MS: u64 = 1_000;
 impl<I: Io> Workspace<I> {
     /// Number of received bytes after which a step ends.
     pub(crate) fn turn_max(&self) -> usize {
-        self.step.turn_max
+        self.step.turn_max()
     }
 
     /// Maximum bytes per receive.
     pub(crate) fn receive_max(&self) -> usize {
-        self.step.receive_max
+        self.step.receive_max()
     }
 
     /// Decides how much to receive that will be sent to `destination`.
@@ -160,15 +160,21 @@ impl<I: Io> Workspace<I> {
         !self.has_memory() || self.kernel.is_short() || self.kernel.is_refused(self.now_ms)
     }
 
+    /// Whether memory is short, or a route limits stalls, and a queue holds some of it. Each turn asks, and most workers have
+    /// no such queue.
+    fn is_held_while_short(&self) -> bool {
+        self.kernel.has_holders() && (self.step.limits_stalls || self.is_short())
+    }
+
     /// Time of the next measurement of send queues.
     pub(crate) fn next_measurement_ms(&self) -> Option<u64> {
-        self.kernel.next_deadline_ms(self.is_short())
+        self.kernel.next_deadline_ms(self.is_held_while_short())
     }
 
     /// Returns the connections to measure again now.
     pub(crate) fn next_measured(&mut self) -> Vec<u32> {
-        let is_short = self.is_short();
-        self.kernel.next_checks(is_short, self.now_ms)
+        let is_held = self.is_held_while_short();
+        self.kernel.next_checks(is_held, self.now_ms)
     }
 }
 

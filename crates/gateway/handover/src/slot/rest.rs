@@ -14,6 +14,15 @@ impl Slot {
         self.bits & (TLS_RESTS | PLAIN_RESTS) != 0
     }
 
+    /// Whether the connection has no socket at all.
+    pub fn is_all_abed(&self) -> bool {
+        let has_none = |side| match self.side_rest(side) {
+            SideRest::Awake => self.side_fd(side) == Fd::NONE,
+            rest => matches!(rest, SideRest::Abed | SideRest::Gone),
+        };
+        self.is_dormant() && SIDES.into_iter().all(has_none)
+    }
+
     /// Where the socket of a side is.
     pub fn side_rest(&self, side: Side) -> SideRest {
         let (rests, watch) = match side {
@@ -68,7 +77,7 @@ impl Slot {
         }
     }
 
-    /// Notes that a side, which epoll does not watch, goes to rest as the record with this number. Each store leaves a
+    /// Notes that a side goes to rest as the record with this number, before epoll ceases to watch it. Each store leaves a
     /// slot with which a successor can continue.
     pub fn go_to_bed(&mut self, side: Side, record: u32) {
         *self.watch_mut(side) = SideRest::Between as u8;

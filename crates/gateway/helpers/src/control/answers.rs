@@ -2,15 +2,18 @@
 
 use super::http::{Request, Response};
 use super::listener::Access;
+use super::selection::Selection;
 use super::view::View;
 use super::{metrics, status};
 use dormouse_config as config;
 use dormouse_config::LogLevel;
 use dormouse_handover::SecretText;
 use dormouse_handover::connections::{
-    CLOSED_MAX, ConnectionFilter, Page, PageAction, PageOrder, PagePlace,
+    CLOSED_MAX, CertificateProperty, ConnectionFilter, Page, PageAction, PageOrder, PagePlace,
 };
-use dormouse_handover::control::{AdminOrder, AdminResult, BackendChange, DrainOrder};
+use dormouse_handover::control::{
+    AdminOrder, AdminResult, BackendChange, DrainOrder, RunningChange,
+};
 use dormouse_handover::status::OrderResult;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -27,7 +30,7 @@ GET  /status            full status, as JSON
 GET  /metrics           metrics, for Prometheus
 GET  /healthz           200 while a worker runs
 GET  /readyz            200 while new connections are accepted
-GET  /connections?route=NAME&backend=ADDRESS&client=NETWORK&name=NAME&id=ID&older=10m&idle=10m
+GET  /connections?route=NAME&backend=ADDRESS&client=NETWORK&name=NAME&certificate=NAME&refused=true&id=ID&older=10m&idle=10m
                         connections by these properties, a page at a time: from=NEXT for the next page
 GET  /connections/count                              the same parameters; only numbers
 POST /connections/close?most=64                      the same parameters
@@ -36,9 +39,10 @@ POST /drain?over=10m&order=longest|shortest
 POST /drain/stop        cancel the drain; accept connections again
 POST /backends/out?address=ADDRESS&route=NAME        no new connections; undo with /backends/in
 POST /backends/weight?address=ADDRESS&weight=N
-POST /log-level?level=debug
+POST /log-level?level=debug                          keep=true, also for backends: outlasts reloads and restarts
 POST /ticket-keys/rotate
 POST /logs/reopen                                    after a rotation of the connection log
+POST /trace?client=NETWORK&for=10m                   log handshakes and ends of connections
 POST /certificates?route=NAME                        body: a chain and its key, PEM
 POST /certificates/withdraw?name=NAME&route=NAME
 POST /upgrade?binary=PATH";
@@ -70,6 +74,7 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         | "/log-level"
         | "/ticket-keys/rotate"
         | "/logs/reopen"
+        | "/trace"
         | "/certificates"
         | "/certificates/withdraw" => "POST",
         _ => {
@@ -92,11 +97,17 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
     if wanted == "POST" || request.path.starts_with("/connections") {
         return order(request, view, access);
     }
+    let selection = match Selection::of(&request.query) {
+        Ok(selection) => selection,
+        // Other paths have always ignored parameters, which health checks of others may send.
+        Err(_) if !matches!(&*request.path, "/status" | "/metrics") => Selection::default(),
+        Err(words) => return Handling::Respond(Response::words(400, &words)),
+    };
     Handling::Respond(match request.path.as_str() {
-        "/status" => Response::json(200, &status::document(view)),
+        "/status" => Response::json(200, &status::document(view, &selection)),
         "/metrics" => Response {
             content_type: "text/plain; version=0.0.4; charset=utf-8",
-            body: metrics::page(view),
+            body: metrics::page(view, &selection),
             ..Response::words(200, "")
         },
         "/healthz" => health(view),
@@ -180,18 +191,21 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         "/drain/stop" => AdminOrder::StopDrain,
         "/ticket-keys/rotate" => AdminOrder::RotateTicketKeys,
         "/logs/reopen" => AdminOrder::ReopenLogs,
-        "/log-level" => AdminOrder::LogLevel(log_level(take("level"))?),
-        "/backends/in" | "/backends/out" | "/backends/weight" => AdminOrder::Backend {
-            change: match request.path.as_str() {
-                "/backends/in" => BackendChange::In,
-                "/backends/out" => BackendChange::Out,
-                _ => BackendChange::Weight(weight(take("weight"))?),
+        "/trace" => AdminOrder::Trace {
+            client: config::read_network(
+                take("client").ok_or("client= is missing: give a network or an address")?,
+            )?,
+            for_ms: {
+                let time = config::read_duration(take("for").unwrap_or("10m"))?;
+                time.as_millis().try_into().unwrap_or(u64::MAX)
             },
-            address: take("address")
-                .ok_or("address= is missing: name a backend, as GET /status lists it")?
-                .to_owned(),
-            route: take("route").map(str::to_owned),
         },
+        "/log-level" | "/backends/in" | "/backends/out" | "/backends/weight" => {
+            AdminOrder::Change {
+                change: running_change(&request.path, &mut take)?,
+                is_kept: flag("keep", take("keep"))?,
+            }
+        }
         "/certificates" => AdminOrder::PushCertificate {
             pem: pem(&request.body)?,
             route: take("route").map(str::to_owned),
@@ -246,6 +260,8 @@ fn page_order<'a>(
         backends: take("backend").map(str::to_owned).into_iter().collect(),
         client: take("client").map(config::read_network).transpose()?,
         name: take("name").map(str::to_owned),
+        refused: flag("refused", take("refused"))?,
+        certificate: take("certificate").map(CertificateProperty::from),
         id: take("id").map(str::to_owned),
         older_ms,
         idle_ms,
@@ -270,6 +286,35 @@ fn page_order<'a>(
         filter,
         action,
         from: from.unwrap_or(PagePlace::of_worker(0)),
+    })
+}
+
+/// A parameter that is given, as `true`, or not.
+fn flag(name: &str, given: Option<&str>) -> Result<bool, String> {
+    match given {
+        None => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(format!("`{name}` may be `true`, and not `{other}`")),
+    }
+}
+
+/// A change of the running configuration. `take` removes a parameter.
+fn running_change<'a>(
+    path: &str,
+    take: &mut impl FnMut(&str) -> Option<&'a str>,
+) -> Result<RunningChange, String> {
+    let change = match path {
+        "/log-level" => return Ok(RunningChange::LogLevel(log_level(take("level"))?)),
+        "/backends/in" => BackendChange::In,
+        "/backends/out" => BackendChange::Out,
+        _ => BackendChange::Weight(weight(take("weight"))?),
+    };
+    Ok(RunningChange::Backend {
+        change,
+        address: take("address")
+            .ok_or("address= is missing: name a backend, as GET /status lists it")?
+            .to_owned(),
+        route: take("route").map(str::to_owned),
     })
 }
 
@@ -328,6 +373,12 @@ pub(super) fn ended() -> Response {
         "dormouse has ended or was upgraded meanwhile; try again",
         503,
     )
+}
+
+/// Response to a client for whose long response there is no memory now.
+pub(super) fn busy() -> Response {
+    let words = "other clients are reading long responses; try again in some seconds, or choose fewer routes";
+    Response::words(503, words)
 }
 
 /// Response to an order that main did not answer in time.

@@ -2,6 +2,7 @@
 
 use super::exposition::Page;
 use super::routes::{self, ENDS};
+use super::selection::Selection;
 use super::view::View;
 use dormouse_handover::control::Backend;
 use dormouse_handover::status::{BackendStatus, CheckStatus};
@@ -24,17 +25,16 @@ impl BackendFigures<'_> {
     }
 }
 
-fn all(view: &View) -> impl Iterator<Item = BackendFigures<'_>> {
+fn all<'a>(view: &'a View, selection: &'a Selection) -> impl Iterator<Item = BackendFigures<'a>> {
     let now_ms = process::boottime_ms();
-    let told = view.state().into_iter().flat_map(|state| &state.backends);
-    told.map(move |backend| BackendFigures {
+    selection.backends(view).map(move |backend| BackendFigures {
         backend,
         connections: view.backends.load(backend.place),
         failures: match backend.place {
             0 => 0,
             place => view.backends.failures(place),
         },
-        is_up: view.backends.works(backend.place, now_ms),
+        is_up: !backend.is_unresolved && view.backends.works(backend.place, now_ms),
         checked: match backend.place {
             0 => CheckedHealth::Unknown,
             place => view.backends.checked(place),
@@ -43,12 +43,13 @@ fn all(view: &View) -> impl Iterator<Item = BackendFigures<'_>> {
 }
 
 /// The backends of `GET /status`.
-pub(super) fn document(view: &View) -> Vec<BackendStatus> {
+pub(super) fn document(view: &View, selection: &Selection) -> Vec<BackendStatus> {
     let one = |known: BackendFigures<'_>| BackendStatus {
         routes: known.backend.routes.clone(),
         address: known.backend.address.clone(),
         name: known.backend.name.clone(),
         up: known.is_up,
+        unresolved: known.backend.is_unresolved,
         out: known.backend.out,
         weight: known.backend.weight,
         differing: known.backend.differing.clone(),
@@ -65,14 +66,14 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
         plain_bytes: routes::plain_bytes(view, known.row()),
         closed: routes::ends(view, known.row()),
     };
-    all(view).map(one).collect()
+    all(view, selection).map(one).collect()
 }
 
 /// The backends of `GET /metrics`. A backend shared by several routes is one series; its label lists all
 /// of them.
-pub(super) fn metrics(view: &View, page: &mut Page) {
+pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
     type Value<'a> = Box<dyn Fn(&BackendFigures<'_>) -> u64 + 'a>;
-    let known: Vec<BackendFigures<'_>> = all(view).collect();
+    let known: Vec<BackendFigures<'_>> = all(view, selection).collect();
     if known.is_empty() {
         return;
     }

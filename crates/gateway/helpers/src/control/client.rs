@@ -68,6 +68,14 @@ impl Client {
         }
     }
 
+    /// Bytes of its response that were not sent yet.
+    pub(super) fn unsent(&self) -> usize {
+        match &self.state {
+            ClientState::Writing(response) => response.unsent(),
+            _ => 0,
+        }
+    }
+
     /// Whether it waits for main's answer to the order `id`.
     pub(super) fn waits_for(&self, id: u64) -> bool {
         matches!(self.state, ClientState::Waiting { order, .. } if order == id)

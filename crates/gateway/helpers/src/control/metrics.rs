@@ -5,6 +5,7 @@
 //! own series, so every counter appears here.
 
 use super::exposition::Page;
+use super::selection::Selection;
 use super::view::View;
 use super::{backends, routes, status};
 use dormouse_reactor::process::{ProcessUse, process_use};
@@ -148,6 +149,8 @@ const FAMILIES: &[Family] = &[
             (&["network"], Count::DeniedNetwork),
             (&["connections_per_client"], Count::DeniedConnections),
             (&["handshakes_per_client"], Count::DeniedRate),
+            (&["route_max_connections"], Count::DeniedRouteConnections),
+            (&["route_handshakes_per_second"], Count::DeniedRouteRate),
         ],
     },
     Family {
@@ -156,6 +159,7 @@ const FAMILIES: &[Family] = &[
         labels: &["reason"],
         of: &[
             (&["connections"], Count::PausedFull),
+            (&["awake"], Count::PausedAwake),
             (&["handshakes"], Count::PausedHandshakes),
             (&["descriptors"], Count::PausedDescriptors),
             (&["ports"], Count::PausedPorts),
@@ -179,6 +183,7 @@ const FAMILIES: &[Family] = &[
         of: &[
             (&["bytes_per_client"], Count::PacedClient),
             (&["max_bytes_per_second"], Count::PacedAll),
+            (&["route_bytes_per_second"], Count::PacedRoute),
         ],
     },
     Family {
@@ -204,7 +209,7 @@ const WITHIN_OTHERS: &[Count] = &[
 ];
 
 /// The whole page.
-pub(super) fn page(view: &View) -> String {
+pub(super) fn page(view: &View, selection: &Selection) -> String {
     let mut page = Page::default();
     connections(&mut page, view);
     for family in FAMILIES {
@@ -220,8 +225,8 @@ pub(super) fn page(view: &View) -> String {
     }
     memory(&mut page, view);
     certificates_and_keys(&mut page, view);
-    routes::metrics(view, &mut page);
-    backends::metrics(view, &mut page);
+    routes::metrics(view, selection, &mut page);
+    backends::metrics(view, selection, &mut page);
     processes(&mut page, view);
     for &count in Count::ALL {
         alone(&mut page, view, count);
@@ -247,6 +252,13 @@ fn connections(page: &mut Page, view: &View) {
             "Limit on connections.",
             state.bounds.connections,
         );
+        if state.bounds.awake > 0 {
+            page.value(
+                "awake_max",
+                "Limit on connections that have sockets; the others are in deep rest.",
+                state.bounds.awake,
+            );
+        }
     }
     page.value(
         "connections_accepted_total",

@@ -20,6 +20,7 @@ pub(crate) mod http;
 mod listener;
 mod metrics;
 mod routes;
+mod selection;
 mod status;
 mod view;
 
@@ -46,6 +47,9 @@ use view::View;
 
 /// Maximum number of clients. At the limit, a new client replaces one that does not wait for main.
 const CLIENTS_MAX: usize = 32;
+/// Maximum bytes of responses that wait for their clients to read them, if it is more than one: a response about all of
+/// ten thousand routes has tens of megabytes.
+const UNSENT_MAX: usize = 32 << 20;
 /// Maximum number of clients accepted from one listener per turn.
 const ACCEPTS_PER_TURN: usize = 8;
 /// Interval at which control checks for remaining workers after main's death.
@@ -169,6 +173,7 @@ impl Control {
         match message::receive(self.main) {
             Ok(None) => {}
             Ok(Some(Report::State(state))) => self.view.set_state(state),
+            Ok(Some(Report::Listing(part))) => self.view.list(part),
             Ok(Some(Report::Result(result))) => self.answer(&result),
             Ok(Some(Report::Page(id, page))) => self.give_to(id, &answers::page(&page)),
             Ok(Some(Report::Replacing { once_running })) => self.begin_replacement(once_running),
@@ -316,6 +321,10 @@ impl Control {
             ClientStep::Request(request) => {
                 match answers::reply(&request, &self.view, client.access) {
                     Handling::Respond(response) => {
+                        let response = match has_room_for(&response, &self.clients) {
+                            true => response,
+                            false => answers::busy(),
+                        };
                         let is_head = request.is_head();
                         self.respond(
                             index,
@@ -433,6 +442,12 @@ fn place_for(access: Access, clients: &[Option<Client>]) -> Option<usize> {
     })
 }
 
+/// Whether there is memory for a response beside those that clients are reading.
+fn has_room_for(response: &Response, clients: &[Option<Client>]) -> bool {
+    let unsent: usize = clients.iter().flatten().map(Client::unsent).sum();
+    unsent == 0 || unsent + response.body.len() <= UNSENT_MAX
+}
+
 /// On the admin socket, admits only the owner and root, whatever the mode of the file.
 fn is_allowed(client: &mut Client, owner: u32) -> bool {
     if client.access != Access::Orders {
@@ -458,4 +473,33 @@ fn first_order(restarts: u32) -> u64 {
 
 fn token(index: usize) -> u64 {
     TOKEN_CLIENTS + index as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    /// Anybody who reaches the address of metrics may ask for all of thousands of routes, and read nothing.
+    #[test]
+    fn long_responses_that_nobody_reads_have_a_limit() {
+        let response = |len: usize| Response {
+            body: "x".repeat(len),
+            ..Response::words(200, "")
+        };
+        let (long, short) = (response(UNSENT_MAX), response(8));
+        let (peer, ours) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        let access = Access::Questions { is_loopback: true };
+        let mut client = Client::new(Fd(ours.into_raw_fd()), access, 0);
+        let mut clients = vec![None];
+        assert!(has_room_for(&long, &clients), "one may be longer");
+        let _ = client.respond(&response(UNSENT_MAX / 2), 0);
+        let fd = client.fd;
+        clients.push(Some(client));
+        assert!(!has_room_for(&long, &clients) && has_room_for(&short, &clients));
+        fd.close();
+        drop(peer);
+    }
 }

@@ -1,6 +1,7 @@
 //! Routes in `/status` and `/metrics`.
 
 use super::exposition::Page;
+use super::selection::Selection;
 use super::view::View;
 use dormouse_handover::control::Route;
 use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
@@ -22,6 +23,12 @@ pub(super) const ENDS: [(&str, Tally); 11] = [
     ("crash", Tally::ClosedByCrash),
 ];
 
+/// Refusals by a limit of the route.
+const REFUSALS: [(&str, Tally); 2] = [
+    ("connections", Tally::RefusedConnections),
+    ("handshakes", Tally::RefusedRate),
+];
+
 const HANDSHAKES: [(&str, Tally); 3] = [
     ("full", Tally::HandshakesFull),
     ("resumed", Tally::HandshakesResumed),
@@ -35,12 +42,8 @@ const DIRECTIONS: [(&str, Tally); 4] = [
     ("tls_out", Tally::TlsBytesOut),
 ];
 
-fn all(view: &View) -> &[Route] {
-    view.state().map_or(&[], |state| &state.routes)
-}
-
 /// The routes of `GET /status`.
-pub(super) fn document(view: &View) -> Vec<RouteStatus> {
+pub(super) fn document(view: &View, selection: &Selection) -> Vec<RouteStatus> {
     let one = |route: &Route| {
         let row = Row::of_route(route.number);
         let sum = |tally| view.traffic.sum(row, tally);
@@ -56,9 +59,11 @@ pub(super) fn document(view: &View) -> Vec<RouteStatus> {
             },
             plain_bytes: plain_bytes(view, row),
             closed: ends(view, row),
+            refused: counted(view, row, &REFUSALS),
+            paced: sum(Tally::Paced),
         }
     };
-    all(view).iter().map(one).collect()
+    selection.routes(view).map(one).collect()
 }
 
 /// Plaintext bytes of a row.
@@ -71,18 +76,24 @@ pub(super) fn plain_bytes(view: &View, row: Option<Row>) -> TrafficFigures {
 
 /// Closed connections of a row by reason; reasons with a count of 0 are left out.
 pub(super) fn ends(view: &View, row: Option<Row>) -> BTreeMap<String, u64> {
-    let counted = ENDS.map(|(reason, tally)| (reason.to_owned(), view.traffic.sum(row, tally)));
-    counted.into_iter().filter(|(_, n)| *n > 0).collect()
+    counted(view, row, &ENDS)
+}
+
+fn counted(view: &View, row: Option<Row>, of: &[(&str, Tally)]) -> BTreeMap<String, u64> {
+    let all = of
+        .iter()
+        .map(|&(name, tally)| (name.to_owned(), view.traffic.sum(row, tally)));
+    all.filter(|(_, n)| *n > 0).collect()
 }
 
 /// The routes of `GET /metrics`.
-pub(super) fn metrics(view: &View, page: &mut Page) {
-    let routes = all(view);
+pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
+    let routes: Vec<&Route> = selection.routes(view).collect();
     if routes.is_empty() {
         return;
     }
     let by_label = |page: &mut Page, label: &str, of: &[(&str, Tally)]| {
-        for route in routes {
+        for route in &routes {
             let row = Row::of_route(route.number);
             for (value, tally) in of {
                 let labels = [("route", route.name.as_str()), (label, *value)];
@@ -91,7 +102,7 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         }
     };
     let alone = |page: &mut Page, tally: Tally| {
-        for route in routes {
+        for route in &routes {
             let row = Row::of_route(route.number);
             page.sample(&[("route", &*route.name)], view.traffic.sum(row, tally));
         }
@@ -117,6 +128,16 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         "Closed connections of a route, by reason.",
     );
     by_label(page, "reason", &ENDS);
+    page.family(
+        "route_connections_refused_total",
+        "Connections refused because of a limit of the route, by limit.",
+    );
+    by_label(page, "limit", &REFUSALS);
+    page.family(
+        "route_paced_total",
+        "Waits of a route's connections because of `route_bytes_per_second`.",
+    );
+    alone(page, Tally::Paced);
     page.family(
         "route_bytes_total",
         "Bytes of a route's connections, by direction.",

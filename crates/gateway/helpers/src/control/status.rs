@@ -1,14 +1,16 @@
 //! `GET /status`: the full status as JSON. docs/guide/status.md describes its fields.
 
+use super::selection::Selection;
 use super::view::{View, is_alive};
 use super::{backends, routes};
 use crate::fleet::StoreState;
 use dormouse_handover::control::{Acme, AcmeName, Drain, State};
 use dormouse_handover::slot::Slot;
 use dormouse_handover::status::{
-    AcmeNameStatus, AcmeStatus, CertificateStatus, ConfigurationStatus, ConnectionFigures,
-    ControlStatus, DrainStatus, KeeperStatus, LatencyFigures, LatencyStatus, LifePhase, MainStatus,
-    PoolFigures, ProcessFigures, ReloadStatus, Status, TicketKeyStatus, WorkerDeath, WorkerStatus,
+    AcmeNameStatus, AcmeStatus, AgeFigures, CertificateStatus, ConfigurationStatus,
+    ConnectionFigures, ControlStatus, DrainStatus, KeeperStatus, LatencyFigures, LatencyStatus,
+    LifePhase, MainStatus, PoolFigures, ProcessFigures, ReloadStatus, Status, TicketKeyStatus,
+    WorkerDeath, WorkerStatus,
 };
 use dormouse_handover::unix_time;
 use dormouse_reactor::process;
@@ -17,14 +19,14 @@ use dormouse_tables::latency::Latency;
 use std::collections::BTreeMap;
 
 /// The document.
-pub(super) fn document(view: &View) -> Status {
+pub(super) fn document(view: &View, selection: &Selection) -> Status {
     let now_ms = process::boottime_ms();
     let now_s = unix_time().as_secs();
     let state = view.state();
     Status {
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         phase: phase(view),
-        connections: connections(view),
+        connections: connections(view, now_ms),
         memory: memory(view),
         main: state.map(|state| MainStatus {
             process: process_figures(state.pid, state.born_ms, now_ms),
@@ -42,8 +44,8 @@ pub(super) fn document(view: &View) -> Status {
             .and_then(|state| state.drain.as_ref())
             .map(|drain| drain_progress(view, drain, now_ms)),
         listeners: state.map_or_else(Vec::new, |state| state.listeners.clone()),
-        routes: routes::document(view),
-        backends: backends::document(view),
+        routes: routes::document(view, selection),
+        backends: backends::document(view, selection),
         ticket_keys: ticket_keys(|common| view.common(common), now_s),
         latency: LatencyStatus {
             backend_connect: latency(view, Latency::BackendConnect),
@@ -67,10 +69,21 @@ pub(super) fn phase(view: &View) -> LifePhase {
         .map_or(LifePhase::Unknown, |state| state.phase.into())
 }
 
-fn connections(view: &View) -> ConnectionFigures {
+fn connections(view: &View, now_ms: u64) -> ConnectionFigures {
     let all = view.sum(Count::Connections);
     let at_rest = view.sum(Count::AtRest).min(all);
+    let awake_max = view.state().map(|state| state.bounds.awake);
+    let awake_max = awake_max.filter(|most| *most > 0);
+    let ages = view.traffic.ages((now_ms / 1000) as u32);
     ConnectionFigures {
+        ages: AgeFigures {
+            under_1h: ages.under_hour,
+            under_1d: ages.under_day,
+            under_7d: ages.under_week,
+            older: ages.older,
+        },
+        awake: awake_max.map(|_| view.sum(Count::Awake)),
+        awake_max,
         at_rest,
         pending: all - at_rest,
         handshaking: view.sum(Count::Handshaking),
@@ -204,6 +217,7 @@ fn configuration(state: &State, now_ms: u64) -> ConfigurationStatus {
                 ago_s: age_s(now_ms, reload.at_ms),
             }),
         waits_for_restart: configuration.waits_for_restart.clone(),
+        kept_changes: configuration.kept_changes.clone(),
     }
 }
 
@@ -212,21 +226,24 @@ fn drain_progress(view: &View, drain: &Drain, now_ms: u64) -> DrainStatus {
     let counted = view
         .sum(Count::Connections)
         .wrapping_add(view.sum(Count::Handshaking));
+    // Every worker can write the counters, and an operator stops the program at zero: so that needs the word of
+    // each worker, until all connections were told to close.
+    let left = match drain.is_empty {
+        true => 0,
+        false if passed_ms < drain.over_ms => counted.max(1),
+        false => counted,
+    };
+    let drained = view.sum(Count::ClosedDrained);
     DrainStatus {
         order: drain.order,
         over_s: drain.over_ms as f64 / 1000.0,
         passed_s: passed_ms as f64 / 1000.0,
         connections: drain.connections,
-        closed: view
-            .sum(Count::ClosedDrained)
-            .saturating_sub(drain.closed_before),
-        // Every worker can write the counters, and an operator stops the program at zero: so that needs the word of
-        // each worker, until all connections were told to close.
-        left: match drain.is_empty {
-            true => 0,
-            false if passed_ms < drain.over_ms => counted.max(1),
-            false => counted,
-        },
+        // A connection with TLS to its backend is not counted as drained: its backend ends it. None is accepted
+        // meanwhile, so those that are gone have ended.
+        closed: (drained.saturating_sub(drain.closed_before))
+            .max(drain.connections.saturating_sub(left)),
+        left,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The data behind all answers: the counters, main's last report, and the processes.
 
-use dormouse_handover::control::{Phase, State};
+use dormouse_handover::control::{Listing, Phase, State};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
 use dormouse_tables::backends::Backends;
@@ -14,6 +14,10 @@ pub(super) struct View {
     pub(super) backends: Backends,
     pub(super) traffic: Traffic,
     state: Option<Box<State>>,
+    /// Routes and backends.
+    pub(super) listed: Listing,
+    /// The parts of the next lists that have come.
+    next_listed: Listing,
     main_gone: bool,
     pub(super) restarts: u32,
     pub(super) born_ms: u64,
@@ -40,6 +44,8 @@ impl View {
             backends,
             traffic,
             state: None,
+            listed: Listing::default(),
+            next_listed: Listing::default(),
             main_gone: false,
             restarts,
             born_ms: process::boottime_ms(),
@@ -48,6 +54,21 @@ impl View {
 
     pub(super) fn set_state(&mut self, state: Box<State>) {
         self.state = Some(state);
+    }
+
+    /// Takes a part of the lists, which replace the former ones when they are complete.
+    pub(super) fn list(&mut self, part: Listing) {
+        let is_last = part.is_last;
+        match part.is_first {
+            true => self.next_listed = part,
+            false => {
+                self.next_listed.routes.extend(part.routes);
+                self.next_listed.backends.extend(part.backends);
+            }
+        }
+        if is_last {
+            self.listed = std::mem::take(&mut self.next_listed);
+        }
     }
 
     pub(super) fn note_main_death(&mut self) {

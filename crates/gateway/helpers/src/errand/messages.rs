@@ -1,8 +1,10 @@
 //! Messages between main and an errand.
 
+use super::tsig::TsigKey;
 use crate::redirect::HttpChallenge;
 use dormouse_config::AcmeChallenge;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use zeroize::{Zeroize as _, Zeroizing};
 
 /// Arguments of an errand.
@@ -30,6 +32,8 @@ pub enum Job {
     AskRenewal(RenewalQuery),
     /// The challenge is answered now: the server may validate it.
     Proceed,
+    /// The record was not written, with the reason.
+    Refused(String),
 }
 
 /// A result of an errand.
@@ -41,6 +45,13 @@ pub enum ErrandReport {
     Challenge(Challenge),
     /// A challenge for the redirect process to answer.
     HttpChallenge(HttpChallenge),
+    /// A record to add or to remove. Main answers with [`Job::Proceed`] or [`Job::Refused`].
+    DnsRecord {
+        /// Its value.
+        value: String,
+        /// Whether it is added.
+        is_added: bool,
+    },
     /// An order is placed. Another errand can continue it.
     Placed {
         /// The name it is for.
@@ -141,6 +152,33 @@ pub struct CertificateRequest {
     pub challenge: AcmeChallenge,
     /// The order that a former errand has placed.
     pub placed: Option<PlacedOrder>,
+    /// How to write the records of dns-01.
+    pub dns: Option<DnsWay>,
+    /// The kind of certificate, in the server's words.
+    pub profile: Option<String>,
+}
+
+/// How records of DNS are written.
+#[derive(Serialize, Deserialize)]
+pub enum DnsWay {
+    /// By updates, from here.
+    Updates(DnsUpdates),
+    /// By a program, which main runs ([`ErrandReport::DnsRecord`]).
+    Hook {
+        /// Seconds to wait after a record was added.
+        wait_s: u64,
+    },
+}
+
+/// A DNS server that accepts updates.
+#[derive(Serialize, Deserialize)]
+pub struct DnsUpdates {
+    /// Its address.
+    pub server: SocketAddr,
+    /// Authenticates the updates.
+    pub key: Option<TsigKey>,
+    /// Seconds to wait after an update.
+    pub wait_s: u64,
 }
 
 /// A query for the renewal time of a certificate.

@@ -7,18 +7,20 @@
 //! ```text
 //!   messages  jobs and reports
 //!   http      one request, bounded in time and bytes      ocsp   revocation status of a certificate
-//!   acme      certificates, and when to renew them
+//!   acme      certificates, and when to renew them       dns_update, tsig   the records of dns-01
 //! ```
 
 mod acme;
+pub(crate) mod dns_update;
 pub(crate) mod http;
 mod messages;
 mod ocsp;
+pub mod tsig;
 
 pub use messages::{
-    Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, ErrandArguments,
-    ErrandReport, IssuedCertificate, Job, NoResponse, OrderFailure, OrderState, PlacedOrder,
-    RenewalQuery, RenewalWindow,
+    Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, DnsUpdates, DnsWay,
+    ErrandArguments, ErrandReport, IssuedCertificate, Job, NoResponse, OrderFailure, OrderState,
+    PlacedOrder, RenewalQuery, RenewalWindow,
 };
 
 use crate::helper::{self, Privileges};
@@ -71,6 +73,6 @@ fn perform(
             window: acme.ask_renewal(&query),
             name: query.name,
         }),
-        (Job::Obtain(_) | Job::AskRenewal(_) | Job::Proceed, _) => None,
+        (Job::Obtain(_) | Job::AskRenewal(_) | Job::Proceed | Job::Refused(_), _) => None,
     }
 }

@@ -115,7 +115,8 @@ impl Task {
         let profiles = task.profiles.iter_mut();
         for identity in profiles.filter_map(|profile| profile.pem.identity.as_mut()) {
             let key = parts::take_secret(&mut rest)?.to_vec();
-            identity.key = String::from_utf8(key).map_err(io::Error::other)?;
+            let key = String::from_utf8(key).map_err(io::Error::other)?;
+            identity.change(|identity| identity.key = key);
         }
         Ok(task)
     }
@@ -124,6 +125,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_handover::{PemContents, Revocation};
 
     #[test]
     fn a_task_survives_the_memory_file() {
@@ -151,7 +153,11 @@ mod tests {
             profiles: vec![TlsProfile {
                 pem: OriginPem {
                     roots: Some("roots".to_owned()),
-                    identity: Some(Pem {
+                    revocation: Revocation {
+                        crls: vec![("list.pem".to_owned(), "list".to_owned())],
+                        ocsp_required: true,
+                    },
+                    identity: Some(Pem::from(PemContents {
                         name: "own.pem".to_owned(),
                         key_name: "own.key".to_owned(),
                         chain: "chain".to_owned(),
@@ -159,7 +165,7 @@ mod tests {
                         ocsp_from_file: false,
                         is_pushed: false,
                         key: "key".to_owned(),
-                    }),
+                    })),
                 },
                 alpn: vec!["http/1.1".to_owned()],
             }],

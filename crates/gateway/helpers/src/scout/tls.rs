@@ -9,7 +9,7 @@
 
 use super::task::TlsProfile;
 use dormouse_engine::stream::{Connection, End, Event};
-use dormouse_engine::{ClientContext, HandshakeLimits, Roots, TrustStore, Version, alert_name};
+use dormouse_engine::{ClientContext, HandshakeLimits, Roots, Version, alert_name};
 use dormouse_handover::unix_time;
 use dormouse_record::State;
 use dormouse_routes::backend_tls;
@@ -26,13 +26,8 @@ pub(super) struct TlsContexts {
 impl TlsContexts {
     pub(super) fn new(profile: &TlsProfile) -> Result<TlsContexts, String> {
         let pem = &profile.pem;
-        let roots = match &pem.roots {
-            Some(text) => {
-                let store = TrustStore::from_pem(text.as_bytes());
-                Roots::Store(store.map_err(|error| error.to_string())?)
-            }
-            None => Roots::Insecure,
-        };
+        let trust = pem.trust().map_err(|error| error.to_string())?;
+        let roots = trust.map_or(Roots::Insecure, Roots::Store);
         let make = |resumes| {
             backend_tls::context(&profile.alpn, roots.clone(), pem.identity.as_ref(), resumes)
         };

@@ -6,7 +6,7 @@
 
 mod trial;
 
-pub use trial::{Cycle, CycleError, try_cycles};
+pub use trial::{Cycle, CycleError, TrialPorts, try_cycles};
 
 use std::io;
 use std::process::ExitCode;
@@ -101,6 +101,9 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
     helper::run(NAME, args, start_logs, run)
 }
 
+/// The least time between two warnings of one kind.
+const WARNINGS_MS: u64 = 60_000;
+
 fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
     let poller = Poller::create(OnExec::Close)?;
     privileges.confine(Role::TcpRepair)?;
@@ -132,7 +135,15 @@ fn run(privileges: &Privileges, arguments: &RepairArguments) -> io::Result<()> {
         channel.waits = false;
     }
     let mut events = Events::with_capacity(64);
+    let mut warned_ms = None;
     while repair.turn()? {
+        let crowded_ms = repair.crowded_ms();
+        if crowded_ms > warned_ms.map(|at_ms| at_ms + WARNINGS_MS) {
+            warned_ms = crowded_ms;
+            tracing::warn!(
+                "more packets come for resting connections than this process can read; some may be lost, and their senders repeat them"
+            );
+        }
         for (watched, now) in watched.iter_mut().zip(repair.channels()) {
             if *watched == now {
                 continue;

@@ -78,18 +78,25 @@ fn at<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     }
 }
 
+/// The ports of the trial's listeners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrialPorts {
+    /// Any.
+    Any,
+    /// Below 1024, for which the process tcp-repair needs one more capability.
+    Low,
+}
+
 /// Tries cycles on 127.0.0.1, on ::1 and on this machine's own addresses, as far as it has them: a firewall may treat
 /// them differently, and packets of resting connections come in on the loopback interface.
 ///
 /// # Errors
 /// The first step that failed, and its reason.
-pub fn try_cycles() -> Result<Vec<Cycle>, CycleError> {
-    let scene = Scene::open()?;
+pub fn try_cycles(ports: TrialPorts) -> Result<Vec<Cycle>, CycleError> {
+    let scene = Scene::open(ports)?;
     let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let loopback = loopback.into_iter().filter(has_address);
     let own = OUTSIDE.iter().filter_map(|outside| own_address(outside));
-    // A machine may refuse connections from itself, which says nothing about others.
-    let own = own.filter(|ip| connect(*ip).map(close_both).is_ok());
     let cycles = loopback.chain(own).map(|ip| {
         scene.try_cycles_on(ip).map_err(|error| CycleError {
             ip: Some(ip),
@@ -117,11 +124,6 @@ fn own_address(outside: &str) -> Option<IpAddr> {
     }
 }
 
-fn close_both((client, server): (Fd, Fd)) {
-    client.close();
-    server.close();
-}
-
 fn has_address(ip: &IpAddr) -> bool {
     ip.is_ipv4() || socket::try_listen(&Addr::Tcp(SocketAddr::new(*ip, 0)), true).is_ok()
 }
@@ -134,10 +136,11 @@ struct Scene {
     /// The worker's end of the channel: this process plays the worker.
     repair: Fd,
     process: Pid,
+    ports: TrialPorts,
 }
 
 impl Scene {
-    fn open() -> Result<Scene, CycleError> {
+    fn open(ports: TrialPorts) -> Result<Scene, CycleError> {
         let steering = Steering::create(RECORDS).map_err(at("set up the steering of packets"))?;
         let raw = |is_ipv6| socket::raw(is_ipv6).map_err(at("open a raw socket (CAP_NET_RAW)"));
         let raw = [raw(false)?, raw(true)?];
@@ -167,10 +170,15 @@ impl Scene {
             raw,
             repair,
             process,
+            ports,
         };
         const STEP: &str = "start the process tcp-repair";
         match scene.message(STEP)?.0.subject {
-            Subject::Begun => Ok(scene),
+            Subject::Begun => {
+                let room = Message::new(Subject::Room, RECORDS * CYCLES).to_bytes();
+                let _ = socket::send_message(scene.repair, &room, &[]).map_err(at(STEP))?;
+                Ok(scene)
+            }
             _ => Err(at(STEP)("a message of another build")),
         }
     }
@@ -185,7 +193,7 @@ impl Scene {
     }
 
     fn try_cycles_on(&self, ip: IpAddr) -> Result<Cycle, CycleError> {
-        let (client, mut server) = connect(ip).map_err(at("connect to a listener"))?;
+        let (client, mut server) = self.connect(ip)?;
         let (mut rests, mut wakes) = (Vec::new(), Vec::new());
         for _ in 0..CYCLES {
             rests.push(self.rest(server)?);
@@ -211,6 +219,24 @@ impl Scene {
             rest: median(rests),
             wake: median(wakes),
         })
+    }
+
+    /// Makes a connection. Returns both ends.
+    fn connect(&self, ip: IpAddr) -> Result<(Fd, Fd), CycleError> {
+        let listener = match self.ports {
+            TrialPorts::Any => listen(SocketAddr::new(ip, 0)).map_err(at("listen")),
+            TrialPorts::Low => {
+                listen_low(ip).map_err(at("listen on a port below 1024 (CAP_NET_BIND_SERVICE)"))
+            }
+        }?;
+        connect(listener).map_err(at(match ip.is_loopback() {
+            true => "connect to a listener",
+            // They come in on `lo`, too.
+            false => {
+                "connect to an own address (a firewall may drop packets with such a source on the loopback \
+                 interface, where packets that wake a connection come in)"
+            }
+        }))
     }
 
     /// Takes the connection out of the kernel, and closes its descriptor.
@@ -264,18 +290,39 @@ impl Scene {
     }
 }
 
-/// Makes a connection. Returns both ends.
-fn connect(ip: IpAddr) -> io::Result<(Fd, Fd)> {
+fn listen(address: SocketAddr) -> io::Result<Fd> {
     let listen = ListenOptions {
         on_exec: OnExec::Close,
         ..ListenOptions::default()
     };
-    let listener = socket::listen(&Addr::Tcp(SocketAddr::new(ip, 0)), &listen)?;
+    socket::listen(&Addr::Tcp(address), &listen)
+}
+
+/// Listens on a port below 1024 that is free.
+fn listen_low(ip: IpAddr) -> io::Result<Fd> {
+    let mut listened = Err(io::ErrorKind::AddrInUse.into());
+    for port in (1..1024).rev() {
+        listened = listen(SocketAddr::new(ip, port));
+        match &listened {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            _ => break,
+        }
+    }
+    listened
+}
+
+/// Makes a connection. Returns both ends, and closes the listener.
+fn connect(listener: Fd) -> io::Result<(Fd, Fd)> {
+    let connected = connect_to(listener);
+    listener.close();
+    connected
+}
+
+fn connect_to(listener: Fd) -> io::Result<(Fd, Fd)> {
     let address = Addr::local(listener)?;
     let client = socket::connect(&address, &ConnectOptions::default())?.fd();
     ready(listener, Interest::READ)?;
     let accepted = socket::accept(listener, OnExec::Close)?.done();
-    listener.close();
     let server = accepted.ok_or(io::ErrorKind::TimedOut)?.fd;
     ready(client, Interest::WRITE)?;
     socket::take_error(client)?;

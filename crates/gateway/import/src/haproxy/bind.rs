@@ -419,7 +419,7 @@ fn with_value(
         "curves" | "ecdhe" => settings.curves = Some((value.to_owned(), from)),
         "backlog" => draft.program.number("backlog", value, from),
         "tcp-ut" => draft.longest("user_timeout", time(value, 1), from),
-        "maxconn" => section.left_out(from, "`max_connections` applies to all routes together"),
+        "maxconn" => super::limits::limit("route_max_connections", value, from, section),
         "interface" | "namespace" => {
             section.step(
                 from,

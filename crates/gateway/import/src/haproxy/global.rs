@@ -4,6 +4,7 @@ use super::config::Config;
 use super::syntax::{HaproxySection, Line};
 use crate::advice::{
     BRANCHES, HAPROXY_STAYS, LOG, NO_QUIC, OCSP, REQUESTS, SECURITY_LEVEL, STAYS_WITH_HAPROXY,
+    engine,
 };
 use crate::draft::Draft;
 use crate::origin::Origin;
@@ -12,6 +13,8 @@ use crate::value::time;
 
 const VARIABLE: &str = "this names a variable of the environment: write its value into the result, \
     or ${NAME}, which Dormouse fills in as well";
+const RESOLVER: &str = "names are looked up with the system's resolver, and again when their TTL expires: its servers are \
+    in /etc/resolv.conf";
 const OWN: &str = "memory, processes and files of HAProxy";
 
 const PEERS: &str = "machines shared counts of clients and their choice of a server, with or without TLS: here each \
@@ -137,7 +140,8 @@ fn of_global(line: &Line, draft: &mut Draft) {
     let (value, from, program) = (line.word(1), line.origin, &mut draft.program);
     let why = match line.word(0) {
         "nbthread" => return program.number("workers", value, from),
-        "maxconn" => return program.number("max_connections", value, from),
+        // Every connection of Dormouse is one with TLS.
+        "maxconn" | "maxsslconn" => return program.lowest("max_connections", value, from),
         "user" | "uid" => return program.set_text("user", value, from),
         "group" | "gid" => return program.set_text("group", value, from),
         "hard-stop-after" => return draft.longest("shutdown_grace", time(value, 1), from),
@@ -152,9 +156,8 @@ fn of_global(line: &Line, draft: &mut Draft) {
         "stats" => "use `admin`, `dormouse status` and `/metrics`",
         "log" | "log-send-hostname" | "log-tag" => LOG,
         "maxsslrate" | "maxconnrate" | "maxsessrate" => {
-            "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
+            "use `route_handshakes_per_second` for each route, and `handshakes_per_client`; there is no such limit for all routes together"
         }
-        "maxsslconn" => "use `max_connections`",
         "ulimit-n" | "fd-hard-limit" => {
             "set it where the program starts: LimitNOFILE= or ulimit -Hn"
         }
@@ -164,10 +167,7 @@ fn of_global(line: &Line, draft: &mut Draft) {
         }
         "ssl-engine" | "ssl-provider" | "ssl-provider-path" | "ssl-propquery"
         | "ssl-mode-async" => {
-            return program.step(
-                from,
-                "keys are read from files: list them in `certificates`",
-            );
+            return program.step(from, engine(value));
         }
         "ssl-security-level" if !matches!(value, "0" | "1" | "2") => {
             return program.step(from, SECURITY_LEVEL);
@@ -210,9 +210,8 @@ fn other_section(part: &HaproxySection, draft: &mut Draft) {
             program.without_effect(all, REQUESTS);
         }
         "peers" => program.left_out(all, PEERS),
-        "resolvers" => {
-            program.without_effect(all, "names are looked up with the system's resolver")
-        }
+        "resolvers" if part.all("nameserver").next().is_some() => program.left_out(all, RESOLVER),
+        "resolvers" => program.without_effect(all, RESOLVER),
         "mailers" | "ring" | "log-profile" | "traces" => program.left_out(all, LOG),
         "healthcheck" => program.left_out(all, "checks are those of `check`"),
         "global" | "defaults" | "crt-store" | "acme" if part.lines.is_empty() => {

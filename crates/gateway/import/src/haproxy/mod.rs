@@ -13,6 +13,7 @@ mod checks;
 mod condition;
 mod config;
 mod global;
+mod limits;
 mod plain;
 mod rules;
 mod server;
@@ -20,7 +21,7 @@ mod server_line;
 mod store;
 mod syntax;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::advice::{
@@ -217,7 +218,7 @@ fn routes(
         through(part, line, &mut base);
     }
     rules::networks(part, config, &mut base);
-    times(part, draft);
+    times(part, &mut base, draft);
     // For a backend in `mode http`, HAProxy reads requests even if the frontend does not.
     let reads_requests = |part: &&HaproxySection| has_tls && part.is_http();
     let mut targets = cases.all.iter().filter_map(|case| case.target);
@@ -237,6 +238,8 @@ fn routes(
     if !cases.unreached.is_empty() {
         base.without_effect(&cases.unreached, "an earlier rule is for all clients");
     }
+    limits::limits(part, &mut base);
+    taken.add(base.carried().collect::<Origins>());
     rules::rest(part, &taken, &mut base);
     if cases.all.is_empty() {
         base.step(part.origin, "it has no backends: add them to `to`");
@@ -343,7 +346,7 @@ fn route(bind: &Bind<'_>, case: &BackendCase<'_>, section: &mut Section, draft: 
             if backend.origin != part.origin {
                 rules::rest_of_backend(backend, config, section);
             }
-            times(backend, draft);
+            times(backend, section, draft);
         }
         None => section.step(
             &case.from,
@@ -384,7 +387,8 @@ fn origination(
             section.step(from, crate::advice::CLIENT_NETWORKS_OF_ORIGINATION);
         }
     }
-    times(part, draft);
+    times(part, &mut section, draft);
+    limits::limits(part, &mut section);
     let mut taken: Origins = section.carried().collect();
     taken.add(
         cases
@@ -430,6 +434,7 @@ fn origination(
         "slow_start",
         "backend_failures",
         "source_addresses",
+        "route_handshakes_per_second",
     ] {
         let from = section.remove(name);
         if !from.is_empty() {
@@ -564,10 +569,11 @@ fn other_protocols(section: &mut Section) {
     }
 }
 
-/// Sets times that apply to the whole program.
-fn times(part: &HaproxySection, draft: &mut Draft) {
+/// Sets the times of a route, and those that apply to the whole program.
+fn times(part: &HaproxySection, section: &mut Section, draft: &mut Draft) {
     // Every connection of Dormouse is a tunnel, for which `tunnel` replaces the other two.
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
+    let mut last: BTreeMap<&str, (&str, Origin)> = BTreeMap::new();
     for line in &part.lines {
         // The last three are of HAProxy 1.
         let (name, value) = match line.word(0) {
@@ -577,11 +583,19 @@ fn times(part: &HaproxySection, draft: &mut Draft) {
             "contimeout" => ("connect", line.word(1)),
             _ => continue,
         };
-        let (from, ms) = (line.origin, time(value, 1));
+        if let Some((_, former)) = last.insert(name, (value, line.origin)) {
+            section.replaced(former);
+        }
+    }
+    for (name, (value, from)) in last {
+        let ms = time(value, 1);
         match name {
-            "connect" => draft.longest("backend_connect_timeout", ms, from),
-            "tunnel" => draft.longest("idle_timeout", ms, from),
-            "client" | "server" if !has_tunnel => draft.longest("idle_timeout", ms, from),
+            "connect" | "server" if part.kind == "frontend" => {
+                section.without_effect(from, "HAProxy has this time only for backends");
+            }
+            "connect" => section.longest("backend_connect_timeout", ms, from),
+            "tunnel" => section.longest("idle_timeout", ms, from),
+            "client" | "server" if !has_tunnel => section.longest("idle_timeout", ms, from),
             "client" | "server" => draft
                 .program
                 .without_effect(from, "`timeout tunnel` is for connections that carry bytes"),

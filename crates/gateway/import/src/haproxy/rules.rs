@@ -6,6 +6,7 @@ use super::condition::{
 };
 use super::config::Config;
 use super::plain::is_redirect;
+use super::server;
 use super::syntax::{HaproxySection, Line};
 use crate::advice::{
     ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, NO_QUIC, PROXY_NETWORKS, REFUSALS, REQUESTS, RULES,
@@ -286,15 +287,12 @@ pub(super) fn fate_of(line: &Line, is_http: bool) -> Option<(Fate, &'static str)
         "use-server" | "force-persist" | "ignore-persist" => {
             to_do("this chose a server for some clients: make a route with `server_names` for them")
         }
+        "stick" if server::is_by_mqtt_client_id(line) => None,
         "stick" | "persist" | "appsession" => {
             left_out("no equivalent: balance = \"client-hash\" keeps a client with its backend")
         }
-        "rate-limit" => {
-            left_out("use `handshakes_per_client`, and `max_handshakes` for handshakes in flight")
-        }
-        "maxconn" | "fullconn" => {
-            left_out("use `max_connections`, for all routes together, or for each backend in `to`")
-        }
+        "rate-limit" | "maxconn" => without("a later line replaces it"),
+        "fullconn" => left_out("the limits of servers do not depend on the load here"),
         "backlog" => left_out("use `backlog`, for all routes together"),
         "source" => left_out("use `source_addresses`"),
         "filter" if line.word(1).starts_with("bwlim-") => {

@@ -6,7 +6,7 @@ use super::config::Config;
 use super::server_line::{Given, Server, ServerSettings, servers};
 use super::syntax::{HaproxySection, Line};
 use crate::advice::{BACKENDS_ARE_VERIFIED, NO_TARGET, SECOND_TLS};
-use crate::origin::Origins;
+use crate::origin::{Origin, Origins};
 use crate::section::{Kind, Section};
 use crate::toml::{Backend, Certificate, backends, certificates, list, quoted, quoted_list};
 
@@ -52,7 +52,6 @@ pub(super) fn read(
             from.add(server.settings.of_checks());
             if n > 0 || !used.is_empty() {
                 from.add(server.settings.origins());
-                from.add(&server.settings.crl);
             }
             section.left_out(from, *why);
         }
@@ -98,6 +97,7 @@ pub(super) fn read(
         for name in [
             "backend_tls",
             "backend_ca",
+            "backend_crl",
             "backend_name",
             "backend_certificates",
             "proxy_protocol",
@@ -123,6 +123,7 @@ fn server_setting(settings: &ServerSettings, name: &str) -> Origins {
             from
         }
         "backend_ca" => of(&settings.ca),
+        "backend_crl" => of(&settings.crl),
         "backend_name" => of(&settings.name),
         "backend_certificates" => of(&settings.certificate),
         _ => of(&settings.proxy_protocol),
@@ -131,9 +132,9 @@ fn server_setting(settings: &ServerSettings, name: &str) -> Origins {
 
 fn settings_without_tls(settings: &ServerSettings) -> Origins {
     let mut from = settings.of_verify.clone();
-    from.add(&settings.crl);
     for name in [
         "backend_ca",
+        "backend_crl",
         "backend_name",
         "backend_certificates",
         "backend_tls",
@@ -241,6 +242,7 @@ fn tls(settings: &ServerSettings, section: &mut Section) {
         return tls_of_origination(settings, on, section);
     }
     section.set("backend_tls", "true", &on);
+    revoked("backend_crl", settings, section);
     match &settings.ca {
         Some((file, from)) if file.ends_with("@system-ca") => {
             section.without_effect(from, "the system's authorities are the default");
@@ -273,8 +275,20 @@ fn tls(settings: &ServerSettings, section: &mut Section) {
     }
 }
 
+/// Sets the revocation list for servers' certificates.
+fn revoked(option: &'static str, settings: &ServerSettings, section: &mut Section) {
+    let Some((file, from)) = &settings.crl else {
+        return;
+    };
+    match settings.is_verified || settings.of_verify.is_empty() {
+        true => section.set(option, quoted_list(&[file.as_str()]), from),
+        false => section.without_effect(from, "no certificate was verified"),
+    }
+}
+
 fn tls_of_origination(settings: &ServerSettings, on: Origins, section: &mut Section) {
     section.also("listen", on);
+    revoked("crl", settings, section);
     let is_off = !settings.is_verified && !settings.of_verify.is_empty();
     match &settings.ca {
         _ if is_off => {
@@ -309,7 +323,42 @@ fn tls_of_origination(settings: &ServerSettings, on: Origins, section: &mut Sect
     }
 }
 
+/// The sample of MQTT's client id, without spaces.
+const MQTT_CLIENT_ID: &str = "mqtt_field_value(connect,client_identifier)";
+
+/// Whether a line keeps a client of MQTT with its server.
+pub(super) fn is_by_mqtt_client_id(line: &Line) -> bool {
+    let is_rule = matches!(line.word(1), "on" | "match" | "store-request");
+    line.word(0) == "stick" && is_rule && line.word(2).contains(MQTT_CLIENT_ID)
+}
+
+fn by_mqtt_client_id(section: &mut Section, from: Origin) {
+    section.set_text("balance", "mqtt-client-id", from);
+    section.set_text("backend_connect", "first-data", from);
+}
+
+/// Whether a sample is the client's server name.
+fn is_server_name(sample: &str) -> bool {
+    let name = sample.split(',').next().unwrap_or_default();
+    matches!(name, "ssl_fc_sni" | "req.ssl_sni" | "req_ssl_sni")
+}
+
 fn balance(part: &HaproxySection, section: &mut Section) {
+    // A table of clients goes before the rule for those that are not in it.
+    let sticks: Vec<&Line> = part
+        .all("stick")
+        .filter(|line| is_by_mqtt_client_id(line))
+        .collect();
+    if let Some(stick) = sticks.first()
+        && section.kind != Kind::Originate
+    {
+        section.replaced(
+            part.all("balance")
+                .map(|line| line.origin)
+                .collect::<Origins>(),
+        );
+        return by_mqtt_client_id(section, stick.origin);
+    }
     let lines: Vec<&Line> = part.all("balance").collect();
     let Some((line, earlier)) = lines.split_last() else {
         return;
@@ -322,6 +371,8 @@ fn balance(part: &HaproxySection, section: &mut Section) {
         }
         "leastconn" => section.set_text("balance", "least-connections", from),
         "source" => section.set_text("balance", "client-hash", from),
+        "hash" if is_server_name(line.word(2)) => section.set_text("balance", "sni-hash", from),
+        "hash" if line.word(2).contains(MQTT_CLIENT_ID) => by_mqtt_client_id(section, from),
         "roundrobin" | "static-rr" => section.without_effect(from, DEFAULT),
         "random" => {
             section.set_text("balance", "least-connections", from);

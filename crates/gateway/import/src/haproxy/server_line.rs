@@ -3,7 +3,7 @@
 use super::address::{ServerAddress, of_server};
 use super::config::Config;
 use super::syntax::{HaproxySection, Keyword, Keywords, Line};
-use crate::advice::{BACKEND_NEWEST, BACKEND_VERSIONS, REVOKED_SERVERS};
+use crate::advice::{BACKEND_NEWEST, BACKEND_VERSIONS};
 use crate::openssl::version;
 use crate::origin::Origins;
 use crate::section::{Kind, Section};
@@ -157,7 +157,7 @@ pub(super) struct ServerSettings {
     pub(super) check_by_tls: Given<()>,
     /// Words that switch something off.
     pub(super) off: Origins,
-    pub(super) crl: Origins,
+    pub(super) crl: Given<String>,
     /// Words that allow TLS 1.3 only.
     newest: Origins,
 }
@@ -199,6 +199,7 @@ impl ServerSettings {
             ("ssl", is_same(&self.tls, &other.tls)),
             ("verify", self.is_verified == other.is_verified),
             ("ca-file", is_same(&self.ca, &other.ca)),
+            ("crl-file", is_same(&self.crl, &other.crl)),
             ("sni or verifyhost", is_same(&self.name, &other.name)),
             ("crt", is_same(&self.certificate, &other.certificate)),
             ("alpn", is_same(&self.protocols, &other.protocols)),
@@ -230,6 +231,7 @@ impl ServerSettings {
             of(&self.tls),
             self.of_verify.clone(),
             of(&self.ca),
+            of(&self.crl),
             of(&self.name),
             of(&self.certificate),
             of(&self.protocols),
@@ -306,22 +308,12 @@ pub(super) fn servers<'a>(
 
 /// Says what becomes of settings with which HAProxy refused some servers of TLS.
 fn refusals(settings: &ServerSettings, section: &mut Section) {
-    let is_checked = settings.is_verified || settings.of_verify.is_empty();
-    for (from, why) in [
-        (&settings.crl, REVOKED_SERVERS),
-        (&settings.newest, BACKEND_NEWEST),
-    ] {
-        match (&settings.tls, section.kind) {
-            _ if from.is_empty() => {}
-            (None, _) => section.without_effect(from, "there is no TLS to this server"),
-            (Some(_), _) if why == REVOKED_SERVERS && !is_checked => {
-                section.without_effect(from, "no certificate was verified");
-            }
-            (Some(_), Kind::Originate) if why == BACKEND_NEWEST => {
-                section.set_text("min_version", "1.3", from);
-            }
-            (Some(_), _) => section.step(from, why),
-        }
+    let from = &settings.newest;
+    match (&settings.tls, section.kind) {
+        _ if from.is_empty() => {}
+        (None, _) => section.without_effect(from, "there is no TLS to this server"),
+        (Some(_), Kind::Originate) => section.set_text("min_version", "1.3", from),
+        (Some(_), _) => section.step(from, BACKEND_NEWEST),
     }
 }
 
@@ -427,7 +419,7 @@ fn with_value(
             Ok(ip) => section.set_text("source_addresses", &ip.to_string(), from),
             Err(_) => section.left_out(from, "`source_addresses` takes IP addresses"),
         },
-        "crl-file" => settings.crl.add(from),
+        "crl-file" => settings.crl = Some((config.path("ca-base", value), from)),
         "ssl-min-ver" if version(value) == Some("1.3") => settings.newest.add(from),
         "ssl-min-ver" => section.left_out(from, BACKEND_VERSIONS),
         "namespace" | "socks4" => section.step(
@@ -438,11 +430,21 @@ fn with_value(
             from,
             "the header has no fields of your own here: see whether the backend needs them",
         ),
-        _ => section.left_out(
-            from,
-            "a name that cannot be looked up at the start is an error",
-        ),
+        _ => init_addr(value, from, section),
     }
+}
+
+/// Converts `init-addr`, the ways in which HAProxy found a server's address at its start.
+fn init_addr(value: &str, from: Origins, section: &mut Section) {
+    let mut ways = value.split(',');
+    let is_address = |way: &str| !matches!(way, "last" | "libc" | "none");
+    if ways.clone().any(is_address) {
+        let why = "converted, but a backend whose name is not known is down until it resolves: no address stands in for it";
+        section.left_out(&from, why);
+    } else if !ways.any(|way| way == "none") {
+        return section.without_effect(from, DEFAULT);
+    }
+    section.set_text("resolve", "lazy", from);
 }
 
 /// Converts `sni`: `str(app.example)`, or a fetch.

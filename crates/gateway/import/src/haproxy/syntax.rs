@@ -239,7 +239,7 @@ fn section(origin: Origin, words: &[String], parts: &[HaproxySection]) -> Haprox
 
 /// Returns whether a line of `defaults` has a meaning in a section of this kind.
 fn applies_to(line: &Line, kind: &str) -> bool {
-    const FRONTENDS: [&str; 14] = [
+    const FRONTENDS: [&str; 18] = [
         "backlog",
         "capture",
         "default_backend",
@@ -254,8 +254,12 @@ fn applies_to(line: &Line, kind: &str) -> bool {
         "option tcplog",
         "option dontlognull",
         "option clitcpka",
+        "clitimeout",
+        "timeout client",
+        "timeout client-fin",
+        "timeout client-hs",
     ];
-    const BACKENDS: [&str; 24] = [
+    const BACKENDS: [&str; 31] = [
         "balance",
         "cookie",
         "default-server",
@@ -280,6 +284,13 @@ fn applies_to(line: &Line, kind: &str) -> bool {
         "option abortonclose",
         "option httpchk",
         "option prefer-last-server",
+        "contimeout",
+        "srvtimeout",
+        "timeout check",
+        "timeout connect",
+        "timeout queue",
+        "timeout server",
+        "timeout server-fin",
     ];
     let both = format!("{} {}", line.word(0), line.word(1));
     let is_of = |all: &[&str]| {

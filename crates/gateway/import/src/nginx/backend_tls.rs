@@ -3,8 +3,7 @@
 use super::context::{Server, from as origins_of};
 use super::syntax::Directive;
 use crate::advice::{
-    BACKEND_NEWEST, BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, COMMAND, PASSPHRASES, REVOKED_SERVERS,
-    SECOND_TLS,
+    BACKEND_NEWEST, BACKEND_VERSIONS, BACKENDS_ARE_VERIFIED, COMMAND, PASSPHRASES, SECOND_TLS,
 };
 use crate::openssl;
 use crate::origin::Origins;
@@ -60,7 +59,14 @@ impl<'a> BackendTls<'a> {
     pub(super) fn rest(&self, section: &mut Section) {
         if let Some(one) = self.find("proxy_ssl_crl") {
             match self.is_verified() {
-                true => section.step(one.origin, REVOKED_SERVERS),
+                true => {
+                    let option = match section.kind {
+                        Kind::Originate => "crl",
+                        _ => "backend_crl",
+                    };
+                    let file = self.server.context.path(one.word(1));
+                    section.set(option, quoted_list(&[file]), one.origin);
+                }
                 false => section.without_effect(one.origin, "no certificate was verified"),
             }
         }

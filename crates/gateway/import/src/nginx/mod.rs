@@ -151,7 +151,7 @@ fn routes(
         }
     }
     networks::convert(server, &mut base);
-    options::times(server, draft);
+    options::times(server, &mut base, draft);
     let cases = target::cases(server, listens, &mut base);
     let stays = server.is_http()
         && cases

@@ -6,6 +6,7 @@ use super::forward;
 use super::syntax::{Directive, Whole};
 use crate::advice::{
     CLIENT_NETWORKS, CLIENTS_UNCHECKED, COMMAND, CONNECTIONS_OF_ALL_WORKERS, OCSP, PASSPHRASES,
+    TOKEN_KEY,
 };
 use crate::draft::Draft;
 use crate::origin::Origins;
@@ -214,14 +215,24 @@ pub(super) fn show(server: &Server<'_>, section: &mut Section) {
     let certs = server.all("ssl_certificate");
     let keys = server.all("ssl_certificate_key");
     let ocsp = server.find("ssl_stapling_file");
-    let path = |one: &Directive| server.context.path(one.word(1));
-    let is_no_file = |one: &&&Directive| {
-        one.word(1).contains('$')
-            || one.word(1).starts_with("data:")
-            || one.word(1).starts_with("engine:")
+    // A key in a token, of the engine or of a provider.
+    let token = |one: &Directive| -> Option<String> {
+        let word = one.word(1);
+        let uri = word
+            .strip_prefix("engine:pkcs11:")
+            .or_else(|| word.strip_prefix("store:"))?;
+        uri.starts_with("pkcs11:").then(|| uri.to_owned())
     };
-    let computed: Vec<&&Directive> = certs.iter().chain(&keys).filter(is_no_file).collect();
-    if !computed.is_empty() {
+    let path = |one: &Directive| server.context.path(one.word(1));
+    let is_of_token =
+        |one: &Directive| one.word(1).starts_with("engine:") || one.word(1).starts_with("store:");
+    let is_no_file =
+        |one: &&Directive| one.word(1).contains('$') || one.word(1).starts_with("data:");
+    let is_unknown = |one: &&Directive| is_of_token(one) && token(one).is_none();
+    if keys.iter().any(is_unknown) || certs.iter().any(|one| is_of_token(one)) {
+        let from: Origins = certs.iter().chain(&keys).map(|one| one.origin).collect();
+        section.step(from, TOKEN_KEY);
+    } else if certs.iter().chain(&keys).any(is_no_file) {
         let from: Origins = certs.iter().chain(&keys).map(|one| one.origin).collect();
         section.step(
             from,
@@ -231,7 +242,10 @@ pub(super) fn show(server: &Server<'_>, section: &mut Section) {
         let of = |(n, cert): (usize, &&Directive)| {
             let cert = path(cert);
             Certificate {
-                key: keys.get(n).map(|one| path(one)).filter(|key| *key != cert),
+                key: keys
+                    .get(n)
+                    .map(|one| token(one).unwrap_or_else(|| path(one)))
+                    .filter(|key| *key != cert),
                 cert,
                 // The response is for one of the certificates; only the file could say which.
                 ocsp: ocsp.map(path).filter(|_| certs.len() == 1),
@@ -241,6 +255,12 @@ pub(super) fn show(server: &Server<'_>, section: &mut Section) {
         let mut from: Origins = certs.iter().chain(&keys).map(|one| one.origin).collect();
         from.add(origins_of(ocsp.filter(|_| certs.len() == 1)));
         section.set("certificates", certificates(&all), from);
+        let in_tokens: Origins = (keys.iter().filter(|one| is_of_token(one)))
+            .map(|one| one.origin)
+            .collect();
+        if !in_tokens.is_empty() {
+            section.step(in_tokens, TOKEN_LIBRARY);
+        }
     } else if !keys.is_empty() {
         section.without_effect(origins_of(keys), "there is no `ssl_certificate`");
     }
@@ -475,8 +495,8 @@ pub(super) fn clients(server: &Server<'_>, section: &mut Section) {
     }
 }
 
-/// Sets times that apply to the whole program.
-pub(super) fn times(server: &Server<'_>, draft: &mut Draft) {
+/// Sets the times of a route, and those that apply to the whole program.
+pub(super) fn times(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
     for (name, option) in [
         ("proxy_connect_timeout", "backend_connect_timeout"),
         ("ssl_handshake_timeout", "handshake_timeout"),
@@ -487,14 +507,18 @@ pub(super) fn times(server: &Server<'_>, draft: &mut Draft) {
             .and_then(|one| one.find(name))
             .or_else(|| server.find(name));
         if let Some(one) = found {
-            draft.longest(option, time(one.word(1), 1000), one.origin);
+            let ms = time(one.word(1), 1000);
+            match option {
+                "handshake_timeout" => draft.longest(option, ms, one.origin),
+                _ => section.longest(option, ms, one.origin),
+            }
         }
     }
     if !server.is_http() {
         // nginx's default is ten minutes; Dormouse has no limit by default.
         match server.find("proxy_timeout") {
-            None => draft.longest("idle_timeout", Some(600_000), Origins::default()),
-            Some(one) => draft.longest("idle_timeout", time(one.word(1), 1000), one.origin),
+            None => section.longest("idle_timeout", Some(600_000), Origins::default()),
+            Some(one) => section.longest("idle_timeout", time(one.word(1), 1000), one.origin),
         }
     }
 }
@@ -572,16 +596,23 @@ pub(super) fn half_close(server: &Server<'_>, section: &mut Section) {
     }
 }
 
+const TOKEN_LIBRARY: &str = "add ?module-path=/LIBRARY.so&pin-source=/FILE to the URI of the key: the library of the \
+    token, and a file with the PIN that only its owner can read; and set `pkcs11_user`";
+
 fn limit(server: &Server<'_>, one: &Directive, section: &mut Section, draft: &mut Draft) {
     let name = format!("zone={}", one.word(1));
     let is_its = |word: &str| word.split(':').next() == Some(&*name);
     let mut zones = server.context.block.all("limit_conn_zone");
     let zone = zones.find(|zone| zone.values().any(is_its));
-    let by_client = zone.is_none_or(|zone| {
-        let key = zone.word(1).replace(['{', '}'], "");
-        matches!(&*key, "$binary_remote_addr" | "$remote_addr")
-    });
+    let key = zone.map(|zone| zone.word(1).replace(['{', '}'], ""));
+    let is_key = |words: &[&str]| key.as_deref().is_some_and(|key| words.contains(&key));
+    let by_client = key.is_none() || is_key(&["$binary_remote_addr", "$remote_addr"]);
     match one.word(2).parse::<u64>() {
+        Ok(n) if is_key(&["$server_name", "$server_addr", "$server_port"]) => {
+            let why = "converted, but each route has this limit for itself";
+            section.left_out(one.origin, why);
+            section.lowest("route_max_connections", &n.to_string(), one.origin);
+        }
         _ if !by_client => section.step(one.origin, "this did not count the connections of each client: see `connections_per_client` and `max_connections`"),
         Ok(n) => {
             let why = "converted, but it counts a client's connections to all routes together";

@@ -45,7 +45,7 @@ pub(super) fn convert(server: &Server<'_>, listens: &[&Directive], draft: &mut D
             section.step(origins_of(rules), CLIENT_NETWORKS_OF_ORIGINATION);
         }
     }
-    options::times(server, draft);
+    options::times(server, &mut section, draft);
     options::log(server, draft);
     options::rest(server, false, &mut section, draft);
     for one in server.own.block.iter().chain(&server.context.block.block) {

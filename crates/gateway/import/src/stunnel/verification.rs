@@ -141,6 +141,7 @@ fn servers(
                 }
             }
         }
+        revoked("crl", service, section);
         if verification.peer {
             section.step(&verification.from, PINNED);
         }
@@ -242,15 +243,7 @@ fn clients(service: &Service, verification: &Verification<'_>, section: &mut Sec
         (None, Some(folder)) => section.set_text("client_ca", &folder.value, folder.origin),
         (None, None) => {}
     }
-    let crls: Vec<&StunnelSetting> = service
-        .all("crlfile")
-        .chain(service.all("crlpath"))
-        .collect();
-    if !crls.is_empty() {
-        let files: Vec<&str> = crls.iter().map(|one| &*one.value).collect();
-        let from: Origins = crls.iter().map(|one| one.origin).collect();
-        section.set("client_crl", quoted_list(&files), from);
-    }
+    revoked("client_crl", service, section);
     if !hosts.is_empty() {
         let names = hosts.iter().map(|one| format!("dns={}", one.value));
         let names: Vec<String> = names.collect();
@@ -259,6 +252,19 @@ fn clients(service: &Service, verification: &Verification<'_>, section: &mut Sec
     }
     if verification.peer {
         section.step(&verification.from, PINNED_CLIENTS);
+    }
+}
+
+/// Sets the revocation lists for the peers' certificates.
+fn revoked(option: &'static str, service: &Service, section: &mut Section) {
+    let crls: Vec<&StunnelSetting> = service
+        .all("crlfile")
+        .chain(service.all("crlpath"))
+        .collect();
+    if !crls.is_empty() {
+        let files: Vec<&str> = crls.iter().map(|one| &*one.value).collect();
+        let from: Origins = crls.iter().map(|one| one.origin).collect();
+        section.set(option, quoted_list(&files), from);
     }
 }
 
@@ -282,7 +288,7 @@ fn checks(service: &Service, verification: &Verification<'_>, section: &mut Sect
             }
             (false, _) => section.without_effect(from, NOTHING_VERIFIED),
             // Converted.
-            (true, false) if is_crl => {}
+            (true, _) if is_crl => {}
             (true, false) => section.step(from, CLIENTS_UNCHECKED),
             (true, true) if key == "checkemail" => section.step(
                 from,

@@ -195,7 +195,7 @@ fn what_no_configuration_needs_is_refused_or_a_step() {
     let text = format!("{defaults}{services}");
     refused(Program::Stunnel, text, "take over too many defaults");
     let parts = "backend b\n server s 10.0.0.1:1\n".repeat(600);
-    let defaults = format!("defaults\n{}", " timeout client 1m\n".repeat(1000));
+    let defaults = format!("defaults\n{}", " timeout tunnel 1m\n".repeat(1000));
     let text = format!("{defaults}{parts}");
     refused(Program::Haproxy, text, "take over too many defaults");
 

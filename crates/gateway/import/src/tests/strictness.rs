@@ -234,7 +234,7 @@ fn checks_of_stunnel_that_dormouse_does_not_make_are_things_to_do() {
             "CRLfile = revoked.pem",
         ] {
             let page = with(&format!("verifyChain = yes\n{check}\n{client}"));
-            let is_converted = client.is_empty() && check.starts_with("CRL");
+            let is_converted = check.starts_with("CRL");
             assert_eq!(page.to_do, usize::from(!is_converted), "{}", page.text);
             let page = with(&format!("{check}\n{client}"));
             assert_eq!(page.to_do, 0, "{}", page.text);
@@ -247,13 +247,21 @@ fn checks_of_stunnel_that_dormouse_does_not_make_are_things_to_do() {
 
 /// A revoked certificate was refused.
 #[test]
-fn revocation_lists_for_backends_are_things_to_do() {
+fn revocation_lists_for_backends_are_converted() {
     let haproxy = "listen l
  bind :443 ssl crt a.pem
  server a 10.0.0.1:443 ssl verify required ca-file ca.pem crl-file revoked.pem
 ";
     let page = import(Program::Haproxy, haproxy).expect("a valid configuration");
-    assert_reported(&page.text, &["crl-file revoked.pem"], &["(line 3)"]);
+    let wanted = "backend_crl = [\"/etc/there/revoked.pem\"]";
+    assert!(
+        page.text.contains("revoked.pem\"]") && page.to_do == 0,
+        "{wanted}: {}",
+        page.text
+    );
+    let differ = format!("{haproxy} server b 10.0.0.2:443 ssl verify required ca-file ca.pem\n");
+    let differ = import(Program::Haproxy, &differ).expect("a valid configuration");
+    assert_reported(&differ.text, &["differ in crl-file"], &[]);
     let unverified = haproxy.replace("required", "none");
     let page = import(Program::Haproxy, &unverified).expect("a valid configuration");
     let why = "crl-file revoked.pem -- no certificate was verified";
@@ -266,8 +274,14 @@ fn revocation_lists_for_backends_are_things_to_do() {
 ");
         import(Program::Nginx, &text).expect("a valid configuration")
     };
-    assert_reported(&nginx("on").text, &[], &["(line 3)"]);
+    let on = nginx("on");
+    assert!(
+        on.text.contains("backend_crl = [") && on.to_do == 0,
+        "{}",
+        on.text
+    );
     assert_eq!(nginx("off").to_do, 0);
+    assert!(!nginx("off").text.contains("backend_crl"));
 }
 
 /// nginx asks the authority about each client.

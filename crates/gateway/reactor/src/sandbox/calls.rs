@@ -1,5 +1,7 @@
 //! seccomp: lists of the system calls that a process may make.
 
+mod refused;
+
 use std::collections::BTreeMap;
 use std::io;
 
@@ -9,75 +11,13 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter, apply_filter_all_threads, sock_filter,
 };
 
+use refused::{NEVER, NEVER_BY_OTHER_NAMES, OTHER_PROCESSES};
+
 use crate::process;
 use crate::socket::SIOCOUTQNSD;
 
 /// Refused calls fail with this error.
 const REFUSED: SeccompAction = SeccompAction::Errno(libc::EPERM as u32);
-
-/// Refused in keepers, and so in every build that a keeper will ever execute: see the module's documentation.
-/// Entries may be added; a build that needs one of these calls cannot be an upgrade target.
-const NEVER: &[c_long] = &[
-    // Other processes.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_process_mrelease,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    // The kernel.
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_syslog,
-    // The machine.
-    libc::SYS_mount,
-    libc::SYS_mount_setattr,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fspick,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_mknodat,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_reboot,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
-    libc::SYS_adjtimex,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-];
-
-/// Other names of the same calls, and the machine's ports.
-#[cfg(target_arch = "x86_64")]
-const NEVER_BY_OTHER_NAMES: &[c_long] = &[
-    libc::SYS_kexec_file_load,
-    libc::SYS_mknod,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const NEVER_BY_OTHER_NAMES: &[c_long] = &[];
 
 /// Refused in the trial of a new binary, besides the above: what has an effect outside, and is no access to a file that Landlock
 /// knows.
@@ -387,6 +327,24 @@ pub(super) fn refuse_effects() -> io::Result<()> {
     apply_filter(&trial_program()?).map_err(io::Error::other)
 }
 
+/// Installs the filter of a process with foreign code: besides what no process of ours needs, it refuses other programs
+/// and signals.
+pub(super) fn refuse_other_processes() -> io::Result<()> {
+    apply_filter_all_threads(&signer_program()?).map_err(io::Error::other)
+}
+
+fn signer_program() -> io::Result<BpfProgram> {
+    let mut rules = always(&[NEVER, NEVER_BY_OTHER_NAMES, OTHER_PROCESSES]);
+    rules.insert(libc::SYS_tgkill, vec![rule(vec![other_process()?])?]);
+    let rest = program(rules, SeccompAction::Allow, REFUSED)?;
+    Ok([other_abi(), rest].concat())
+}
+
+/// The first argument is not this process.
+fn other_process() -> io::Result<SeccompCondition> {
+    argument(0, Len::Dword, Is::Ne, process::pid().0 as u64)
+}
+
 /// Requests by which a program types into its terminal. They are `c_int` with musl, of which the static binary is made.
 #[allow(clippy::unnecessary_cast)]
 const TYPING: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
@@ -394,8 +352,7 @@ const TYPING: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
 fn trial_program() -> io::Result<BpfProgram> {
     let lists = [NEVER, NEVER_BY_OTHER_NAMES, EFFECTS, EFFECTS_BY_OTHER_NAMES];
     let mut rules = always(&lists);
-    let other_pid = argument(0, Len::Dword, Is::Ne, process::pid().0 as u64)?;
-    rules.insert(libc::SYS_tgkill, vec![rule(vec![other_pid])?]);
+    rules.insert(libc::SYS_tgkill, vec![rule(vec![other_process()?])?]);
     let other_mode = argument(1, Len::Dword, Is::Ne, PRIVATE)?;
     rules.insert(libc::SYS_fchmod, vec![rule(vec![other_mode])?]);
     let types = |request: u64| rule(vec![argument(1, Len::Dword, Is::Eq, request)?]);

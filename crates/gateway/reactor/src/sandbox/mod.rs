@@ -7,14 +7,15 @@
 //! | tcp-repair | its own list: TCP sockets and TCP_REPAIR, two channels | a short list; Landlock: no files, no signals, no abstract sockets |
 //! | control | the same, reading files under /proc, starting threads | a longer list; Landlock: this path, read-only |
 //! | scout | the same, with sockets, under the paths of name resolution | a longer list; Landlock: these paths, read-only |
+//! | signer | what the library of a token may need, but no other program and no signal | a list of refused calls |
 //! | upgrade-trial | reading all files, and what another program needs to start | a list of refused calls; Landlock: read-only |
 //! | keeper | all calls except those that no build of this program will ever make | a list of refused calls |
 //!
 //! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself after a crash
 //! of its worker, and another binary at an upgrade. So the list of refused calls is a promise about all later
-//! builds (`NEVER` in `calls.rs`): it contains only calls that control the machine or other processes, and none
+//! builds (`NEVER` in `calls/refused.rs`): it contains only calls that control the machine or other processes, and none
 //! that a server could ever need. The filter is installed only once, however often the keeper executes itself:
-//! an option of prctl that no kernel knows reveals it (`QUESTION` there). Landlock has no such test, allows
+//! an option of prctl that no kernel knows reveals it (`QUESTION` in `calls.rs`). Landlock has no such test, allows
 //! sixteen layers, and would have to permit every path of a binary, so keepers do not use it.
 //!
 //! **Refused calls fail with EPERM** and do not end the process: if a library comes to need another call, one
@@ -72,6 +73,8 @@ pub enum Role {
     LogWriter,
     /// Takes TCP connections out of the kernel and puts them back.
     TcpRepair,
+    /// Runs the library of a token, whose needs nobody knows.
+    Signer,
     /// Executes another binary, which tells whether it can take over.
     UpgradeTrial,
 }
@@ -87,6 +90,7 @@ impl fmt::Display for Role {
             Role::Redirect => "Redirect",
             Role::LogWriter => "LogWriter",
             Role::TcpRepair => "TcpRepair",
+            Role::Signer => "Signer",
             Role::UpgradeTrial => "UpgradeTrial",
         })
     }
@@ -101,7 +105,7 @@ impl fmt::Display for Role {
 pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
-        Role::Keeper => Ok(()),
+        Role::Keeper | Role::Signer => Ok(()),
         Role::Worker { unix, ports } => files::confine(&[], unix == UnixSockets::Abstract, ports),
         Role::WorkersFirstThread { unix } => {
             files::confine(&[], unix == UnixSockets::Abstract, OwnPorts::NONE)
@@ -123,6 +127,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::TcpRepair => calls::allow_tcp_repair()?,
         Role::Control => calls::allow_looking(false)?,
         Role::Scout => calls::allow_looking(true)?,
+        Role::Signer => calls::refuse_other_processes()?,
         Role::UpgradeTrial => calls::refuse_effects()?,
     }
     files

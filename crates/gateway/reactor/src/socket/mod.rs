@@ -43,7 +43,7 @@ use rustix::io::Errno;
 /// An exhausted resource, for which a gateway has to wait. None of these is the peer's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
-    /// Descriptors of this process (EMFILE).
+    /// Descriptors of this process (EMFILE), or those of its user that are on their way in messages (ETOOMANYREFS).
     Descriptors,
     /// Open files of the machine (ENFILE).
     Files,
@@ -61,7 +61,7 @@ impl Shortage {
     /// Returns the shortage that this error means, if any.
     pub fn of(error: &io::Error) -> Option<Shortage> {
         match Errno::from_io_error(error)? {
-            Errno::MFILE => Some(Shortage::Descriptors),
+            Errno::MFILE | Errno::TOOMANYREFS => Some(Shortage::Descriptors),
             Errno::NFILE => Some(Shortage::Files),
             Errno::ADDRNOTAVAIL => Some(Shortage::Ports),
             Errno::NOMEM | Errno::NOBUFS => Some(Shortage::Memory),

@@ -42,6 +42,9 @@ pub fn recv_scattered(
     ranges: &[Range<usize>],
 ) -> io::Result<Attempt<usize>> {
     check(ranges, buf.len())?;
+    if let [range] = ranges {
+        return recv(fd, &mut buf[range.clone()]);
+    }
     let fd = fd.borrow()?;
     let mut parts = scatter(buf, ranges);
     let parts = &mut parts[..ranges.len()];
@@ -75,6 +78,9 @@ pub fn send_before_more(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
 /// `InvalidInput` for invalid or too many ranges; otherwise see [`send`].
 pub fn send_gathered(fd: Fd, buf: &[u8], ranges: &[Range<usize>]) -> io::Result<Attempt<usize>> {
     check(ranges, buf.len())?;
+    if let [range] = ranges {
+        return send(fd, &buf[range.clone()]);
+    }
     let fd = fd.borrow()?;
     let mut parts = [IoSlice::new(&[]); RANGES_MAX];
     for (part, range) in parts.iter_mut().zip(ranges) {

@@ -35,8 +35,8 @@ use crate::{Fd, OnExec};
 /// Bytes of the ring: 16,000 short packets.
 const RING_LEN: usize = 4 << 20;
 
-/// Names of what was dropped and counted in the kernel.
-const COUNTERS: u32 = 3;
+/// Entries of the counters: those of [`Counts`], and the cells that limit the events of a connection (programs.c).
+const COUNTERS: u32 = 4 + 65_536;
 
 /// The descriptors of everything in the kernel. Dropping this closes nothing.
 #[derive(Debug)]
@@ -107,6 +107,8 @@ pub struct Counts {
     pub outside: u64,
     /// Packets that were dropped because the ring was full.
     pub ring_full: u64,
+    /// Packets that a sink dropped because their connection has caused too many events.
+    pub limited: u64,
 }
 
 /// Why steering is not possible here.
@@ -257,6 +259,7 @@ impl Steering {
             steered: word(0),
             outside: word(1),
             ring_full: word(2),
+            limited: word(3),
         }
     }
 }

@@ -30,6 +30,7 @@ static long (*load_from)(const void *packet, __u32 offset, void *to, __u32 len, 
     (void *)BPF_FUNC_skb_load_bytes_relative;
 static void *(*reserve)(void *ring, __u64 size, __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*submit)(void *data, __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
+static __u64 (*now_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
 
 // As in table.rs.
 struct entry {
@@ -59,12 +60,31 @@ _Static_assert(sizeof(struct packet) == 56, "a multiple of eight");
 // A packet this far before or after the next byte is worth a look. A peer's first flight after a pause is shorter.
 #define WINDOW 65536
 
-enum { STEERED, OUTSIDE, RING_FULL };
+enum { STEERED, OUTSIDE, RING_FULL, LIMITED, CELLS };
+
+// One connection may cause some 1,000 events in a second, many more than a flight of data before its wake: all share
+// one ring and the process that reads it. The cells follow the counters; each has a tick and the events in it.
+#define CELLS_COUNT 65536
+#define EVENTS_PER_TICK 64
+#define TICK_SHIFT 26 // 67 ms
 
 INLINE void count(__u32 which) {
     __u64 *counter = lookup(&COUNTERS, &which);
     if (counter)
         __sync_fetch_and_add(counter, 1);
+}
+
+INLINE int may_pass(__u64 digest) {
+    __u32 which = CELLS + (digest >> 8) % CELLS_COUNT;
+    __u64 tick = now_ns() >> TICK_SHIFT, *cell = lookup(&COUNTERS, &which);
+    if (!cell)
+        return 0;
+    if (*cell >> 16 != tick)
+        *cell = tick << 16;
+    if ((*cell & 0xffff) >= EVENTS_PER_TICK)
+        return 0;
+    __sync_fetch_and_add(cell, 1);
+    return 1;
 }
 
 // The keyed digest of table.rs.
@@ -187,8 +207,15 @@ SECTION("program/sink") int sink(struct __sk_buff *packet) {
     // A SYN comes from a peer that has forgotten the connection, and is answered whatever its number.
     __u32 ahead = SWAP32(header.seq) - entry->receive_next;
     __u32 behind_max = WINDOW + packet->len;
-    if (!header.syn && ahead >= WINDOW && -ahead > behind_max) {
+    int is_anew = header.syn && !header.ack;
+    if (!is_anew && ahead >= WINDOW && -ahead > behind_max) {
         count(OUTSIDE);
+        return 0;
+    }
+    // A reset is not repeated.
+    int is_end = header.rst && !ahead;
+    if (!is_end && !may_pass(digest)) {
+        count(LIMITED);
         return 0;
     }
     copy(packet, digest, &origin);

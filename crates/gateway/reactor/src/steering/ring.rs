@@ -81,6 +81,14 @@ impl Ring {
         self.map
     }
 
+    /// Whether so much is unread that packets are dropped, or soon may be.
+    pub fn is_crowded(&self) -> bool {
+        let read = self.reader.word_at(0).load(Ordering::Relaxed);
+        let written = self.written.word_at(0).load(Ordering::Acquire);
+        // A packet of the greatest length needs a sixtieth.
+        written.saturating_sub(read) as usize > self.len / 4 * 3
+    }
+
     /// Takes the next packet, if there is one.
     pub fn take(&mut self) -> Option<Captured<'_>> {
         loop {

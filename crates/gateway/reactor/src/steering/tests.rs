@@ -216,14 +216,14 @@ fn packets_during_a_wake_come_to_the_ring_too() {
 }
 
 /// A packet from the peer without data: IP and TCP headers.
-fn acknowledgement(state: &TcpState) -> [u8; 40] {
+fn packet_of_peer(state: &TcpState, flags: u8) -> [u8; 40] {
     let mut bytes = [0u8; 40];
     bytes[..10].copy_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6]);
     bytes[12..20].copy_from_slice(&[127, 0, 0, 1, 127, 0, 0, 1]);
     bytes[20..22].copy_from_slice(&state.peer().port().to_be_bytes());
     bytes[22..24].copy_from_slice(&state.local().port().to_be_bytes());
     bytes[24..28].copy_from_slice(&state.receive_next().to_be_bytes());
-    bytes[32..34].copy_from_slice(&[5 << 4, 0x10]);
+    bytes[32..34].copy_from_slice(&[5 << 4, flags]);
     let words = bytes[12..].as_chunks::<2>().0;
     let sum: u32 = words
         .iter()
@@ -239,7 +239,8 @@ fn acknowledgement(state: &TcpState) -> [u8; 40] {
 fn a_full_ring_drops_and_counts() {
     alone(|| {
         let mut scene = Scene::make("127.0.0.1:0");
-        let packet = acknowledgement(&scene.state);
+        // Resets, which are not limited.
+        let packet = packet_of_peer(&scene.state, 0x04);
         let raw = crate::socket::raw(false).unwrap();
         let to = scene.state.local();
         let fits = RING_LEN / (8 + 56 + 200);

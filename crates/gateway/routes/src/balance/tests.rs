@@ -1,5 +1,9 @@
 use super::*;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+
+fn key(client: u32) -> u64 {
+    dormouse_tables::clients::key(IpAddr::V4(Ipv4Addr::from(client)))
+}
 
 struct Scene {
     known: Backends,
@@ -35,10 +39,7 @@ impl Scene {
     }
 
     fn first(&self, client: u32) -> usize {
-        match self
-            .targets
-            .first(Some(IpAddr::V4(Ipv4Addr::from(client))), &self.known, 5000)
-        {
+        match self.targets.first(Some(key(client)), &self.known, 5000) {
             Choice::Use(n) => n,
             other => panic!("{other:?}"),
         }
@@ -222,9 +223,8 @@ fn each_address_of_a_name_is_a_backend_and_addresses_can_change() {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     };
     let mut backend = Backend::Tcp {
-        address: "10.0.0.9:80".parse().unwrap(),
         given: "app.example:80".to_owned(),
-        more: Vec::new(),
+        addresses: addresses(&["10.0.0.9:80"]),
     };
     assert!(backend.set_addresses(&addresses(&["10.0.0.1:80", "10.0.0.2:80"])));
     let mut targets = Targets {

@@ -7,13 +7,13 @@
 use super::renewal::Validity;
 use super::retry::backoff_ms;
 use super::unsaved::Unsaved;
-use crate::edition::Edition;
+use crate::configuration::edition::Edition;
 use crate::material::{Certificates, acme};
 use dormouse_config::Config;
 use dormouse_engine::{PemFile, pem_chain};
-use dormouse_handover::Pem;
 use dormouse_handover::control;
 use dormouse_handover::unix_time;
+use dormouse_handover::{Pem, PemContents};
 use dormouse_helpers::errand::{
     Account, AccountBinding, AcmeServer, CertificateRequest, IssuedCertificate, Job, OrderFailure,
     OrderState, PlacedOrder, RenewalQuery, RenewalWindow,
@@ -272,12 +272,16 @@ impl AcmeNames {
         if let Some((name, entry)) = to_order.min_by_key(|(_, entry)| entry.obtain_ms) {
             let (name, has_one) = (name.clone(), entry.shown.is_some());
             let placed = entry.placed.as_ref().map(|placed| placed.order.clone());
-            return match self.server(&edition.config, now_ms) {
-                Ok(server) => Some(AcmeWork::Order(Box::new(CertificateRequest {
+            let server = self.server(&edition.config, now_ms);
+            let dns = acme::dns_way(&edition.config);
+            return match server.and_then(|server| Ok((server, dns?))) {
+                Ok((server, dns)) => Some(AcmeWork::Order(Box::new(CertificateRequest {
                     placed,
                     server,
                     replaces: has_one.then(|| leaf(edition, &name)).flatten(),
                     challenge: edition.config.acme.acme_challenge,
+                    dns,
+                    profile: edition.config.acme.acme_profile.clone(),
                     name,
                 }))),
                 Err(why) => {
@@ -459,7 +463,7 @@ impl AcmeNames {
         let config = &edition.config;
         let file = acme::file_of(config, name).display().to_string();
         let chain = PemFile::of(issued.chain.as_bytes(), "the issued certificate");
-        let pem = Pem {
+        let pem = Pem::from(PemContents {
             name: file.clone(),
             key_name: file,
             chain: chain.chain().map_err(|error| error.to_string())?,
@@ -467,7 +471,7 @@ impl AcmeNames {
             ocsp_from_file: false,
             is_pushed: false,
             key: issued.key.pem().as_str().to_owned(),
-        };
+        });
         acme::check_for(&pem, name)?;
         self.issued += 1;
         if let Some(entry) = self.all.get_mut(name) {

@@ -4,18 +4,20 @@
 //! ```text
 //!   ocsp   responses to staple                        acme       certificates for names
 //!   retry  pauses after failures                      challenge  proof of control of a name
+//!   hook   the operator's program for DNS
 //!                                                     renewal    when a certificate is renewed
 //!                                                     unsaved    what waits for a full disk
 //! ```
 
 mod acme;
 mod challenge;
+mod hook;
 mod ocsp;
 mod renewal;
 mod retry;
 mod unsaved;
 
-use crate::edition::Edition;
+use crate::configuration::edition::Edition;
 use crate::helper_process::HelperProcess;
 use crate::material::{self, Certificates};
 use crate::pairs::Pairs;
@@ -33,6 +35,7 @@ use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
+use hook::Hook;
 use ocsp::OcspSchedule;
 use std::io;
 
@@ -56,6 +59,7 @@ pub(crate) struct Authorities {
     names: AcmeNames,
     challenges: OpenChallenges,
     errand: Option<Errand>,
+    hook: Hook,
     /// The edition that `ocsp` and `names` are based on.
     edition: Option<u64>,
 }
@@ -75,7 +79,10 @@ impl Errand {
     fn admits(&mut self, report: &ErrandReport) -> bool {
         let is_costly = matches!(
             report,
-            ErrandReport::Account(_) | ErrandReport::Challenge(_) | ErrandReport::HttpChallenge(_)
+            ErrandReport::Account(_)
+                | ErrandReport::Challenge(_)
+                | ErrandReport::HttpChallenge(_)
+                | ErrandReport::DnsRecord { .. }
         );
         self.costly += u32::from(is_costly);
         if !is_costly || self.costly <= COSTLY_MAX {
@@ -261,6 +268,7 @@ impl Authorities {
         pairs: &Pairs,
         poller: &Poller,
     ) -> Vec<Issued> {
+        self.hook.receive(poller);
         let mut new = Vec::new();
         for _ in 0..REPORTS_MAX {
             let Some(errand) = &mut self.errand else {
@@ -297,6 +305,17 @@ impl Authorities {
                 ) if challenge.name == *name => {
                     self.challenges.open_http(challenge, pairs);
                 }
+                (
+                    ErrandReport::DnsRecord { value, is_added },
+                    Some(ErrandPurpose::Order { name, .. }),
+                ) => {
+                    let HelperProcess { pid, channel } = errand.process;
+                    let started = (self.hook).start(pid, name, &value, is_added, edition, poller);
+                    if let Err(why) = started {
+                        // SIGCHLD reports the exit, if the errand is gone.
+                        let _ = message::send(channel, &Job::Refused(why));
+                    }
+                }
                 (ErrandReport::Renewal { name, window }, Some(ErrandPurpose::AskRenewals)) => {
                     self.names.note_window(&name, window);
                 }
@@ -316,6 +335,18 @@ impl Authorities {
             }
         }
         new
+    }
+
+    /// Handles the exit of the process that runs the operator's program. Returns `false` if it was another process.
+    pub(crate) fn note_hook_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
+        let Some((asker, answer)) = self.hook.note_end(pid, ended, poller) else {
+            return false;
+        };
+        if let Some(errand) = self.errand.as_ref().filter(|one| one.process.pid == asker) {
+            // SIGCHLD reports the exit, if the errand is gone.
+            let _ = message::send(errand.process.channel, &answer);
+        }
+        true
     }
 
     /// Ends the errand's work. What it reports from now on is ignored.
@@ -357,6 +388,7 @@ impl Authorities {
         if let Some(errand) = &self.errand {
             let _ = process::send_signal(errand.process.pid, Signal::Kill);
         }
+        self.hook.kill();
         self.end_work();
         self.challenges.close_except(|_| false, pairs);
     }
@@ -436,12 +468,14 @@ fn tls_file(edition: &Edition) -> io::Result<TlsFile> {
 
 #[cfg(test)]
 mod tests {
+    use super::hook::Running;
     use super::*;
-    use crate::load::{self, Ready};
-    use crate::occasion::Purpose;
-    use crate::occasion::{Occasion, Occupied};
-    use crate::source::Source;
+    use crate::configuration::load::{self, Ready};
+    use crate::configuration::occasion::Purpose;
+    use crate::configuration::occasion::{Occasion, Occupied};
+    use crate::configuration::source::Source;
     use dormouse_config::Section;
+    use dormouse_helpers::acme_hook::HookReport;
     use dormouse_reactor::{Fd, OnExec, socket};
 
     const ACCOUNT: &str =
@@ -517,6 +551,33 @@ mod tests {
         let responses: Vec<&[u8]> = stapled.iter().flatten().map(|pem| &*pem.ocsp).collect();
         assert_eq!(responses, [[0], [1], [2]]);
         assert!(authorities.staple(&edition).is_none());
+    }
+
+    /// An errand may end while the operator's program runs, and the next one may ask for the same.
+    #[test]
+    fn an_answer_of_the_program_is_for_the_errand_that_asked() {
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        let order = || ErrandPurpose::Order {
+            name: "a.example".to_owned(),
+            directory: "https://ca.example/dir".to_owned(),
+        };
+        let (hook, report) = (Pid(i32::MAX - 1), HookReport::Ok(()));
+        for (asker, is_answered) in [(Pid(i32::MAX), true), (Pid(i32::MAX - 2), false)] {
+            let (mut authorities, errand) = with_errand(order());
+            let (channel, theirs) = socket::channel(OnExec::Close).expect("a channel");
+            authorities.hook = Hook(Some(Running {
+                process: HelperProcess { pid: hook, channel },
+                errand: asker,
+                answer: None,
+            }));
+            let sent = message::send(theirs, &report).expect("sent");
+            assert_eq!(sent, Attempt::Done(()));
+            assert!(!authorities.note_hook_end(Pid(i32::MAX), Ended::Exited(0), &poller));
+            assert!(authorities.note_hook_end(hook, Ended::Exited(0), &poller));
+            let answer: Option<Job> = message::receive(errand).expect("a channel");
+            assert_eq!(matches!(answer, Some(Job::Proceed)), is_answered);
+            assert!(authorities.hook.0.is_none());
+        }
     }
 
     /// An errand that queries a responder parses foreign bytes. It may not replace the account at the ACME server. One

@@ -157,7 +157,8 @@ impl OcspSchedule {
                 }
             };
             has_changed |= pem.ocsp != response;
-            pem.ocsp = response.to_vec();
+            let response = response.to_vec();
+            pem.change(|pem| pem.ocsp = response);
         }
         for chain in self.chains.values_mut() {
             chain.waiting = None;
@@ -221,10 +222,11 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_handover::PemContents;
 
     /// A certificate, with its schedule and id.
     fn scheduled() -> (Certificates, OcspSchedule, u64) {
-        let pem = Pem {
+        let pem = Pem::from(PemContents {
             name: "site.pem".to_owned(),
             key_name: "site.key".to_owned(),
             chain: "a chain".to_owned(),
@@ -232,7 +234,7 @@ mod tests {
             ocsp_from_file: false,
             is_pushed: false,
             key: String::new(),
-        };
+        });
         let certificates = vec![vec![pem]];
         let mut schedule = OcspSchedule::default();
         schedule.follow(&certificates);

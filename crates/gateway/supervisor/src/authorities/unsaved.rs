@@ -2,7 +2,7 @@
 //! intervals, and at a reload.
 
 use super::retry::backoff_ms;
-use crate::edition::Edition;
+use crate::configuration::edition::Edition;
 use crate::material::acme;
 use dormouse_helpers::errand::Account;
 use std::collections::BTreeSet;

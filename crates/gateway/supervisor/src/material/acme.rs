@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   acme_folder/HOST/account.json    the account at the server HOST
-//!   acme_folder/HOST/NAME.pem        the certificate for NAME, its chain and its key
+//!   acme_folder/HOST/NAME.pem        the certificate for NAME, its chain and its key; `_` in place of a wildcard's `*`
 //! ```
 //!
 //! A file is replaced as a whole: written under another name, then renamed. Main does not wait until the disk has a
@@ -10,19 +10,22 @@
 //! written once, and some servers accept an External Account Binding once, so main waits for that.
 
 use super::files::can_write_into;
+use super::former::Former;
 use super::pair::{keep_response, read_pair};
 use super::trust::authorities;
-use crate::findings::Findings;
-use dormouse_config::{Config, Place, Route};
+use crate::material::findings::Findings;
+use dormouse_config::{AcmeChallenge, Config, DnsServer, Place, Route};
 use dormouse_engine::IdentityWarning;
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
-use dormouse_helpers::errand::Account;
+use dormouse_helpers::errand::tsig::{self, TsigKey};
+use dormouse_helpers::errand::{Account, DnsUpdates, DnsWay};
 use dormouse_helpers::private_file::read_private;
 use dormouse_reactor::file::{replace_private, replace_private_soon};
+use dormouse_reactor::process;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -47,7 +50,15 @@ fn folder(config: &Config) -> PathBuf {
 
 /// Path of the file with a name's certificate and key.
 pub fn file_of(config: &Config, name: &str) -> PathBuf {
-    folder(config).join(format!("{name}.pem"))
+    folder(config).join(file_name(name))
+}
+
+/// A wildcard's file begins with `_`, which no name has: `*` means all files to a shell.
+fn file_name(name: &str) -> String {
+    match name.strip_prefix('*') {
+        Some(rest) => format!("_{rest}.pem"),
+        None => format!("{name}.pem"),
+    }
 }
 
 /// Checks that certificates can be saved, and that there is a trusted CA for the server.
@@ -69,38 +80,36 @@ pub(super) fn check(config: &Config, findings: &mut Findings) {
     if let Err(why) = binding_key(config) {
         findings.error(Place::Program("acme_eab_key_file"), why);
     }
+    if let Err(why) = dns_way(config) {
+        findings.error(Place::Program("acme_dns_key_file"), why);
+    }
+    check_hook(config, findings);
 }
 
 /// Reads the issued certificates of a route. If one cannot be read, its previous version stays; so does a newer one, which
 /// could not be saved. A certificate that was never issued is no error: it is ordered later.
-pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<Pem>, Vec<String>) {
+pub(super) fn load(config: &Config, route: &Route, former: &Former<'_>) -> (Vec<Pem>, Vec<String>) {
     let mut complaints = Vec::new();
     let pems = route.acme.iter().filter_map(|name| {
         let file = file_of(config, name.as_str());
         let shown = file.display().to_string();
-        let known = || {
-            former
-                .iter()
-                .flatten()
-                .find(|pem| pem.name == shown)
-                .cloned()
-        };
+        let known = former.named(&shown);
         if !file.exists() {
-            return known();
+            return known.cloned();
         }
-        match read(&file, name.as_str()) {
+        match read(&file, name.as_str(), known) {
             Ok(mut pem) => {
                 // Nearly always they are the same, and nothing needs to be parsed.
-                let in_use = known().filter(|in_use| in_use.chain != pem.chain);
-                if in_use.as_ref().is_some_and(|in_use| is_newer(in_use, &pem)) {
-                    return in_use;
+                let in_use = known.filter(|in_use| in_use.chain != pem.chain);
+                if in_use.is_some_and(|in_use| is_newer(in_use, &pem)) {
+                    return in_use.cloned();
                 }
                 keep_response(&mut pem, former);
                 Some(pem)
             }
             Err(why) => {
                 complaints.extend(why);
-                known()
+                known.cloned()
             }
         }
     });
@@ -113,11 +122,13 @@ fn is_newer(pem: &Pem, than: &Pem) -> bool {
     begins_at_s(pem) > begins_at_s(than)
 }
 
-fn read(file: &Path, name: &str) -> Result<Pem, Vec<String>> {
+fn read(file: &Path, name: &str, known: Option<&Pem>) -> Result<Pem, Vec<String>> {
     let mut mistakes = Vec::new();
-    let Some(pem) = read_pair(file, file, None, &mut mistakes) else {
+    let Some(read) = read_pair(file, file, None, &mut mistakes) else {
         return Err(mistakes);
     };
+    let same = known.filter(|known| known.chain == read.chain && known.key == read.key);
+    let pem = same.cloned().unwrap_or(read);
     check_for(&pem, name).map_err(|why| vec![why])?;
     Ok(pem)
 }
@@ -155,8 +166,8 @@ pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String>
     }
     let folder = folder(config);
     make(&folder)
-        .and_then(|()| replace_private_soon(&folder.join(format!("{name}.pem")), text.as_bytes()))
-        .map_err(|error| format!("{}/{name}.pem: {error}", folder.display()))
+        .and_then(|()| replace_private_soon(&folder.join(file_name(name)), text.as_bytes()))
+        .map_err(|error| format!("{}/{}: {error}", folder.display(), file_name(name)))
 }
 
 /// Whether the file for a name has this certificate.
@@ -228,6 +239,68 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
     Ok(Some(Zeroizing::new(key.to_owned())))
 }
 
+/// Where to write the records of dns-01. `None`: another challenge is configured.
+pub(crate) fn dns_way(config: &Config) -> Result<Option<DnsWay>, String> {
+    let acme = &config.acme;
+    if acme.acme_challenge != AcmeChallenge::Dns01 {
+        return Ok(None);
+    }
+    let wait_s = acme.acme_dns_wait.as_secs();
+    let Some(DnsServer(server)) = acme.acme_dns_server else {
+        return Ok(Some(DnsWay::Hook { wait_s }));
+    };
+    let key = acme.acme_dns_key_file.as_ref().map(|path| {
+        let shown = path.display();
+        let missing = || {
+            format!("{shown}: no such file\nmake a key with tsig-keygen, readable only by its owner, and name it in the DNS server's configuration")
+        };
+        let bytes = read_private(path, tsig::KEY_FILE_MAX)?.ok_or_else(missing)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| format!("{shown}: the file is not text"))?;
+        TsigKey::parse(text).map_err(|why| format!("{shown}: {why}"))
+    });
+    Ok(Some(DnsWay::Updates(DnsUpdates {
+        server,
+        key: key.transpose()?,
+        wait_s,
+    })))
+}
+
+/// The user of `acme_dns_hook`, if it is another one than main's or nobody.
+pub(crate) fn hook_user(config: &Config) -> Result<Option<(u32, u32)>, String> {
+    let Some(name) = &config.acme.acme_dns_hook_user else {
+        return Ok(None);
+    };
+    let user = process::look_up_user(name, None)?;
+    let own = process::user_id();
+    if own != 0 && own != user.uid {
+        return Err(format!(
+            "cannot run a program as the user `{name}`; start as root, or remove this"
+        ));
+    }
+    Ok(Some((user.uid, user.gid)))
+}
+
+/// Checks that there is a program to run, and its user.
+fn check_hook(config: &Config, findings: &mut Findings) {
+    if let Err(why) = hook_user(config) {
+        findings.error(Place::Program("acme_dns_hook_user"), why);
+    }
+    let Some(path) = &config.acme.acme_dns_hook else {
+        return;
+    };
+    let is_program =
+        |found: fs::Metadata| found.is_file() && found.permissions().mode() & 0o111 != 0;
+    let why = match fs::metadata(path).map(is_program) {
+        Ok(true) => return,
+        Ok(false) => "not an executable file".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    findings.error(
+        Place::Program("acme_dns_hook"),
+        format!("{}: {why}", path.display()),
+    );
+}
+
 /// Creates the folder, for its owner alone.
 fn make(folder: &Path) -> io::Result<()> {
     match folder.is_dir() {
@@ -242,9 +315,9 @@ fn make(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::material::Material;
     use dormouse_config::{Flag, Machine, Section};
     use dormouse_engine::Identity;
-    use std::os::unix::fs::PermissionsExt as _;
 
     /// A certificate for a.example that is valid from 2010 on, and its key.
     const OLD: &str = "\
@@ -282,8 +355,13 @@ hEhtn7uBrNqN4nmPFAZFmhw+HSsU/1zUm8ixZ7gdQJnwZ12joxKVd2Ag
         let file = file_of(&config, "a.example");
         make(&self::folder(&config)).expect("a folder");
         fs::write(&file, OLD).expect("written");
-        let load = |former: &[Vec<Pem>]| {
-            let (mut pems, complaints) = load(&config, &config.routes[0], former);
+        let load = |former: &[Pem]| {
+            let material = Material {
+                certificates: vec![former.to_vec()],
+                ..Material::default()
+            };
+            let former = Former::of(&material, &|_| true);
+            let (mut pems, complaints) = load(&config, &config.routes[0], &former);
             assert!(complaints.is_empty(), "{complaints:?}");
             pems.pop().expect("a certificate")
         };
@@ -291,12 +369,12 @@ hEhtn7uBrNqN4nmPFAZFmhw+HSsU/1zUm8ixZ7gdQJnwZ12joxKVd2Ag
         // From 2020 on.
         let (chain, key) = Identity::self_signed_pem("a.example").expect("a certificate");
         let mut in_use = of_file.clone();
-        (in_use.chain, in_use.key) = (chain, key.to_string());
-        assert_eq!(load(&[vec![in_use.clone()]]).chain, in_use.chain);
+        in_use.change(|pem| (pem.chain, pem.key) = (chain, key.to_string()));
+        assert_eq!(load(std::slice::from_ref(&in_use)).chain, in_use.chain);
         // Another program replaces the file by a newer certificate.
         let text = format!("{}{}", in_use.chain, in_use.key);
         fs::write(&file, text).expect("written");
-        assert_eq!(load(&[vec![of_file]]).chain, in_use.chain);
+        assert_eq!(load(&[of_file]).chain, in_use.chain);
     }
 
     #[test]

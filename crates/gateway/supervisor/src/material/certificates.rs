@@ -3,15 +3,16 @@
 
 use super::acme;
 use super::files;
-use super::former::{self, Changes, Former};
+use super::former::{self, Changes, Covered, Former};
 use super::key_mode;
 use super::pair::PairFiles;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
-use crate::findings::Findings;
+use crate::material::findings::Findings;
 use dormouse_config::{CertificateFiles, Config, Place, Route, TlsVersion};
 use dormouse_engine::{Identity, KeyKind};
-use dormouse_handover::Pem;
+use dormouse_handover::{Pem, PemContents};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 /// Reads the certificates of every route. A self-signed certificate that serves is reused, so that clients keep seeing
@@ -23,9 +24,10 @@ pub(super) fn load(
     changes: &mut Changes,
 ) -> Vec<Vec<Pem>> {
     let serving = former.certificates();
+    let mut entries = Entries::new(former);
     let mut load = |(index, route): (usize, &Route)| {
-        let mut pems = load_route(index, route, former, findings, changes);
-        let (issued, complaints) = acme::load(config, route, serving);
+        let mut pems = load_route(index, route, &mut entries, findings, changes);
+        let (issued, complaints) = acme::load(config, route, former);
         for complaint in complaints {
             let what = format!("the certificate will be requested again: {complaint}");
             findings.warning(Place::of_route(index, "acme"), what);
@@ -43,14 +45,14 @@ pub(super) fn load(
 fn load_route(
     index: usize,
     route: &Route,
-    former: &Former<'_>,
+    entries: &mut Entries<'_>,
     findings: &mut Findings,
     changes: &mut Changes,
 ) -> Vec<Pem> {
     let mut pems = Vec::new();
     for (item, files) in route.certificates.iter().enumerate() {
         let place = Place::of_route(index, "certificates").item(item);
-        match read_entry(files, former) {
+        match entries.read(files) {
             Ok(entry) => {
                 let is_new = |pem: &&Pem| entry.new.contains(&pem.name);
                 let same = entry.pems.iter().filter(|pem| !is_new(pem));
@@ -71,13 +73,13 @@ fn load_route(
                 findings.warnings(place, warnings);
                 changes.kept.extend(entry.kept);
                 pems.extend(entry.pems);
-                findings.warnings(place, files::unused(files));
+                findings.warnings(place, entries.unused(files));
             }
             Err(why) => findings.error(place, why),
         }
     }
     if let Some(name) = &route.self_signed {
-        match make_self_signed(name, former.certificates()) {
+        match make_self_signed(name, entries.former) {
             Ok(pem) => pems.push(pem),
             Err(mistake) => findings.error(Place::of_route(index, "self_signed"), mistake),
         }
@@ -88,7 +90,7 @@ fn load_route(
 /// Doubtful properties of a certificate that serves already.
 fn warnings_of_serving(pem: &Pem) -> Vec<String> {
     let identity = pem.identity();
-    let mut warnings = identity.map_or_else(|_| Vec::new(), |one| warnings_of(&one, &pem.name));
+    let mut warnings = identity.map_or_else(|_| Vec::new(), |one| warnings_of(one, &pem.name));
     warnings.extend(key_mode::warning_of(Path::new(&pem.key_name)));
     warnings
 }
@@ -104,7 +106,7 @@ fn check_suites(index: usize, route: &Route, pems: &[Pem], findings: &mut Findin
         return;
     }
     let identities = pems.iter().filter_map(|pem| pem.identity().ok());
-    let is_rsa = |identity: Identity| matches!(identity.key_kind(), KeyKind::Rsa { .. });
+    let is_rsa = |identity: &Identity| matches!(identity.key_kind(), KeyKind::Rsa { .. });
     let mut keys: Vec<bool> = identities.map(is_rsa).collect();
     // Those to come are for ECDSA.
     keys.extend((!route.acme.is_empty()).then_some(false));
@@ -127,13 +129,13 @@ fn self_signed_name(name: &str) -> String {
 }
 
 /// Reuses the certificate from `former`, or generates one.
-fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
+fn make_self_signed(name: &str, former: &Former<'_>) -> Result<Pem, String> {
     let shown = self_signed_name(name);
-    if let Some(pem) = former.iter().flatten().find(|pem| pem.name == shown) {
+    if let Some(pem) = former.named(&shown) {
         return Ok(pem.clone());
     }
     let (chain, key) = Identity::self_signed_pem(name).map_err(|error| error.to_string())?;
-    Ok(Pem {
+    Ok(Pem::from(PemContents {
         key_name: shown.clone(),
         name: shown,
         chain,
@@ -141,15 +143,16 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
         ocsp_from_file: false,
         is_pushed: false,
         key: key.to_string(),
-    })
+    }))
 }
 
 /// Reads the certificates of every route again, after a change of their files.
 pub(super) fn renew(config: &Config, former: &Former<'_>, changes: &mut Changes) -> Vec<Vec<Pem>> {
     let mut certificates = Vec::new();
+    let mut entries = Entries::new(former);
     for (route, serving) in config.routes.iter().zip(former.certificates()) {
-        let mut pems = renew_route(route, serving, former, changes);
-        let (issued, complaints) = acme::load(config, route, std::slice::from_ref(serving));
+        let mut pems = renew_route(route, serving, &mut entries, changes);
+        let (issued, complaints) = acme::load(config, route, former);
         changes.kept.extend(complaints);
         for pem in issued {
             if !serving.iter().any(|other| other.chain == pem.chain) {
@@ -166,14 +169,14 @@ pub(super) fn renew(config: &Config, former: &Former<'_>, changes: &mut Changes)
 fn renew_route(
     route: &Route,
     serving: &[Pem],
-    former: &Former<'_>,
+    entries: &mut Entries<'_>,
     changes: &mut Changes,
 ) -> Vec<Pem> {
     let own = route.self_signed.as_deref().map(self_signed_name);
     let made = |pem: &&Pem| own.as_ref() == Some(&pem.name);
     let mut pems: Vec<Pem> = serving.iter().filter(made).cloned().collect();
     for files in &route.certificates {
-        match read_entry(files, former) {
+        match entries.read(files) {
             Ok(entry) => {
                 for warning in entry.warnings {
                     tracing::warn!(warning, "certificate warning");
@@ -186,15 +189,49 @@ fn renew_route(
             }
             Err(why) => {
                 changes.kept.push(why);
-                pems.extend(former.within(&files.cert).into_iter().cloned());
+                let former = entries.former.within(&files.cert).into_iter();
+                pems.extend(former.cloned());
             }
         }
     }
     pems
 }
 
+/// The entries of `certificates` that were read. Routes often name the same: its files are read once.
+struct Entries<'a> {
+    former: &'a Former<'a>,
+    read: BTreeMap<CertificateFiles, Result<Entry, String>>,
+    unused: BTreeMap<CertificateFiles, Vec<String>>,
+}
+
+impl<'a> Entries<'a> {
+    fn new(former: &'a Former<'a>) -> Entries<'a> {
+        Entries {
+            former,
+            read: BTreeMap::new(),
+            unused: BTreeMap::new(),
+        }
+    }
+
+    /// Fails if it cannot be found out which files an entry means.
+    fn read(&mut self, files: &CertificateFiles) -> Result<Entry, String> {
+        if let Some(known) = self.read.get(files) {
+            return known.clone();
+        }
+        let read = read_entry(files, self.former);
+        self.read.insert(files.clone(), read.clone());
+        read
+    }
+
+    /// What else may be a certificate or a key in the directory of an entry.
+    fn unused(&mut self, files: &CertificateFiles) -> Vec<String> {
+        let known = self.unused.entry(files.clone());
+        known.or_insert_with(|| files::unused(files)).clone()
+    }
+}
+
 /// What an entry of `certificates` has: a pair, or those of a directory.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Entry {
     pems: Vec<Pem>,
     /// Whether one of the pairs can be used as it is in its files.
@@ -222,7 +259,7 @@ fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, St
                 entry.pems.push(current.clone());
             }
             Look::New(mut pem, warnings) => {
-                keep_response(&mut pem, former.certificates());
+                keep_response(&mut pem, former);
                 entry.is_usable = true;
                 entry.new.push(pem.name.clone());
                 entry.warnings.extend(warnings);
@@ -258,14 +295,20 @@ fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, St
 
 /// Adds the certificates that serve from this directory, and of which files are missing, unless they are removed.
 fn keep_missing(directory: &Path, former: &Former<'_>, entry: &mut Entry) {
-    let missing = former.within(directory).into_iter();
-    let is_read = |pem: &&Pem| entry.pems.iter().any(|other| other.name == pem.name);
-    let missing: Vec<&Pem> = missing.filter(|pem| !is_read(pem)).collect();
+    let mut missing = former.within(directory);
+    let read: HashSet<&str> = entry.pems.iter().map(|pem| &*pem.name).collect();
+    missing.retain(|pem| !read.contains(&*pem.name));
+    if missing.is_empty() {
+        return;
+    }
+    let mut covered = Covered::default();
+    entry.pems.iter().for_each(|pem| covered.add(pem));
     for pem in missing {
-        if !former::is_covered(pem, &entry.pems)
+        if !covered.has_all_of(pem)
             && let Some(why) = former.missing(pem, directory)
         {
             entry.kept.push(why);
+            covered.add(pem);
             entry.pems.push(pem.clone());
         }
     }
@@ -303,7 +346,7 @@ fn read_again<'a>(pair: &PairFiles, current: Option<&'a Pem>) -> Look<'a> {
     }
     let mut warnings = Vec::new();
     let mut identity = match new.identity() {
-        Ok(identity) => identity,
+        Ok(identity) => identity.clone(),
         Err(error) => return Look::Invalid(vec![error.to_string()]),
     };
     match (

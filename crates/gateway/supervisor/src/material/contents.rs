@@ -6,7 +6,7 @@ use dormouse_handover::{ClientTrust, OriginPem, Pem};
 pub(crate) type Certificates = Vec<Vec<Pem>>;
 
 /// Everything that a configuration reads from PEM files. Lists are in configuration order.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Material {
     /// Certificates for clients, by route.
     pub(crate) certificates: Certificates,
@@ -36,17 +36,48 @@ impl OfHelpers {
     }
 }
 
+/// A byte of a revocation list takes as much memory as this many of certificates: to search it, a worker has a table of
+/// its numbers. Measured with 150,000 certificates in 6.5 MiB: a worker has 4.2 to 6.4 bytes for each of the file, and 13.6
+/// while the list is replaced; main 11.2.
+const LIST_WEIGHT: usize = 2;
+
 impl Material {
-    /// The length of everything.
+    /// The length of everything, for the memory budget.
     pub(crate) fn bytes(&self) -> usize {
         let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
         let certificates = self.certificates.iter().flatten().map(pem);
         let trust = self.client_trust.iter().flatten();
         let lists = trust.clone().flat_map(|trust| &trust.crls);
         let origins = self.origins.iter().chain(self.backend_tls.iter().flatten());
+        let of_servers = origins.clone().flat_map(|origin| &origin.revocation.crls);
+        let lists = lists.chain(of_servers);
         let roots = origins.flat_map(|origin| &origin.roots).map(String::len);
         let roots = roots.chain(trust.map(|trust| trust.roots.len()));
-        let lists = lists.map(|(_, list)| list.len());
+        let lists = lists.map(|(_, list)| LIST_WEIGHT * list.len());
         certificates.chain(roots).chain(lists).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revocation_list_is_part_of_the_budget_for_clients_and_for_servers() {
+        let list = || vec![("crl.pem".to_owned(), "x".repeat(1_000))];
+        let mut material = Material::default();
+        assert_eq!(material.bytes(), 0);
+        material.client_trust.push(Some(ClientTrust {
+            required: true,
+            roots: "r".to_owned(),
+            crls: list(),
+            allow: Vec::new(),
+        }));
+        assert_eq!(material.bytes(), 1 + 2_000);
+        let mut origin = OriginPem::default();
+        origin.revocation.crls = list();
+        material.origins.push(origin.clone());
+        material.backend_tls.push(Some(origin));
+        assert_eq!(material.bytes(), 1 + 3 * 2_000);
     }
 }

@@ -1,6 +1,6 @@
 //! The files that a configuration means: pairs of certificate and key, and the contents of directories.
 
-use super::directory::{CERTIFICATES_MAX, entries};
+use super::directory::{CERTIFICATES_MAX, Entry, entries};
 use super::layouts;
 use super::pair::PairFiles;
 use crate::error::unreadable;
@@ -85,7 +85,8 @@ pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> 
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let files: Vec<PathBuf> = entries(path)?.into_iter().filter(|e| e.is_file()).collect();
+    let files = entries(path)?.into_iter().filter(Entry::is_file);
+    let files: Vec<PathBuf> = files.map(|entry| entry.path).collect();
     if files.is_empty() {
         return Err(format!("{}: no {what} in this directory", path.display()));
     }
@@ -99,7 +100,8 @@ pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
     if is_directory(files) == Ok(true) {
         // A directory below it changes when a file in it is created.
         let below = entries(&files.cert).unwrap_or_default().into_iter();
-        all.extend(below.filter(|path| path.is_dir()));
+        let below = below.filter(Entry::is_directory);
+        all.extend(below.map(|entry| entry.path));
     }
     for pair in pairs(files).unwrap_or_default() {
         all.extend([pair.cert, pair.key]);

@@ -17,29 +17,46 @@ use dormouse_handover::{OriginPem, Pem, unix_time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 /// What serves now, and which files there were at the last look.
 pub(crate) struct Former<'a> {
     material: Option<&'a Material>,
+    /// The certificates from files, by the file of the chain: there may be tens of thousands, and each is looked up.
+    by_chain_file: BTreeMap<&'a Path, Vec<&'a Pem>>,
+    /// Those whose OCSP response was fetched, by their chain.
+    by_chain: HashMap<&'a str, &'a Pem>,
     was_there: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Former<'a> {
     /// Nothing serves yet.
-    pub(crate) const fn none() -> Former<'static> {
+    pub(crate) fn none() -> Former<'static> {
         Former {
             material: None,
+            by_chain_file: BTreeMap::new(),
+            by_chain: HashMap::new(),
             was_there: &|_| false,
         }
     }
 
     /// `was_there` returns whether the file with this name was there at the last look.
     pub(crate) fn of(material: &'a Material, was_there: &'a dyn Fn(&str) -> bool) -> Former<'a> {
-        Former {
+        let mut former = Former {
             material: Some(material),
             was_there,
+            ..Former::none()
+        };
+        for pem in of_files(material) {
+            let file = Path::new(&pem.name);
+            former.by_chain_file.entry(file).or_default().push(pem);
         }
+        let fetched = material.certificates.iter().flatten();
+        for pem in fetched.filter(|pem| !pem.ocsp_from_file) {
+            former.by_chain.entry(&pem.chain).or_insert(pem);
+        }
+        former
     }
 
     /// The certificates of each route.
@@ -47,35 +64,44 @@ impl<'a> Former<'a> {
         self.material.map_or(&[], |material| &material.certificates)
     }
 
-    /// The certificates from files, those of originations and for backends included.
-    pub(super) fn of_files(&self) -> impl Iterator<Item = &'a Pem> + use<'a> {
-        let own = self.material.into_iter().flat_map(|material| {
-            let backends = material.backend_tls.iter().flatten();
-            let origins = material.origins.iter().chain(backends);
-            let of_origins = origins.filter_map(|OriginPem { identity, .. }| identity.as_ref());
-            of_origins.chain(material.of_helpers.iter())
-        });
-        let certificates = self.certificates().iter().flatten();
-        certificates.filter(|pem| !pem.is_pushed).chain(own)
-    }
-
     /// The certificate that serves from these files.
     pub(super) fn pair(&self, cert: &Path, key: &Path) -> Option<&'a Pem> {
-        let [name, key_name] = [cert, key].map(|path| path.display().to_string());
+        let key_name = key.display().to_string();
         // A key that is missing for a moment is looked for in the chain's file, so the names may differ.
-        let same_chain = || self.of_files().filter(|pem| pem.name == name);
-        let same = same_chain().find(|pem| pem.key_name == key_name);
-        same.or_else(|| same_chain().next())
+        let same_chain = self.of_chain_file(cert);
+        let same = same_chain.iter().find(|pem| pem.key_name == key_name);
+        same.or_else(|| same_chain.first()).copied()
+    }
+
+    /// The certificates whose chain is in this file.
+    fn of_chain_file(&self, path: &Path) -> &[&'a Pem] {
+        // Names are what is shown of a path.
+        let shown = path.display().to_string();
+        self.by_chain_file
+            .get(Path::new(&shown))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// The certificate with this name, of an ACME server or made here: it may be in no file.
+    pub(super) fn named(&self, name: &str) -> Option<&'a Pem> {
+        let of_file = self.by_chain_file.get(Path::new(name));
+        of_file.and_then(|pems| pems.first()).copied()
+    }
+
+    /// The certificate with this chain, if its OCSP response was fetched.
+    pub(super) fn with_chain(&self, chain: &str) -> Option<&'a Pem> {
+        self.by_chain.get(chain).copied()
     }
 
     /// The certificates that serve from this file, or from files below this directory.
     pub(super) fn within(&self, path: &Path) -> Vec<&'a Pem> {
-        // Names are what is shown of a path.
         let shown = path.display().to_string();
-        let within = |pem: &&Pem| Path::new(&pem.name).starts_with(&shown);
-        let named = self.of_files().filter(within);
-        let distinct: BTreeMap<&str, &Pem> = named.map(|pem| (pem.name.as_str(), pem)).collect();
-        distinct.into_values().collect()
+        let shown = Path::new(&shown);
+        let range = (Bound::Included(shown), Bound::Unbounded);
+        let from = self.by_chain_file.range::<Path, _>(range);
+        from.take_while(|(file, _)| file.starts_with(shown))
+            .filter_map(|(_, pems)| pems.last().copied())
+            .collect()
     }
 
     /// Why a certificate stays that this directory no longer has completely. `None`: it is removed.
@@ -104,6 +130,18 @@ impl<'a> Former<'a> {
     }
 }
 
+/// The certificates that were not pushed, those of originations and for backends included.
+fn of_files(material: &Material) -> impl Iterator<Item = &Pem> {
+    let backends = material.backend_tls.iter().flatten();
+    let origins = material.origins.iter().chain(backends);
+    let of_origins = origins.filter_map(|OriginPem { identity, .. }| identity.as_ref());
+    let certificates = material.certificates.iter().flatten();
+    certificates
+        .filter(|pem| !pem.is_pushed)
+        .chain(of_origins)
+        .chain(material.of_helpers.iter())
+}
+
 /// Whether there is a file, a link or a directory with this name, or that cannot be found out.
 fn is_there(path: &Path) -> bool {
     let found = fs::symlink_metadata(path);
@@ -117,24 +155,50 @@ pub(super) fn place_in(directory: &Path, name: &str) -> PathBuf {
     first.map_or_else(PathBuf::new, |first| directory.join(first))
 }
 
-/// Whether another certificate, valid now, has all names of this one.
-pub(super) fn is_covered(pem: &Pem, others: &[Pem]) -> bool {
-    let Ok(own) = pem.identity() else {
-        return true;
-    };
-    let others = others.iter().filter_map(|other| other.identity().ok());
-    others.filter(|other| untimely(other).is_none()).any(|one| {
-        let has = |name: &String| one.names().iter().any(|n| n.eq_ignore_ascii_case(name));
-        own.names().iter().all(has)
-    })
+/// The names of certificates that are valid now.
+#[derive(Default)]
+pub(super) struct Covered {
+    certificates: usize,
+    /// The certificates that have a name, by number; the name in lower case.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+impl Covered {
+    /// Adds the names of a certificate, if it is valid.
+    pub(super) fn add(&mut self, pem: &Pem) {
+        let valid = pem.identity().ok().filter(|one| untimely(one).is_none());
+        for name in valid.into_iter().flat_map(Identity::names) {
+            let having = self.by_name.entry(name.to_ascii_lowercase()).or_default();
+            having.push(self.certificates);
+        }
+        self.certificates += usize::from(valid.is_some());
+    }
+
+    /// Whether one of the certificates has all names of this one.
+    pub(super) fn has_all_of(&self, pem: &Pem) -> bool {
+        let Ok(own) = pem.identity() else {
+            return true;
+        };
+        let mut names = own.names().iter();
+        let having = |name: &String| {
+            let found = self.by_name.get(&name.to_ascii_lowercase());
+            found.map_or(&[][..], Vec::as_slice)
+        };
+        match names.next() {
+            None => self.certificates > 0,
+            Some(first) => having(first)
+                .iter()
+                .any(|one| names.clone().all(|name| having(name).contains(one))),
+        }
+    }
 }
 
 /// Why the certificate `new` of the files of `current` does not replace it: it is not valid now, and `current` is.
 pub(super) fn is_worse(new: &Identity, current: Option<&Pem>) -> Option<String> {
     let why = untimely(new)?;
-    let is_valid = |current: Identity| untimely(&current).is_none();
-    let identity = current.map(Pem::identity)?;
-    identity.is_ok_and(is_valid).then_some(why)
+    let identity = current?.identity();
+    let is_valid = identity.is_ok_and(|current| untimely(current).is_none());
+    is_valid.then_some(why)
 }
 
 /// Why a certificate is not valid now.
@@ -212,7 +276,7 @@ fn names_of(pem: &Pem) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::Findings;
+    use crate::material::findings::Findings;
     use dormouse_config::{Config, Flag, Machine, Section, Severity};
 
     /// A directory with certificates, and the configuration that names it.
@@ -409,6 +473,28 @@ EJ4RUDkOUz8IoPM+FSKVNJ6HLZuFU+dW1WHo+JzV/FucQ46njjKIBATB
         assert_eq!(served(&next), [served(&now)[1], &chain]);
         assert!(changes.kept.is_empty() && changes.lost.is_empty());
         assert_eq!(changes.removed.len(), 1);
+    }
+
+    /// There may be tens of thousands.
+    #[test]
+    fn a_certificate_that_has_not_changed_is_parsed_once() {
+        let mut at = Certificates::of(&["a.example", "b.example"]);
+        let route = at.config.routes[0].clone();
+        at.config.routes.push(route);
+        let now = at.start();
+        let (chain, key) = made("b.example");
+        at.write("b.example.pem", &chain);
+        at.write("b.example.key", &key);
+        let (next, _) = at.reload(&now).expect("valid certificates");
+        let parsed = |material: &Material, route: usize, place: usize| {
+            let pem = &material.certificates[route][place];
+            std::ptr::from_ref(pem.identity().expect("a certificate"))
+        };
+        assert_eq!(parsed(&next, 0, 0), parsed(&now, 0, 0));
+        assert_ne!(parsed(&next, 0, 1), parsed(&now, 0, 1));
+        for place in 0..2 {
+            assert_eq!(parsed(&next, 1, place), parsed(&next, 0, place));
+        }
     }
 
     #[test]

@@ -15,10 +15,10 @@
 //! the directory (Caddy), or `certificate.crt` with `privatekey.key`. Case does not matter. `NAME.ocsp` and
 //! `NAME.pem.ocsp` are OCSP responses, DER. Names that begin with a dot are hidden.
 
-use super::directory::entries;
+use super::directory::{Entry, entries};
 use super::pair::{PairFiles, read_with};
 use dormouse_engine::{IdentityProblem, PemFile};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
@@ -37,8 +37,8 @@ pub(super) struct Found {
 
 /// Finds the pairs in a directory.
 pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
-    let names = Names::of(entries(directory)?);
-    let mut used: BTreeSet<PathBuf> = BTreeSet::new();
+    let names = Names::of(directory, entries(directory)?);
+    let mut used: HashSet<PathBuf> = HashSet::new();
     let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     // A directory that certbot or acme.sh keeps for one name.
     if let Some((chain, key)) = own_pair(directory, &names) {
@@ -47,20 +47,18 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
         used.insert(key.with_extension("cer"));
         pairs.insert(chain, key);
     }
-    for chain in names
-        .paths
-        .iter()
-        .filter(|path| is_chain(path) && path.is_file())
-    {
+    let files = names.entries.iter().filter(|entry| entry.is_file());
+    for chain in files.map(|file| &file.path).filter(|path| is_chain(path)) {
         if !used.contains(chain) && !pairs.contains_key(chain) {
             let key = key_of(chain, &names).unwrap_or_else(|| chain.clone());
             pairs.insert(chain.clone(), key);
         }
     }
     let keys = pairs.iter().filter(|(chain, key)| chain != key);
-    let keys: BTreeSet<PathBuf> = keys.map(|(_, key)| key.clone()).collect();
+    let keys: HashSet<PathBuf> = keys.map(|(_, key)| key.clone()).collect();
     pairs.retain(|chain, _| !keys.contains(chain));
-    for directory in names.paths.iter().filter(|path| path.is_dir()) {
+    let directories = names.entries.iter().filter(|entry| entry.is_directory());
+    for directory in directories.map(|entry| &entry.path) {
         let of_name = directory.file_name().unwrap_or_default().to_string_lossy();
         let before = pairs.len();
         pairs.extend(pair_of(directory, &of_name));
@@ -74,7 +72,7 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
     let mut found = Found::default();
     for (cert, key) in pairs {
         let ocsp = [cert.with_extension("ocsp"), with_more(&cert, "ocsp")];
-        let ocsp = ocsp.into_iter().find(|path| path.is_file());
+        let ocsp = ocsp.into_iter().find(|path| names.is_file(path));
         used.extend([&cert, &key].into_iter().chain(&ocsp).cloned());
         found.pairs.push(PairFiles {
             cert,
@@ -84,9 +82,8 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
             found: true,
         });
     }
-    let mut others = names.paths;
-    others.retain(|path| !used.contains(path));
-    found.others = others;
+    let others = names.entries.into_iter().map(|entry| entry.path);
+    found.others = others.filter(|path| !used.contains(path)).collect();
     Ok(found)
 }
 
@@ -124,7 +121,8 @@ pub(super) fn reason(path: &Path) -> Option<String> {
 /// The files in a directory whose names are those of chains or keys, in words.
 fn parts_in(directory: &Path) -> String {
     const NAMED_MAX: usize = 3;
-    let mut parts = entries(directory).unwrap_or_default();
+    let parts = entries(directory).unwrap_or_default().into_iter();
+    let mut parts: Vec<PathBuf> = parts.map(|entry| entry.path).collect();
     parts.retain(|path| has_extension(path, &PARTS));
     let more = parts.len().saturating_sub(NAMED_MAX);
     let names = parts.iter().take(NAMED_MAX);
@@ -140,26 +138,43 @@ fn parts_in(directory: &Path) -> String {
 
 /// The names in a directory, for lookups without regard to case.
 struct Names {
-    paths: Vec<PathBuf>,
-    by_name: BTreeMap<String, usize>,
+    directory: PathBuf,
+    entries: Vec<Entry>,
+    by_name: HashMap<String, usize>,
 }
 
 impl Names {
-    fn of(paths: Vec<PathBuf>) -> Names {
-        let name = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.to_lowercase()
-        };
-        let by_name = paths.iter().enumerate().map(|(at, path)| (name(path), at));
-        let by_name = by_name.collect();
-        Names { paths, by_name }
+    fn of(directory: &Path, entries: Vec<Entry>) -> Names {
+        let all = entries.iter().enumerate();
+        let by_name = all.map(|(at, entry)| (folded(&entry.path), at)).collect();
+        Names {
+            directory: directory.to_owned(),
+            entries,
+            by_name,
+        }
     }
 
     fn find(&self, name: &str) -> Option<&Path> {
         let at = *self.by_name.get(&name.to_lowercase())?;
-        let path = self.paths.get(at)?;
-        path.is_file().then_some(path)
+        let entry = self.entries.get(at)?;
+        entry.is_file().then_some(&entry.path)
     }
+
+    /// Whether there is a file with exactly this path, in the directory or below it.
+    fn is_file(&self, path: &Path) -> bool {
+        let known = self.by_name.get(&folded(path));
+        match known.and_then(|&at| self.entries.get(at)) {
+            Some(entry) if entry.path == path => entry.is_file(),
+            None if path.parent() == Some(&self.directory) => false,
+            _ => path.is_file(),
+        }
+    }
+}
+
+/// The name of a file, for lookups without regard to case.
+fn folded(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.to_lowercase()
 }
 
 fn is_chain(path: &Path) -> bool {
@@ -226,7 +241,8 @@ fn without_ecc(name: &str) -> &str {
 /// The chains in `certs` whose keys are in `private` beside it. Others are those of authorities, in `/etc/ssl/certs`.
 fn with_private(certs: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     let private = certs.with_file_name("private");
-    let chains = entries(certs)?.into_iter().filter(|path| is_chain(path));
+    let chains = entries(certs)?.into_iter().map(|entry| entry.path);
+    let chains = chains.filter(|path| is_chain(path));
     let pairs = chains.filter_map(|chain| {
         let key = private.join(chain.with_extension("key").file_name()?);
         (chain.is_file() && key.is_file()).then_some((chain, key))

@@ -12,8 +12,10 @@
 pub(crate) mod acme;
 mod certificates;
 mod contents;
+pub(crate) mod directories;
 mod directory;
 mod files;
+pub(crate) mod findings;
 mod former;
 mod key_mode;
 mod layouts;
@@ -27,7 +29,7 @@ pub(crate) use former::{Changes, Former};
 pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of, certificates_of_helpers};
 
-use crate::findings::Findings;
+use crate::material::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
 use dormouse_handover::parts::MATERIAL_BYTES_MAX;
 use std::collections::BTreeSet;
@@ -103,14 +105,16 @@ impl Material {
 /// files.
 pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
+    let certificates = config.routes.iter().flat_map(|route| &route.certificates);
+    let distinct: BTreeSet<&CertificateFiles> = certificates.collect();
+    all.extend(distinct.into_iter().flat_map(files::watched));
     for route in &config.routes {
-        all.extend(route.certificates.iter().flat_map(files::watched));
         let names = route.acme.iter();
         all.extend(names.map(|name| acme::file_of(config, name.as_str())));
-        for path in route.client_ca.iter().chain(&route.client_crl) {
-            all.insert(path.clone());
-            all.extend(files::files_of(path, "file").unwrap_or_default());
-        }
+    }
+    for path in trust_in_clients(config).chain(lists_for_servers(config)) {
+        all.insert(path.clone());
+        all.extend(files::files_of(path, "file").unwrap_or_default());
     }
     for (certificates, ca) in of_client(config) {
         all.extend(certificates.iter().flat_map(files::watched));
@@ -124,9 +128,23 @@ pub(crate) fn has_watched(config: &Config) -> bool {
     let of_route = |route: &Route| {
         !route.certificates.is_empty() || !route.acme.is_empty() || route.client_ca.is_some()
     };
+    let has_lists = lists_for_servers(config).next().is_some();
     let of_client =
         |(certificates, ca): (&[_], Option<_>)| !certificates.is_empty() || ca.is_some();
-    config.routes.iter().any(of_route) || self::of_client(config).any(of_client)
+    has_lists || config.routes.iter().any(of_route) || self::of_client(config).any(of_client)
+}
+
+/// The CAs and revocation lists for clients' certificates, files or directories.
+fn trust_in_clients(config: &Config) -> impl Iterator<Item = &PathBuf> {
+    let routes = config.routes.iter();
+    routes.flat_map(|route| route.client_ca.iter().chain(&route.client_crl))
+}
+
+/// The revocation lists for servers' certificates, files or directories.
+fn lists_for_servers(config: &Config) -> impl Iterator<Item = &PathBuf> {
+    let routes = config.routes.iter().filter(|route| route.backend_tls);
+    let of_routes = routes.flat_map(|route| &route.backend_crl);
+    of_routes.chain(config.originate.iter().flat_map(|one| &one.crl))
 }
 
 /// The certificates that Dormouse shows as a client, and the files of CAs for servers' certificates: of originations, of

@@ -1,10 +1,12 @@
 //! Reading files: a certificate with its key, its OCSP response, authorities, revocation lists.
 
+use super::former::Former;
 use crate::error::unreadable;
+use dormouse_config::TokenKey;
 use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile};
-use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
-use dormouse_helpers::private_file::read_private;
+use dormouse_handover::{Pem, PemContents};
+use dormouse_helpers::private_file::read_secret_line;
 use dormouse_reactor::file::open_regular;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,9 +14,6 @@ use zeroize::Zeroizing;
 
 /// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
-
-/// Maximum length of a file with a passphrase.
-const PASSPHRASE_MAX: u64 = 1024;
 
 /// Paths of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +55,12 @@ pub(super) fn read_pair(
         _ => error.to_string(),
     };
     let chain = read(cert).and_then(|file| file.chain().map_err(words));
-    let passphrase = passphrase.map(read_passphrase).transpose();
-    let key = passphrase.and_then(|passphrase| {
-        let passphrase = passphrase.as_ref().map(|bytes| bytes.as_slice());
-        read(key)?.key_with(passphrase).map_err(words)
-    });
+    let key = match TokenKey::is_uri(key) {
+        true => Ok(Zeroizing::new(names.1.clone())),
+        false => read_key(key, passphrase, words),
+    };
     match (chain, key) {
-        (Ok(chain), Ok(mut key)) => Some(Pem {
+        (Ok(chain), Ok(mut key)) => Some(Pem::from(PemContents {
             name: names.0,
             key_name: names.1,
             chain,
@@ -71,7 +69,7 @@ pub(super) fn read_pair(
             is_pushed: false,
             // Moved: a copy would not be wiped.
             key: std::mem::take(&mut *key),
-        }),
+        })),
         (chain, key) => {
             let mut found: Vec<String> = chain.err().into_iter().chain(key.err()).collect();
             // One file has both.
@@ -82,23 +80,17 @@ pub(super) fn read_pair(
     }
 }
 
-/// Reads the passphrase of a key: the one line of a file.
-fn read_passphrase(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let shown = path.display();
-    let mut line = read_private(path, PASSPHRASE_MAX)?.ok_or_else(|| {
-        format!("{shown}: no such file\nwrite the passphrase there, readable only by its owner")
-    })?;
-    for end in [b'\n', b'\r'] {
-        if line.last() == Some(&end) {
-            line.pop();
-        }
-    }
-    match line.is_empty() || line.contains(&b'\n') {
-        true => Err(format!(
-            "{shown}: expected one line, the passphrase of a key"
-        )),
-        false => Ok(line),
-    }
+/// Reads a key from its file, with the file of its passphrase if it has one.
+fn read_key(
+    key: &Path,
+    passphrase: Option<&Path>,
+    words: impl FnOnce(IdentityError) -> String,
+) -> Result<Zeroizing<String>, String> {
+    let read = |path| read_secret_line(path, "the passphrase of a key");
+    let passphrase = passphrase.map(read).transpose()?;
+    let passphrase = passphrase.as_ref().map(|bytes| bytes.as_slice());
+    let file = read_with(PemFile::read, key)?;
+    file.key_with(passphrase).map_err(words)
 }
 
 /// Reads the OCSP response from its file, if there is one. A response for another certificate is an
@@ -112,7 +104,7 @@ pub(super) fn read_staple(
     let Some(path) = &pair.ocsp else {
         return Ok(());
     };
-    pem.ocsp_from_file = true;
+    pem.change(|pem| pem.ocsp_from_file = true);
     let shown = path.display();
     let read = open_regular(path).and_then(|file| {
         let mut bytes = Vec::new();
@@ -120,7 +112,7 @@ pub(super) fn read_staple(
     });
     let response = read.map_err(|error| unreadable(path, &error))?;
     match identity.staple(&response, unix_time()) {
-        Ok(_) => pem.ocsp = response,
+        Ok(_) => pem.change(|pem| pem.ocsp = response),
         Err(problem @ OcspProblem::NotNow(_)) => warnings.push(format!("{shown}: {problem}")),
         Err(problem) => return Err(format!("{shown}: {problem}")),
     }
@@ -128,12 +120,12 @@ pub(super) fn read_staple(
 }
 
 /// Reuses an OCSP response that was fetched for the same chain.
-pub(super) fn keep_response(pem: &mut Pem, former: &[Vec<Pem>]) {
-    let is_same = |other: &&Pem| other.chain == pem.chain && !other.ocsp_from_file;
+pub(super) fn keep_response(pem: &mut Pem, former: &Former<'_>) {
     if !pem.ocsp_from_file
-        && let Some(other) = former.iter().flatten().find(is_same)
+        && let Some(other) = former.with_chain(&pem.chain)
+        && !other.ocsp.is_empty()
     {
-        pem.ocsp = other.ocsp.clone();
+        pem.change(|pem| pem.ocsp.clone_from(&other.ocsp));
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::pair::warnings_of;
 use dormouse_engine::{Identity, IdentityError, KeyKind, PemFile};
-use dormouse_handover::{Pem, SecretText};
+use dormouse_handover::{Pem, PemContents, SecretText};
 
 /// Maximum number of pushed certificates per route.
 const PUSHED_MAX: usize = 256;
@@ -42,7 +42,7 @@ impl Pushed {
         // The name identifies a pushed certificate: the next one for this name and kind of key replaces it.
         let name = format!("pushed: {first} ({})", word(identity.key_kind()));
         let warnings = warnings_of(&identity, &name);
-        let pem = Pem {
+        let pem = Pem::from(PemContents {
             key_name: name.clone(),
             name,
             chain,
@@ -51,7 +51,7 @@ impl Pushed {
             is_pushed: true,
             // Moved: a copy would not be wiped.
             key: std::mem::take(&mut *key),
-        };
+        });
         Ok(Pushed {
             pem,
             identity,
@@ -63,7 +63,7 @@ impl Pushed {
     fn again(pem: &Pem) -> Option<Pushed> {
         Some(Pushed {
             pem: pem.clone(),
-            identity: pem.identity().ok()?,
+            identity: pem.identity().ok()?.clone(),
             warnings: Vec::new(),
         })
     }
@@ -79,7 +79,7 @@ pub(crate) struct RouteCertificates(Vec<(Pem, Option<Identity>)>);
 
 impl RouteCertificates {
     pub(crate) fn of(pems: &[Pem]) -> RouteCertificates {
-        let parsed = |pem: &Pem| (pem.clone(), pem.identity().ok());
+        let parsed = |pem: &Pem| (pem.clone(), pem.identity().ok().cloned());
         RouteCertificates(pems.iter().map(parsed).collect())
     }
 
@@ -182,8 +182,10 @@ mod tests {
 
     fn from_file(name: &str) -> Pem {
         let mut pem = pushed(&made(name)).pem;
-        pem.name = format!("{name}.pem");
-        pem.is_pushed = false;
+        pem.change(|pem| {
+            pem.name = format!("{name}.pem");
+            pem.is_pushed = false;
+        });
         pem
     }
 
@@ -264,8 +266,10 @@ mod tests {
     fn the_number_of_pushed_certificates_is_limited() {
         let many = (0..PUSHED_MAX).map(|n| {
             let mut pem = from_file("x.example");
-            pem.name = format!("pushed: {n}");
-            pem.is_pushed = true;
+            pem.change(|pem| {
+                pem.name = format!("pushed: {n}");
+                pem.is_pushed = true;
+            });
             (pem, None)
         });
         let mut all = RouteCertificates(many.collect());

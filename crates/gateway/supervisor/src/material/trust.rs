@@ -5,13 +5,16 @@ use super::files::files_of;
 use super::former::{self, Changes, Former};
 use super::key_mode;
 use super::pair::{read_pair, read_with, warnings_of};
-use crate::findings::Findings;
-use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route, Severity};
+use crate::material::findings::Findings;
+use dormouse_config::{
+    Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route, Severity, StapledOcsp,
+};
 use dormouse_engine::{
-    ClientCertificates, IdentityError, IdentityProblem, PemFile, Roots, SettingsError,
+    ClientCertificates, IdentityError, IdentityProblem, PemFile, Roots, ServerCertificates,
+    SettingsError,
 };
 use dormouse_handover::unix_time;
-use dormouse_handover::{ClientTrust, OriginPem, Pem};
+use dormouse_handover::{ClientTrust, OriginPem, Pem, Revocation};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs;
@@ -54,13 +57,15 @@ fn load_origin(
     changes: &mut Changes,
 ) -> OriginPem {
     let place = |option| Place::of_origination(index, option);
-    let roots = match originate.insecure {
-        true => None,
-        false => read_roots(&originate.ca, place("ca"), findings),
-    };
+    let mut trust = OriginPem::default();
+    if !originate.insecure {
+        let required = originate.ocsp == StapledOcsp::Required;
+        let (ca, lists) = ((&originate.ca, "ca"), (&originate.crl[..], "crl"));
+        trust = read_trust_in_servers(ca, lists, required, place, findings);
+    }
     let (files, place) = (&originate.certificates, place("certificates"));
-    let identity = read_identity(files, place, former, findings, changes);
-    OriginPem { roots, identity }
+    trust.identity = read_identity(files, place, former, findings, changes);
+    trust
 }
 
 /// Reads the same for routes with TLS to their backends.
@@ -102,10 +107,54 @@ fn load_one_backend_tls(
         return None;
     }
     let place = |option| Place::of_route(index, option);
-    let roots = read_roots(&route.backend_ca, place("backend_ca"), findings);
+    let required = route.backend_ocsp == StapledOcsp::Required;
+    let ca = (&route.backend_ca, "backend_ca");
+    let lists = (&route.backend_crl[..], "backend_crl");
+    let mut trust = read_trust_in_servers(ca, lists, required, place, findings);
     let (files, place) = (&route.backend_certificates, place("backend_certificates"));
-    let identity = read_identity(files, place, former, findings, changes);
-    Some(OriginPem { roots, identity })
+    trust.identity = read_identity(files, place, former, findings, changes);
+    Some(trust)
+}
+
+/// Reads and checks the CAs and revocation lists for servers' certificates, each with its option. The result has no
+/// certificate yet.
+fn read_trust_in_servers(
+    (ca, ca_option): (&Ca, &'static str),
+    (lists, lists_option): (&[PathBuf], &'static str),
+    ocsp_required: bool,
+    place: impl Fn(&'static str) -> Place,
+    findings: &mut Findings,
+) -> OriginPem {
+    let roots = read_roots(ca, place(ca_option), findings);
+    let lists_place = place(lists_option);
+    let lists = read_lists(lists, lists_place, findings);
+    let (Some(roots), Some(Lists { files, crls })) = (roots, lists) else {
+        return OriginPem::default();
+    };
+    if !files.is_empty() {
+        // Of the files as they are, so that an error has the right line.
+        let settings = ServerCertificates {
+            roots: roots.clone().into_bytes(),
+            crls: files,
+            ocsp_required,
+        };
+        findings.warnings(lists_place, settings.warnings(unix_time()));
+        if let Err(why) = settings.store() {
+            let place = match why {
+                SettingsError::Crl(_) => lists_place,
+                _ => place(ca_option),
+            };
+            findings.error(place, why.to_string());
+        }
+    }
+    OriginPem {
+        roots: Some(roots),
+        revocation: Revocation {
+            crls,
+            ocsp_required,
+        },
+        identity: None,
+    }
 }
 
 /// Reads the certificates that helpers show to the store of ticket keys and to the ACME server.
@@ -221,24 +270,16 @@ fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Tr
     let place = Place::of_route(index, "client_ca");
     let ca = route.client_ca.as_deref()?;
     let roots = read_all(ca, "authority", PemFile::authorities, place, findings);
-    let lists = route.client_crl.iter().enumerate().map(|(item, path)| {
-        let place = Place::of_route(index, "client_crl").item(item);
-        let what = "revocation list";
-        read_all(path, what, PemFile::revocation_lists, place, findings)
-    });
+    let lists_place = Place::of_route(index, "client_crl");
     // All of them are read before an error returns, so that each error is reported.
-    let lists: Vec<_> = lists.collect();
+    let lists = read_lists(&route.client_crl, lists_place, findings);
     let roots = roots?;
     let untimely = roots
         .iter()
         .filter_map(|(file, _)| file.untimely_authorities(unix_time()));
     findings.warnings(place, untimely.collect());
     let roots: String = roots.into_iter().map(|(_, text)| text).collect();
-    let lists: Option<Vec<_>> = lists.into_iter().collect();
-    let lists = lists?.into_iter().flatten();
-    let (files, crls): (Vec<_>, Vec<_>) = lists
-        .map(|(file, text)| ((file.name().to_owned(), file.text().to_vec()), text))
-        .unzip();
+    let Lists { files, crls } = lists?;
     // Of the files as they are, so that an error has the right line.
     let settings = ClientCertificates {
         required: true,
@@ -255,15 +296,38 @@ fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Tr
         }
         Err(why) => {
             let place = match why {
-                SettingsError::ClientCrl(_) => Place::of_route(index, "client_crl"),
+                SettingsError::Crl(_) => lists_place,
                 _ => place,
             };
             findings.error(place, why.to_string());
             return None;
         }
     }
-    let names = settings.crls.into_iter().map(|(name, _)| name);
-    Some((roots, names.zip(crls).collect()))
+    Some((roots, crls))
+}
+
+/// Revocation lists that were read.
+struct Lists {
+    /// The files as they are, with their names.
+    files: Vec<(String, Vec<u8>)>,
+    /// The lists in them, PEM, with the names of the files.
+    crls: Vec<(String, String)>,
+}
+
+/// Reads the revocation lists of an option. `None`: there is an error.
+fn read_lists(paths: &[PathBuf], place: Place, findings: &mut Findings) -> Option<Lists> {
+    let lists = paths.iter().enumerate().map(|(item, path)| {
+        let (what, place) = ("revocation list", place.item(item));
+        read_all(path, what, PemFile::revocation_lists, place, findings)
+    });
+    let lists: Vec<_> = lists.collect();
+    let lists: Option<Vec<_>> = lists.into_iter().collect();
+    let named = lists?.into_iter().flatten().map(|(file, text)| {
+        let name = file.name().to_owned();
+        ((name.clone(), file.text().to_vec()), (name, text))
+    });
+    let (files, crls) = named.unzip();
+    Some(Lists { files, crls })
 }
 
 /// Reads a file, or all files of a directory, each with its content. `None`: an error was found.
@@ -370,11 +434,11 @@ fn read_identity(
         if let Some(pem) = read_pair(&files.cert, &files.key, passphrase, &mut mistakes) {
             match pem.identity() {
                 Ok(own) => {
-                    findings.warnings(place, warnings_of(&own, &pem.name));
+                    findings.warnings(place, warnings_of(own, &pem.name));
                     let exposed = key_mode::warning_of(&files.key);
                     findings.warnings(place, exposed.into_iter().collect());
                     let current = former.pair(&files.cert, &files.key);
-                    identity = Some(match current.zip(former::is_worse(&own, current)) {
+                    identity = Some(match current.zip(former::is_worse(own, current)) {
                         Some((current, why)) => {
                             changes.kept.push(format!("{}: {why}", pem.name));
                             current.clone()

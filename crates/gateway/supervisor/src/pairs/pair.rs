@@ -308,6 +308,7 @@ impl Pair {
             | WorkerReport::Uncounted(_)
             | WorkerReport::Empty(_)
             | WorkerReport::Page(..)
+            | WorkerReport::Sign(..)
             | WorkerReport::Prepared
             | WorkerReport::Refused(_) => true,
             WorkerReport::Preparing(_) => sender == self.keeper,

@@ -6,7 +6,7 @@
 
 use super::process::start;
 use super::task::task;
-use crate::edition::{Edition, addresses};
+use crate::configuration::edition::{Edition, addresses};
 use crate::helper_process::Helper;
 use crate::shared_memory::SharedMemory;
 use crate::tokens;

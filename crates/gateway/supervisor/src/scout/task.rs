@@ -1,12 +1,12 @@
 //! The task of the monitor's scout: the names that it looks up, and the backends that it checks.
 
-use crate::edition::{addresses, upstreams};
+use crate::configuration::edition::addresses;
 use dormouse_config::milliseconds;
 use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol, SourceAddress};
 use dormouse_dataplane::proxy_protocol;
 use dormouse_handover::OriginPem;
 use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 /// The task for this configuration.
@@ -17,7 +17,7 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
         ttl_min_ms: milliseconds(process.resolve_ttl_min),
         ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
     });
-    let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
+    let names = config.watched_names();
     // A backend of several routes is checked by the settings of the first route with checks.
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
     let mut profiles: Vec<TlsProfile> = Vec::new();
@@ -62,10 +62,7 @@ fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile>
     let pem = match pem {
         Some(pem) => pem.clone(),
         // The certificate is verified by clients, not by dormouse.
-        None if route.pass_through => OriginPem {
-            roots: None,
-            identity: None,
-        },
+        None if route.pass_through => OriginPem::default(),
         None => return None,
     };
     // The check's request is HTTP/1.1, whatever the clients speak.
@@ -160,7 +157,7 @@ mod tests {
         let pem = |route: &config::Route| {
             route.backend_tls.then(|| OriginPem {
                 roots: Some("roots".to_owned()),
-                identity: None,
+                ..OriginPem::default()
             })
         };
         let pems: Vec<_> = config.routes.iter().map(pem).collect();

@@ -1,11 +1,11 @@
 //! Reloads of what serves, with a worker's end of the channel.
 
 use super::*;
+use crate::configuration::load::{self, Ready};
+use crate::configuration::occasion::Occasion;
+use crate::configuration::source::Source;
 use crate::drain::Drain;
-use crate::load::{self, Ready};
-use crate::occasion::Occasion;
-use crate::resume;
-use crate::source::Source;
+use crate::start::resume;
 use dormouse_config::Section;
 use dormouse_engine::UnixTime;
 use dormouse_handover::control::DrainOrder;
@@ -259,7 +259,7 @@ fn a_binary_that_cannot_use_a_running_certificate_does_not_take_over() {
     let serving = serving(ready(folder.path(), ""));
     let mut handover = serving.handover(0);
     resume::check_material(&handover).expect("valid certificates");
-    handover.certificates[0][0].key = "not a key".to_owned();
+    handover.certificates[0][0].change(|pem| pem.key = "not a key".to_owned());
     let refused = resume::check_material(&handover).expect_err("an invalid key");
     assert!(
         refused

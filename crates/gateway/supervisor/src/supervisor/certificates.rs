@@ -1,9 +1,9 @@
 //! Certificates that an administrator pushes or withdraws. They stay in effect until a reload.
 
 use super::Supervisor;
-use crate::edition::Edition;
+use crate::configuration::edition::Edition;
 use crate::material::{Certificates, Pushed, RouteCertificates};
-use crate::reload_report::Cause;
+use crate::reload::report::Cause;
 use dormouse_handover::SecretText;
 
 /// The certificates of all routes after an order, and a description of the change.

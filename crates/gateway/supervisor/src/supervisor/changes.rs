@@ -2,15 +2,18 @@
 
 use super::Supervisor;
 use crate::authorities::Issued;
+use crate::configuration::load::Ready;
 use crate::connection_log::LogFile;
-use crate::ctl_changes::CtlChanges;
-use crate::load::Ready;
+use crate::ctl::kept::KeptChanges;
 use crate::material::Material;
+use crate::pages::{Asker, Passed};
+use crate::reload::answer;
+use crate::reload::ctl_changes::CtlChanges;
+use crate::reload::report::{Cause, Finished};
 use crate::reload::{self, ReloadPlan, Reloaded};
-use crate::reload_answer;
-use crate::reload_report::{Cause, Finished};
 use crate::scout::{FinishedLookup, FoundNames};
 use crate::serving::Serving;
+use dormouse_handover::connections::Page;
 use dormouse_reactor::process;
 
 impl Supervisor {
@@ -19,11 +22,14 @@ impl Supervisor {
             return;
         };
         match self.apply_material(changed.material) {
-            Ok(()) => tracing::info!(
-                edition = self.serving.edition.number,
-                changed = changed.names.join(", "),
-                "certificates reloaded"
-            ),
+            Ok(()) => {
+                self.recheck.begin();
+                tracing::info!(
+                    edition = self.serving.edition.number,
+                    changed = changed.names.join(", "),
+                    "certificates reloaded"
+                );
+            }
             Err(error) => {
                 tracing::error!(error, "certificate reload failed; keeping the current ones");
                 self.certificate_watch.try_again();
@@ -148,6 +154,30 @@ impl Supervisor {
         self.reload_with(finished.requests, &finished.found);
     }
 
+    /// Whether established connections can be checked now.
+    pub(super) fn may_recheck(&self) -> bool {
+        self.may_change() && self.is_settled() && !self.drain.is_under_way()
+    }
+
+    /// Orders the next page of connections whose clients would be refused now.
+    pub(super) fn attend_to_recheck(&mut self) {
+        if !self.may_recheck() {
+            return;
+        }
+        while let Some((number, order)) = self.recheck.next_order() {
+            let pairs = &self.serving.pairs;
+            match (self.pages).order(Asker::Recheck(number), order, &pairs.remaining()) {
+                Passed::To(worker, order) => return pairs.order(worker, &order),
+                Passed::Answered(page) => self.note_rechecked(number, &page),
+            }
+        }
+    }
+
+    pub(super) fn note_rechecked(&mut self, number: u64, page: &Page) {
+        let asked = self.serving.edition.config.process.recheck;
+        self.recheck.note(number, page, asked);
+    }
+
     fn reload_with(&mut self, requests: Vec<u64>, names: &FoundNames) {
         match self.try_reload(&requests, names) {
             Ok(Some(words)) => {
@@ -162,6 +192,7 @@ impl Supervisor {
                         .ending
                         .extend(control.recover_admin(&self.poller));
                 }
+                self.recheck.begin();
                 self.reload.wait(Cause::Reload, requests, words);
                 self.finish_reload_if_complete();
             }
@@ -206,10 +237,12 @@ impl Supervisor {
         };
         let fixed = self.serving.fixed();
         let ReloadPlan {
-            config,
+            mut config,
             plan,
             waits_for_restart,
         } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
+        let of_file = config.clone();
+        let kept = KeptChanges::apply_to(&mut config);
         let undone = self.history.ctl_changes.undone(edition, &config);
         let log_file = LogFile::open(&config).map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_under_way();
@@ -219,11 +252,12 @@ impl Supervisor {
         self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();
         self.authorities.retry_now();
-        self.history.ctl_changes = CtlChanges::default();
+        self.history.kept = kept;
+        self.history.ctl_changes = CtlChanges::of(&of_file, &self.serving.edition.config);
         self.certificate_watch = watch.reloaded(&changes);
-        reload_answer::log(&changes, &undone);
+        answer::log(&changes, &undone);
         let edition = self.serving.edition.number;
-        let words = reload_answer::words(edition, &waits_for_restart, &changes, &undone);
+        let words = answer::words(edition, &waits_for_restart, &changes, &undone);
         self.history.waits_for_restart = waits_for_restart;
         Ok(Some(words))
     }

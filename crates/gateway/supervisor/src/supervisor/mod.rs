@@ -16,25 +16,29 @@ mod running;
 mod upgrading;
 
 use crate::authorities::Authorities;
-use crate::certificate_watch::CertificateWatch;
+use crate::configuration::certificate_watch::CertificateWatch;
+use crate::configuration::expiry_notice::ExpiryNotice;
+use crate::configuration::source::Source;
 use crate::connection_log::LogWriter;
 use crate::control::ControlProcess;
-use crate::ctl_changes::CtlChanges;
+use crate::ctl::kept::KeptChanges;
 use crate::deep_rest::RepairProcess;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
-use crate::expiry_notice::ExpiryNotice;
 use crate::pages::Pages;
+use crate::recheck::EstablishedCheck;
 use crate::recount::Recount;
 use crate::redirect::RedirectProcess;
-use crate::reload_report::ReloadReport;
+use crate::reload::ctl_changes::CtlChanges;
+use crate::reload::report::ReloadReport;
 use crate::scout::{BackendMonitor, ReloadLookup};
 use crate::serving::Serving;
 use crate::session_files::SessionFiles;
-use crate::source::Source;
-use crate::syslog::SyslogSocket;
-use crate::systemd::Notifier;
+use crate::signer::SignerProcess;
+use crate::sockets::syslog::SyslogSocket;
+use crate::sockets::systemd::Notifier;
 use crate::tokens;
+use crate::traces::Traces;
 use crate::upgrade::Upgrade;
 use dormouse_config::Log;
 use dormouse_handover::unix_time;
@@ -43,6 +47,7 @@ use dormouse_reactor::process::{self, Pid, Wait};
 use dormouse_reactor::signal::Signals;
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -71,6 +76,8 @@ pub(crate) struct History {
     pub(crate) waits_for_restart: Vec<String>,
     /// What orders have changed since the configuration was read.
     pub(crate) ctl_changes: CtlChanges,
+    /// What a reload does not end of these.
+    pub(crate) kept: KeptChanges,
     /// Whether the program ends after the drain.
     pub(crate) stops_after_drain: bool,
 }
@@ -97,6 +104,7 @@ pub(crate) struct Supervisor {
     redirect: RedirectProcess,
     log_writer: LogWriter,
     repair: RepairProcess,
+    signer: SignerProcess,
     /// Where the program's log goes, if that is syslog.
     syslog: Option<SyslogSocket>,
     monitor: BackendMonitor,
@@ -107,6 +115,8 @@ pub(crate) struct Supervisor {
     /// Orders to rotate ticket keys that wait until the keys are saved.
     rotations: Vec<u64>,
     pages: Pages,
+    recheck: EstablishedCheck,
+    traces: Traces,
     recount: Recount,
     notifier: Notifier,
     poller: Poller,
@@ -145,6 +155,7 @@ impl Supervisor {
             redirect: RedirectProcess::new(),
             log_writer,
             repair: RepairProcess::new(),
+            signer: SignerProcess::new(),
             syslog,
             monitor: BackendMonitor::new(),
             lookup: ReloadLookup::default(),
@@ -153,6 +164,8 @@ impl Supervisor {
             upgrade: None,
             rotations: Vec::new(),
             pages: Pages::default(),
+            recheck: EstablishedCheck::default(),
+            traces: Traces::default(),
             recount: Recount::default(),
             notifier: Notifier::from_environment(),
             poller,
@@ -174,6 +187,8 @@ impl Supervisor {
         self.reap()?;
         self.follow_edition();
         self.reopen_listeners();
+        // An upgrade may have come in the middle of it.
+        self.recheck.begin();
         let mut events = Events::with_capacity(64);
         loop {
             self.attend_to_control();
@@ -185,6 +200,9 @@ impl Supervisor {
             let channels = self.serving.pairs.repair_channels();
             let rest = self.serving.rest.as_ref();
             let former = self.repair.attend(rest, &channels, config, &self.poller);
+            self.history.ending.extend(former);
+            let Serving { edition, pairs, .. } = &self.serving;
+            let former = (self.signer).attend(edition.number, &edition.config, pairs, &self.poller);
             self.history.ending.extend(former);
             self.poller
                 .wait(&mut events, self.timeout_ms())
@@ -203,6 +221,7 @@ impl Supervisor {
                         let counters = &self.serving.memory.counters;
                         self.log_writer.receive(counters, &self.poller);
                     }
+                    tokens::SIGNER => self.signer.receive(&self.serving.pairs, &self.poller),
                     // It says nothing; SIGCHLD reports its end.
                     tokens::REPAIR => {}
                     token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
@@ -224,7 +243,8 @@ impl Supervisor {
     fn attend_to_control(&mut self) {
         let state = self.control.is_some().then(|| self.state());
         if let (Some(control), Some(state)) = (&mut self.control, state) {
-            control.attend(state, &self.serving.memory, &self.poller);
+            let reported = Rc::clone(self.serving.reported());
+            control.attend(state, &reported, &self.serving.memory, &self.poller);
         }
     }
 
@@ -268,6 +288,7 @@ impl Supervisor {
         if self.may_change() {
             self.poll_certificates();
         }
+        self.attend_to_recheck();
         self.expiry_notice.write_if_due(&self.serving.edition);
         self.attend_to_authorities();
         let Serving { edition, pairs, .. } = &self.serving;
@@ -295,12 +316,16 @@ impl Supervisor {
                 .ends_ms()
                 .filter(|_| self.history.stops_after_drain && !self.is_stopping),
             self.kills_at_ms,
+            self.recheck
+                .next_deadline_ms()
+                .filter(|_| self.may_recheck()),
             self.recount
                 .next_deadline_ms()
                 .filter(|_| !self.is_stopping),
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
             (self.serving.rest.as_ref()).and_then(|_| self.repair.next_deadline_ms()),
+            self.signer.next_deadline_ms(),
             self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),
             self.monitor
                 .next_deadline_ms()
@@ -336,6 +361,7 @@ impl Supervisor {
             self.monitor.end(&self.poller),
             self.lookup.end(&self.poller),
             self.repair.end(&self.poller),
+            self.signer.end(&self.serving.pairs, &self.poller),
         ];
         self.history.ending.extend(ending.into_iter().flatten());
         self.log_writer.end(&self.poller);

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use crate::error::{ServeError, system};
+use crate::pages::Asker;
 use dormouse_dataplane::keeper;
 use dormouse_handover::child::Bounds;
 use dormouse_handover::control::DrainOrder;
@@ -112,6 +113,9 @@ impl Supervisor {
                 return true;
             }
         }
+        if self.authorities.note_hook_end(pid, ended, &self.poller) {
+            return true;
+        }
         if self.authorities.is_errand(pid) {
             // Its last reports may still be unread.
             self.on_errand();
@@ -129,7 +133,9 @@ impl Supervisor {
             }
             return true;
         }
+        let pairs = &self.serving.pairs;
         if self.redirect.note_end(pid, ended, &self.poller)
+            || self.signer.note_end(pid, ended, pairs, &self.poller)
             || self.log_writer.note_end(pid, ended, &self.poller)
             || self
                 .repair
@@ -217,9 +223,14 @@ impl Supervisor {
             WorkerReport::Empty(number) => self.drain.note_empty(worker, number),
             WorkerReport::Page(number, page) => {
                 let remaining = self.serving.pairs.remaining();
-                if let Some((id, page)) = self.pages.note(worker, number, *page, &remaining) {
-                    self.answer_page(id, page);
+                match self.pages.note(worker, number, *page, &remaining) {
+                    Some((Asker::Control(id), page)) => self.answer_page(id, page),
+                    Some((Asker::Recheck(check), page)) => self.note_rechecked(check, &page),
+                    None => {}
                 }
+            }
+            WorkerReport::Sign(id, request) => {
+                (self.signer).request(worker, id, *request, &self.serving.pairs);
             }
             WorkerReport::Kept => self.on_kept(worker),
             WorkerReport::Quiet if self.upgrade.is_none() => {
@@ -259,6 +270,7 @@ impl Supervisor {
             upgrade.note_ready(worker, self.serving.edition.handshake_grace_ms(), pairs);
         }
         self.authorities.repeat_challenges(worker, pairs);
+        self.traces.repeat(worker, pairs);
         self.recount.note_ready(&self.serving);
         if !self.history.is_announced && pairs.are_ready() {
             self.history.is_announced = true;

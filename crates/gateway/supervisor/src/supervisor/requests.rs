@@ -1,15 +1,12 @@
 //! Orders that control forwards, and the state that control reports.
 
 use super::Supervisor;
-use super::running::{change_backend, set_log_level};
 use crate::connection_log::LogFile;
-use crate::pages::{self, Passed};
-use crate::reported::Reported;
+use crate::pages::{self, Asker, Passed};
 use crate::serving::Serving;
-use dormouse_config::Config;
 use dormouse_handover::connections::{Page, PageOrder};
 use dormouse_handover::control::{
-    AdminOrder, BackendChange, Bounds, Configuration, DrainOrder, ForwardedOrder, Phase, State,
+    AdminOrder, Bounds, Configuration, DrainOrder, ForwardedOrder, Phase, State,
 };
 use dormouse_reactor::process;
 use std::time::Duration;
@@ -31,6 +28,10 @@ impl Supervisor {
         }
         match order {
             AdminOrder::Page(order) => self.order_page(id, *order),
+            AdminOrder::Trace { client, for_ms } => {
+                let result = self.traces.begin(client, for_ms, &self.serving.pairs);
+                self.answer(id, result);
+            }
             AdminOrder::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // The answer is sent when all workers follow the new configuration.
             AdminOrder::Reload => self.reload(Some(id)),
@@ -41,19 +42,7 @@ impl Supervisor {
                 };
                 self.answer(id, result);
             }
-            AdminOrder::Backend {
-                address,
-                route,
-                change,
-            } => {
-                let change = |config: &mut Config| {
-                    change_backend(config, &address, route.as_deref(), change)
-                };
-                self.change(id, change);
-            }
-            AdminOrder::LogLevel(level) => {
-                self.change(id, |config| Ok(set_log_level(config, level)))
-            }
+            AdminOrder::Change { change, is_kept } => self.change(id, &change, is_kept),
             AdminOrder::RotateTicketKeys => match self.serving.rotate_ticket_keys_now() {
                 Ok(()) => {
                     self.rotations.push(id);
@@ -86,10 +75,10 @@ impl Supervisor {
     /// Passes an order for a page of connections to its worker.
     fn order_page(&mut self, id: u64, mut order: PageOrder) {
         let Serving { edition, pairs, .. } = &self.serving;
-        if let Err(why) = pages::look_up(&mut order.filter, &edition.config) {
+        if let Err(why) = pages::look_up(&mut order.filter, edition) {
             return self.answer(id, Err(why));
         }
-        match self.pages.order(id, order, &pairs.remaining()) {
+        match (self.pages).order(Asker::Control(id), order, &pairs.remaining()) {
             Passed::To(worker, order) => pairs.order(worker, &order),
             Passed::Answered(page) => self.answer_page(id, page),
         }
@@ -152,12 +141,7 @@ impl Supervisor {
     pub(super) fn state(&self) -> State {
         let Serving { edition, pairs, .. } = &self.serving;
         let plan = &edition.plan;
-        let Reported {
-            certificates,
-            routes,
-            listeners,
-            backends,
-        } = self.serving.reported().clone();
+        let reported = self.serving.reported();
         State {
             pid: process::pid().0,
             born_ms: self.history.born_ms,
@@ -169,6 +153,7 @@ impl Supervisor {
                 loaded_ms: edition.loaded_ms,
                 last_reload: self.reload.last(),
                 waits_for_restart: self.history.waits_for_restart.clone(),
+                kept_changes: self.history.kept.reported(),
             },
             bounds: Bounds {
                 // The number of slots is fixed at the start.
@@ -176,17 +161,19 @@ impl Supervisor {
                     .serving
                     .connections_max
                     .min(plan.connections_max.into()),
+                awake: match &self.serving.rest {
+                    Some(_) => plan.awake_max.into(),
+                    None => 0,
+                },
                 handshakes: plan.handshakes_max.into(),
                 pending_bytes: plan.pending_memory.0,
                 handshake_bytes: edition.config.limits.handshake_bytes_max.0,
                 kernel_bytes: plan.kernel_memory.0,
             },
-            certificates,
+            certificates: reported.certificates.clone(),
             acme: self.authorities.report(),
             drain: self.drain.report(&self.serving.pairs),
-            routes,
-            listeners,
-            backends,
+            listeners: reported.listeners.clone(),
         }
     }
 
@@ -219,19 +206,10 @@ fn describe(order: &AdminOrder) -> String {
             format!("drain over {over_ms} ms, {order} first")
         }
         AdminOrder::StopDrain => "stop the drain".to_owned(),
-        AdminOrder::Backend {
-            address,
-            route,
-            change,
-        } => {
-            let change = match change {
-                BackendChange::In => "in".to_owned(),
-                BackendChange::Out => "out".to_owned(),
-                BackendChange::Weight(weight) => format!("weight {weight}"),
-            };
-            format!("backend {address}{} {change}", of_route(route))
-        }
-        AdminOrder::LogLevel(level) => format!("log level {level}"),
+        AdminOrder::Change { change, is_kept } => match is_kept {
+            true => format!("{change} --keep"),
+            false => change.to_string(),
+        },
         AdminOrder::RotateTicketKeys => "rotate ticket keys".to_owned(),
         AdminOrder::ReopenLogs => "reopen logs".to_owned(),
         AdminOrder::PushCertificate { route, .. } => {
@@ -240,6 +218,7 @@ fn describe(order: &AdminOrder) -> String {
         AdminOrder::WithdrawCertificate { name, route } => {
             format!("withdraw the certificate for {name}{}", of_route(route))
         }
+        AdminOrder::Trace { client, .. } => format!("trace connections from {client}"),
         AdminOrder::Page(order) => format!("close connections with {}", order.filter),
         AdminOrder::Upgrade { binary: None } => "upgrade".to_owned(),
         AdminOrder::Upgrade {

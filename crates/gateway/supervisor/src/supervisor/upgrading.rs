@@ -3,9 +3,9 @@
 use super::Supervisor;
 use crate::control::{ControlProcess, FormerControl};
 use crate::deep_rest::DeepRest;
-use crate::main_state::MainState;
-use crate::new_binary::NewBinary;
 use crate::session_files::SessionFiles;
+use crate::upgrade::main_state::MainState;
+use crate::upgrade::new_binary::NewBinary;
 use crate::upgrade::{self, Step, Upgrade};
 use dormouse_handover::control::AdminResult;
 use dormouse_handover::upgrade::Command;

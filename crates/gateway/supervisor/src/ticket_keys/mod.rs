@@ -10,9 +10,9 @@
 mod file;
 mod foreign;
 
-use crate::directories::directory_of;
-use crate::findings::Findings;
 use crate::material;
+use crate::material::directories::directory_of;
+use crate::material::findings::Findings;
 use dormouse_config::{Config, KeySource, Place, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_handover::Pem;

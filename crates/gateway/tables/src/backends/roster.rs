@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of backends in a configuration.
-pub const BACKENDS_MAX: usize = 500;
+pub const BACKENDS_MAX: usize = 2_000;
 
 /// Number of places: twice the maximum of a configuration, so that a reload can bring new backends.
 pub(crate) const PLACES: usize = 2 * BACKENDS_MAX + 24;

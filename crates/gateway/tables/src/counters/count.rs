@@ -73,6 +73,12 @@ counts! {
     AtRest = "at_rest", gauge, "Connections at rest.";
     Resting = "resting", gauge,
         "TCP connections in deep rest (`rest_after`), of clients and to backends.";
+    Awake = "awake", gauge,
+        "Connections that have sockets, if a route has `rest_after`; `max_awake` limits them.";
+    WakesWaited = "wakes_waited", counter,
+        "Packets that found no place for another awake connection (`max_awake`), and wait for one.";
+    RestsEarly = "rests_early", counter,
+        "TCP connections that were asked to go to deep rest before their time, because few places were left (`max_awake`).";
     Rests = "rests", counter, "TCP connections that went to deep rest.";
     Wakes = "wakes", counter, "TCP connections that came back from deep rest.";
     Handshaking = "handshaking", gauge, "Handshakes in flight.";
@@ -175,14 +181,20 @@ counts! {
     DeniedConnections = "denied_connections", counter,
         "Connections refused because of `connections_per_client`.";
     DeniedRate = "denied_rate", counter, "Connections refused because of `handshakes_per_client`.";
+    DeniedRouteConnections = "denied_route_connections", counter,
+        "Connections refused because of `route_max_connections`.";
+    DeniedRouteRate = "denied_route_rate", counter,
+        "Connections refused because of `route_handshakes_per_second`.";
     ClientsUncounted = "clients_uncounted", counter,
         "Connections whose client is not counted because the table of clients is full.";
     PacedClient = "paced_client", counter,
         "Waits of connections because of `bytes_per_client`.";
     PacedAll = "paced_all", counter,
         "Waits of connections because of `max_bytes_per_second`.";
+    PacedRoute = "paced_route", counter,
+        "Waits of connections because of `route_bytes_per_second`.";
     PacedNow = "paced_now", gauge,
-        "Connections waiting now because of `bytes_per_client` or `max_bytes_per_second`.";
+        "Connections waiting now because of `bytes_per_client`, `max_bytes_per_second` or `route_bytes_per_second`.";
     ClosedClean = "closed_clean", counter, "Connections closed properly in both directions.";
     ClosedTlsTruncated = "closed_tls_truncated", counter,
         "Connections truncated: the TLS peer closed without close_notify.";
@@ -215,6 +227,8 @@ counts! {
         "Checks that found clients queued because `max_handshakes` was reached.";
     PausedDescriptors = "paused_descriptors", counter,
         "Pauses of accepting: no file descriptors left.";
+    PausedAwake = "paused_awake", counter,
+        "Pauses of accepting: as many connections were awake as may be (`max_awake`).";
     PausedPorts = "paused_ports", counter,
         "Pauses of accepting: no local ports left for connections to a backend.";
     PausedMemory = "paused_memory", counter,

@@ -153,14 +153,17 @@ impl AuditServer {
                 // If no thread can be started, the client's connection is closed, which the client reports.
                 let _ = thread::Builder::new().spawn(move || {
                     let _here = here;
+                    let accepted = Instant::now();
                     let at_s = began.elapsed().as_secs_f64();
                     let to = stream.local_addr().ok();
                     let arrived = ClientConnection {
                         at_s,
-                        process_cpu_ms: to.and_then(|to| openers.look_up(from, to)),
+                        process_cpu_ms: to.and_then(|to| openers.look_up_in_time(from, to)),
                         ..ClientConnection::default()
                     };
-                    if let Err(reason) = serve(stream, &context, relay, &seen, &stop, arrived) {
+                    if let Err(reason) =
+                        serve(stream, &context, relay, &seen, &stop, accepted, arrived)
+                    {
                         *book(&seen).failed.entry(reason).or_default() += 1;
                     }
                 });
@@ -182,12 +185,21 @@ impl Drop for BusyGuard {
     }
 }
 
+/// Adds the time to the reason of a failed handshake that took long: it shows a client's own limit, and a slow audit.
+fn with_seconds(reason: String, took: Duration) -> String {
+    match took.as_secs() {
+        0 => reason,
+        seconds => format!("{reason}, after {seconds} s"),
+    }
+}
+
 fn serve(
     mut stream: TcpStream,
     context: &ServerContext,
     relay: Option<SocketAddr>,
     seen: &Mutex<ConnectionLog>,
     stop: &AtomicBool,
+    accepted: Instant,
     arrived: ClientConnection,
 ) -> Result<(), String> {
     let began = Instant::now();
@@ -215,7 +227,7 @@ fn serve(
         if seen.in_vain.len() < IN_VAIN_MAX {
             seen.in_vain.extend(hello);
         }
-        return Err(reason);
+        return Err(with_seconds(reason, accepted.elapsed()));
     }
     let hello = hello.ok_or("the ClientHello could not be parsed")?;
     let (connection, info) = TlsConnection::rest(stream, handshake)?;

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::model::Measured;
 use crate::software::{self, Software, SoftwareKind};
@@ -14,12 +16,17 @@ use dormouse_measure::{CpuTime, ProcessInfo, ProcessTree};
 
 /// Maximum number of connections whose process is looked up.
 const CONNECTIONS_MAX: u64 = 200;
+/// Maximum wait for a look-up. The client waits as long for its handshake, and on a machine with a million sockets or
+/// without free CPU a look-up may take longer than the client's patience.
+const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 
 /// The processes of a client that opened connections.
 #[derive(Default)]
 pub(super) struct Openers {
     tree: OnceLock<ProcessTree>,
     seen: Mutex<Seen>,
+    /// The last look-up that did not end in time. Until it ends, no other one begins.
+    late: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -40,8 +47,33 @@ impl Openers {
     }
 
     /// Looks up the process that opened the connection from this address to that one. Returns the CPU milliseconds that
-    /// it has used.
-    pub(super) fn look_up(&self, from: SocketAddr, to: SocketAddr) -> Option<f64> {
+    /// it has used, or `None` if that cannot be known within [`LOOK_UP_WAIT`].
+    pub(super) fn look_up_in_time(
+        self: &Arc<Self>,
+        from: SocketAddr,
+        to: SocketAddr,
+    ) -> Option<f64> {
+        if self.tree.get().is_none() || self.is_late() {
+            return None;
+        }
+        let (found, result) = mpsc::sync_channel(1);
+        let openers = Arc::clone(self);
+        let looking = thread::Builder::new().spawn(move || {
+            let _ = found.send(openers.look_up(from, to));
+        });
+        let looking = looking.ok()?;
+        result.recv_timeout(LOOK_UP_WAIT).unwrap_or_else(|_| {
+            *self.late.lock().unwrap_or_else(PoisonError::into_inner) = Some(looking);
+            None
+        })
+    }
+
+    fn is_late(&self) -> bool {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.as_ref().is_some_and(|looking| !looking.is_finished())
+    }
+
+    fn look_up(&self, from: SocketAddr, to: SocketAddr) -> Option<f64> {
         let tree = self.tree.get()?;
         if self.seen().connections >= CONNECTIONS_MAX {
             return None;
@@ -129,5 +161,24 @@ mod tests {
         openers.watch(tree);
         openers.look_up(from, to);
         assert_eq!(openers.processes().value(), Some(&(1, 1)));
+    }
+
+    /// A client does not wait for its handshake until a look-up has ended.
+    #[test]
+    fn a_look_up_that_takes_too_long_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let openers = Arc::new(Openers::default());
+        let own = i32::try_from(std::process::id()).unwrap();
+        openers.watch(ProcessTree::of_pid(own).unwrap());
+        let held = openers.seen();
+        assert_eq!(openers.look_up_in_time(from, to), None);
+        assert_eq!(openers.look_up_in_time(from, to), None);
+        assert!(openers.is_late());
+        drop(held);
+        while openers.look_up_in_time(from, to).is_none() {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }

@@ -103,8 +103,18 @@ pub trait Figures {
     const ABOUT: &'static str;
     /// Its fields, and what the guide says about each.
     const FIELDS: &'static [(&'static str, &'static str)];
-    /// Titles in reports.
-    const TITLES: &'static [&'static str];
+    /// Fields that reports show, with their titles.
+    const TITLES: &'static [(&'static str, &'static str)];
+
+    /// The title of a field in reports.
+    ///
+    /// # Panics
+    /// When no report shows the field.
+    fn title(field: &str) -> &'static str {
+        let mut titles = Self::TITLES.iter();
+        let found = titles.find(|(of, _)| *of == field);
+        found.expect("a field that reports show").1
+    }
 }
 
 /// Defines objects of the JSON. A row: words for the guide, if the name does not say all; name; type; value in audits that
@@ -143,7 +153,8 @@ macro_rules! figures {
             const ABOUT: &'static str = concat!($($about)?);
             const FIELDS: &'static [(&'static str, &'static str)] =
                 &[$((stringify!($field), concat!($($words),*))),*];
-            const TITLES: &'static [&'static str] = &[$($($title,)?)*];
+            const TITLES: &'static [(&'static str, &'static str)] =
+                &[$($((stringify!($field), $title),)?)*];
         }
 
         impl $object {

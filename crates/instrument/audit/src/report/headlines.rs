@@ -6,7 +6,8 @@
 
 use crate::model::words::{bytes, cpu_ms, us};
 use crate::model::{
-    ClientFigures, CpuFigures, Measured, MemoryFigures, Resumption, ServerFigures, Trials,
+    ClientFigures, CpuFigures, Figures as _, Measured, MemoryFigures, Resumption, ServerFigures,
+    Trials,
 };
 use dormouse_bench::model::grouped;
 use dormouse_measure::{Growth, Verdict};
@@ -249,7 +250,7 @@ pub(super) const OF_CLIENT: [Headline<ClientFigures>; 6] = [
             };
             let ms = |ms| format!("{} ms", grouped(ms, 0));
             Some(tile(
-                "time in handshakes",
+                ClientFigures::title("handshake_ms"),
                 Measured::Value(client.handshake_ms),
                 ms,
                 Some(beside),
@@ -364,7 +365,7 @@ fn memory_changes(both: [&MemoryFigures; 2]) -> Vec<Line> {
     let pooled = differs_by_pool(both).then_some(Change::Unknown(POOL));
     let resident = both.map(|memory| memory.resident_per_connection().value().copied());
     let lines = [
-        bytes_change("in use per idle connection", used, pooled),
+        bytes_change(MemoryFigures::title("used_bytes"), used, pooled),
         bytes_change(
             "resident growth per idle connection",
             resident,

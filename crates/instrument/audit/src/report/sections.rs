@@ -29,12 +29,16 @@ fn of_server(server: &ServerFigures, premises: Premises) -> [Section; 9] {
         Measured::Value(cpu) => cpu.parallel.clone(),
         Measured::NotMeasured(why) => Measured::not(why.clone()),
     };
-    let mut at_a_time = known(&server.silent_clients, SilentClients::TITLES[0], |it| {
-        it.rows(premises)
-    });
-    at_a_time.extend(known(&parallel, ParallelHandshakes::TITLES[0], |it| {
-        it.rows(premises)
-    }));
+    let mut at_a_time = known(
+        &server.silent_clients,
+        SilentClients::title("tried"),
+        |it| it.rows(premises),
+    );
+    at_a_time.extend(known(
+        &parallel,
+        ParallelHandshakes::title("alone_per_s"),
+        |it| it.rows(premises),
+    ));
     [
         (
             "what is offered",
@@ -44,7 +48,7 @@ fn of_server(server: &ServerFigures, premises: Premises) -> [Section; 9] {
         ("flights", server.flight_rows()),
         (
             "records",
-            known(&server.records, RecordFigures::TITLES[0], |it| {
+            known(&server.records, RecordFigures::title("answers"), |it| {
                 it.rows(premises)
             }),
         ),

@@ -4,10 +4,10 @@
 //! does; lanes with a common store would use up each other's tickets.
 
 use dormouse_engine::{
-    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
+    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots, Suite,
 };
 
-use super::orders::{Tls, TlsVersion, Trust};
+use super::orders::{Tls, TlsSuite, TlsVersion, Trust};
 
 /// Contexts, created when they are first needed.
 pub(super) struct Contexts {
@@ -75,6 +75,14 @@ fn context(tls: &Tls, resumption: Option<ResumptionSettings>) -> Result<ClientCo
         Some(TlsVersion::V12) => Protocols::TLS12,
         Some(TlsVersion::V13) => Protocols::TLS13,
     };
+    if let Some(suite) = tls.suite {
+        settings.protocols = Protocols::TLS13;
+        settings.suites = vec![match suite {
+            TlsSuite::Aes128Gcm => Suite::Aes128Gcm,
+            TlsSuite::Aes256Gcm => Suite::Aes256Gcm,
+            TlsSuite::Chacha20 => Suite::Chacha20,
+        }];
+    }
     settings
         .groups
         .retain(|group| tls.post_quantum || *group != Group::X25519MlKem768);

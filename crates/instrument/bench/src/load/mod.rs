@@ -20,7 +20,7 @@ pub use fleet::{Fleet, FleetReport, Launcher};
 pub(crate) use limits::refuse_foreign_load;
 pub use limits::{Plan, is_this_machine};
 pub use orders::{
-    Cycle, Expect, IdentityFiles, Messages, Order, OrderReport, Setup, Tally, Tls, TlsVersion,
-    Traffic, Trust,
+    Cycle, Expect, IdentityFiles, Messages, Order, OrderReport, Setup, Tally, Tls, TlsSuite,
+    TlsVersion, Traffic, Trust,
 };
 pub use starttls::{Dialogue, Starttls};

@@ -37,6 +37,9 @@ pub struct Tls {
     pub trust: Trust,
     /// The version, if only one may be used.
     pub version: Option<TlsVersion>,
+    /// The suite of TLS 1.3, if only one may be used.
+    #[serde(default)]
+    pub suite: Option<TlsSuite>,
     /// Whether sessions are kept and offered.
     pub resume: bool,
     /// Whether X25519MLKEM768 is offered. Peers without it would otherwise be measured with a
@@ -80,6 +83,20 @@ pub enum TlsVersion {
     /// TLS 1.3
     #[serde(rename = "1.3")]
     V13,
+}
+
+/// A suite of TLS 1.3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum TlsSuite {
+    /// TLS_AES_128_GCM_SHA256
+    #[serde(rename = "TLS_AES_128_GCM_SHA256")]
+    Aes128Gcm,
+    /// TLS_AES_256_GCM_SHA384
+    #[serde(rename = "TLS_AES_256_GCM_SHA384")]
+    Aes256Gcm,
+    /// TLS_CHACHA20_POLY1305_SHA256
+    #[serde(rename = "TLS_CHACHA20_POLY1305_SHA256")]
+    Chacha20,
 }
 
 impl TlsVersion {

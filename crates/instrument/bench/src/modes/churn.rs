@@ -45,7 +45,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
             break;
         }
         if let Some(sample) = session.settled(0) {
-            after_rounds.push(sample.memory.pss);
+            after_rounds.push(sample.memory.data());
             let (name, when) = (format!("round_{round:03}"), format!("after round {round}"));
             figures::memory(&mut session.run, &name, &when, Some(sample));
         }
@@ -67,7 +67,7 @@ fn left_behind(
     after_rounds: &[u64],
 ) {
     if let (Some(before), Some(after)) = (before, after) {
-        let left = after.memory.pss as f64 - before.memory.pss as f64;
+        let left = after.memory.data() as f64 - before.memory.data() as f64;
         let title = "retained, compared with before";
         session.run.figure("memory.left", title, left, "bytes");
     }

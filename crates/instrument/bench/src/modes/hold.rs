@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::spec::Hold;
 use dormouse_census::Snapshot;
 use dormouse_measure::Error;
-use dormouse_measure::{CpuTime, KernelMemory, TreeSample, page_bytes};
+use dormouse_measure::{CpuTime, KernelMemory, Memory, TreeSample, page_bytes};
 
 use super::figures::{self, CpuCost};
 
@@ -105,7 +105,7 @@ fn open_all(
     let kernel = figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
     let generators = figures::generators(session, generators_before, alive);
     let server = before.zip(at_n).map(|(before, at_n)| {
-        let grown = at_n.memory.pss.saturating_sub(before.memory.pss);
+        let grown = at_n.memory.data().saturating_sub(before.memory.data());
         (grown, spent.server)
     });
     let parts = Parts {
@@ -370,10 +370,38 @@ fn left_behind(
     let (Some(before), Some(at_n), Some(after)) = (before, at_n, after) else {
         return;
     };
-    let grown = at_n.memory.pss as f64 - before.memory.pss as f64;
-    let left = after.memory.pss as f64 - before.memory.pss as f64;
-    if grown > 0.0 {
-        let (title, share) = ("retained after all have closed", 100.0 * left / grown);
+    if let Some(share) = share_left(before.memory, at_n.memory, after.memory) {
+        let title = "retained after all have closed";
         session.run.figure("memory.left", title, share, "%");
+    }
+}
+
+/// What is left of the growth, in percent; `None` if the connections brought none.
+fn share_left(before: Memory, at_n: Memory, after: Memory) -> Option<f64> {
+    let grown = at_n.data() as f64 - before.data() as f64;
+    let left = after.data() as f64 - before.data() as f64;
+    (grown > 0.0).then(|| 100.0 * left / grown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_with_the_same_program_do_not_hide_what_is_left() {
+        let memory = |pss_anonymous, pss_file| Memory {
+            pss: pss_anonymous + pss_file,
+            pss_anonymous,
+            pss_file,
+            ..Memory::default()
+        };
+        // Two more processes of the program have started when the connections are open.
+        let (before, at_n, after) = (
+            memory(1_000_000, 30_000_000),
+            memory(1_200_000, 10_000_000),
+            memory(1_100_000, 30_000_000),
+        );
+        assert_eq!(share_left(before, at_n, after), Some(50.0));
+        assert_eq!(share_left(before, before, after), None);
     }
 }

@@ -163,6 +163,9 @@ fn describe(spec: &Spec, run: &mut Run) {
     };
     let version = tls.version.map(|version| serde_json::json!(version));
     put("tls", version.unwrap_or_else(|| "1.2 or 1.3".into()));
+    if let Some(suite) = tls.suite {
+        put("suite", serde_json::json!(suite));
+    }
     let trust = match &tls.trust {
         Trust::System => "the system's store",
         Trust::Pem(_) => "the certificates of --ca",

@@ -117,6 +117,7 @@ pub fn spec(target: &str, mode: Mode) -> Spec {
         server_name: "localhost".into(),
         trust: Trust::Insecure,
         version: None,
+        suite: None,
         resume: false,
         post_quantum: false,
         identity: None,

@@ -1,17 +1,6 @@
 /* A client and a server in one process, for tests: created once, connected in memory. */
 
-#include <dormouse.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define CHECK(what)                                                                                   \
-    do {                                                                                              \
-        if (!(what)) {                                                                                \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                        \
-            abort();                                                                                  \
-        }                                                                                             \
-    } while (0)
+#include "check.h"
 
 static uint8_t wire[131072];
 

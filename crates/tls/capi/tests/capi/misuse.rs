@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::build::{Watch, c};
-use crate::process::{run, succeed, text};
+use crate::process::{certificate, run, succeed, text};
 
 #[test]
 fn every_misuse_has_its_status() {
@@ -12,6 +12,32 @@ fn every_misuse_has_its_status() {
         let program = c(folder.path(), "tests/c/misuse.c", watch);
         assert_eq!(succeed(&mut Command::new(program), ""), "done\n");
     }
+}
+
+#[test]
+fn an_encrypted_key_needs_its_passphrase() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = certificate();
+    let encrypted = folder.path().join("encrypted.key");
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "pkcs8",
+        "-topk8",
+        "-v2",
+        "aes-256-cbc",
+        "-passout",
+        "pass:secret",
+    ]);
+    openssl
+        .arg("-in")
+        .arg(files.key())
+        .arg("-out")
+        .arg(&encrypted);
+    succeed(&mut openssl, "");
+    let program = c(folder.path(), "tests/c/encrypted_key.c", Watch::Sanitizers);
+    let mut command = Command::new(program);
+    command.arg(files.certificate()).arg(&encrypted);
+    assert_eq!(succeed(&mut command, ""), "done\n");
 }
 
 #[test]

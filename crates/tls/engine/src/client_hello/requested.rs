@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use crate::call_scope::{Facts, Subject, if_in_scope};
 use crate::failure::NoCertificate;
-use crate::messages::extension::SERVER_NAME;
 
 /// Server side: what the client requests, and whether we have it.
 #[derive(Default)]
@@ -13,6 +12,8 @@ pub(crate) struct Requested {
     pub(crate) server_name: Option<String>,
     /// A server name that rustls does not see.
     pub(crate) odd_name: Option<OddName>,
+    /// Set if rustls does not see some of the extensions.
+    pub(crate) hidden: Option<Hidden>,
     /// The application protocol that will be negotiated.
     pub(crate) alpn: Option<Vec<u8>>,
     /// Why the client gets no certificate, if it gets none.
@@ -23,8 +24,14 @@ pub(crate) struct Requested {
 pub(crate) struct OddName {
     /// `None`: it is too long, or not printable.
     pub(crate) text: Option<String>,
-    /// The beginning of the ClientHello as rustls sees it, up to the other type.
-    pub(crate) altered: Vec<u8>,
+}
+
+/// Extensions that rustls does not see: the beginning of the ClientHello, up to the type of the last of them.
+pub(crate) struct Hidden {
+    /// As the client has sent it.
+    pub(crate) sent: Vec<u8>,
+    /// As rustls sees it, with other types.
+    pub(crate) seen: Vec<u8>,
 }
 
 impl Requested {
@@ -40,10 +47,9 @@ impl Requested {
 /// Returns these bytes of the transcript as the client has sent them.
 pub(crate) fn as_sent(bytes: &[u8]) -> Cow<'_, [u8]> {
     let restored = if_in_scope(|requested: &mut Requested| {
-        let altered = requested.odd_name.as_ref()?.altered.as_slice();
-        let rest = bytes.strip_prefix(altered)?;
-        let (begin, _) = altered.split_last_chunk::<2>()?;
-        Some([begin, &SERVER_NAME.to_be_bytes(), rest].concat())
+        let hidden = requested.hidden.as_ref()?;
+        let rest = bytes.strip_prefix(hidden.seen.as_slice())?;
+        Some([&hidden.sent, rest].concat())
     });
     restored.flatten().map_or(Cow::Borrowed(bytes), Cow::Owned)
 }

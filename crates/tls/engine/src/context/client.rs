@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::ServerName;
 
 use crate::call_scope::{CallerTime, in_scope};
-use crate::context::settings::{Group, Protocols, check_alpn, provider};
+use crate::context::settings::{Group, Protocols, check_alpn, first_shares, provider};
 use crate::context::suites::{self, Suite};
 use crate::handshake::secret_log::{SecretCatcher, SecretLog};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
@@ -21,6 +21,7 @@ use crate::restore::client_store::ClientStore;
 use crate::restore::tls12::Tls12Restorer;
 use crate::restore::tls13::Tls13Restorer;
 use crate::sessions::client_session::Reuse;
+use crate::sessions::group_hints::FirstShares;
 use crate::sessions::memory_store::MemoryStore;
 use crate::settings_error::SettingsError;
 use crate::x509::facts::CertificateFacts;
@@ -106,6 +107,8 @@ pub struct ClientContext {
     judges: bool,
     /// Whether connections get an exporter.
     exporter: bool,
+    /// Whether handshakes may wait for signatures that are made elsewhere.
+    is_deferred: bool,
     /// Set if the caller stores the sessions.
     client_store: Option<Arc<ClientStore>>,
 }
@@ -122,6 +125,10 @@ impl ClientContext {
             .with_protocol_versions(&settings.protocols.supported()?)?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
+        let is_deferred = settings
+            .identity
+            .as_ref()
+            .is_some_and(Identity::has_deferred_key);
         let mut config = match settings.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
@@ -139,6 +146,7 @@ impl ClientContext {
         config.enable_early_data = false;
         config.cert_compressors = Vec::new();
         config.cert_decompressors = Vec::new();
+        let first_shares = FirstShares(first_shares(&settings.groups));
         let mut client_store = None;
         config.resumption = match (settings.resumption, by_caller) {
             (Some(_), Some(reuse)) => {
@@ -147,12 +155,15 @@ impl ClientContext {
                     Version::Tls12 => None,
                 };
                 let tls12_restorer = Tls12Restorer::new(&config)?;
-                let store = ClientStore::new(tls13_restorer, tls12_restorer, reuse);
+                let store = ClientStore::new(tls13_restorer, tls12_restorer, reuse, first_shares);
                 let store = client_store.insert(Arc::new(store));
                 Resumption::store(Arc::clone(store) as _)
             }
+            // A session of this store can be taken only once, and a second attempt would need it again.
+            (Some(_), None) if is_deferred => Resumption::disabled(),
             (Some(resumption), None) => {
-                Resumption::store(Arc::new(MemoryStore::new(resumption.sessions_max)))
+                let store = MemoryStore::new(resumption.sessions_max, first_shares);
+                Resumption::store(Arc::new(store))
             }
             (None, _) => Resumption::disabled(),
         };
@@ -160,6 +171,7 @@ impl ClientContext {
             config: Arc::new(config),
             judges: settings.roots.judges() || settings.judge.is_some(),
             exporter: settings.exporter,
+            is_deferred,
             client_store,
             tickets_expected: settings
                 .resumption
@@ -203,7 +215,11 @@ impl Handshake {
         };
         let config = Arc::clone(&context.config);
         let handshake = Handshake::with_client_config(config, name, limits, side);
-        Ok(handshake.keep_exporter(context.exporter))
+        let handshake = handshake.keep_exporter(context.exporter);
+        Ok(match context.is_deferred {
+            true => handshake.keep_beginning(),
+            false => handshake,
+        })
     }
 }
 

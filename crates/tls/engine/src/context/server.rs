@@ -31,6 +31,7 @@ use crate::x509::client_auth::{ClientAuth, ClientCertificates, ClientVerifier};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::identity::{Algorithms, Identity, Stapled};
 use crate::x509::judge_certificate::JudgeCertificate;
+use crate::x509::standing::ClientStandings;
 
 /// TLS settings of a server.
 #[derive(Debug)]
@@ -137,6 +138,9 @@ pub struct ServerContext {
     certificates: Arc<Certificates>,
     /// Whether connections get an exporter.
     exporter: bool,
+    client_auth: Option<Arc<ClientAuth>>,
+    /// Whether handshakes may wait for signatures that are made elsewhere.
+    is_deferred: bool,
 }
 
 impl ServerContext {
@@ -161,6 +165,7 @@ impl ServerContext {
             None => WebPkiClientVerifier::no_client_auth(),
         };
         let own_name = own_name(&settings.identities);
+        let is_deferred = settings.identities.iter().any(Identity::has_deferred_key);
         let mut certificates = Certificates::new(&settings.identities, settings.unknown_name);
         certificates.awaited = settings.awaited.into_iter().collect();
         certificates.chooser = settings.chooser;
@@ -184,7 +189,7 @@ impl ServerContext {
             None => None,
             Some(tickets) => {
                 tickets.check()?;
-                let ticketer = Arc::new(Ticketer::new(&tickets, client_auth)?);
+                let ticketer = Arc::new(Ticketer::new(&tickets, client_auth.clone())?);
                 let beside_tickets = settings.sessions.is_none();
                 if beside_tickets {
                     config.ticketer = Arc::clone(&ticketer) as _;
@@ -206,6 +211,8 @@ impl ServerContext {
             ticketer,
             certificates,
             exporter: settings.exporter,
+            client_auth,
+            is_deferred,
         })
     }
 
@@ -225,6 +232,17 @@ impl ServerContext {
         })
     }
 
+    /// Returns which clients' standings are still good; `None` if clients are asked for no certificate.
+    pub fn standings(&self) -> Option<&ClientStandings> {
+        self.client_auth.as_deref().map(ClientAuth::standings)
+    }
+
+    /// Returns the SHA-256 digest of each certificate, and its names in lower case.
+    pub fn certificates(&self) -> impl Iterator<Item = ([u8; 32], &[String])> {
+        let all = self.certificates.all.iter();
+        all.map(|one| (one.fingerprint, one.names.as_slice()))
+    }
+
     /// Installs new ticket keys in this context and all its clones.
     pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.ticketer {
@@ -238,7 +256,11 @@ impl Handshake {
     /// Starts a handshake with a client that has just connected.
     pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
         let handshake = Handshake::with_server_config(Arc::clone(&context.config), limits);
-        handshake.keep_exporter(context.exporter)
+        let handshake = handshake.keep_exporter(context.exporter);
+        match context.is_deferred {
+            true => handshake.keep_beginning(),
+            false => handshake,
+        }
     }
 }
 
@@ -267,6 +289,7 @@ struct OfferedCertificate {
     bare: Arc<CertifiedKey>,
     stapled: Option<Stapled>,
     algorithms: Arc<Algorithms>,
+    fingerprint: [u8; 32],
     /// First and last second of validity, in Unix time.
     validity_s: RangeInclusive<u64>,
     /// In lower case, sorted.
@@ -285,6 +308,7 @@ impl OfferedCertificate {
             bare: identity.certified_key(),
             stapled: identity.stapled(),
             algorithms: identity.algorithms(),
+            fingerprint: identity.fingerprint(),
             validity_s: identity.begins_at_s()..=identity.expires_at_s(),
             names,
             names_digest,
@@ -297,6 +321,7 @@ impl OfferedCertificate {
         in_scope(|facts: &mut CertificateFacts| {
             facts.signature = Some(signer.scheme());
             facts.algorithms = Some(Arc::clone(&self.algorithms));
+            facts.fingerprint = Some(self.fingerprint);
         });
         self.bind_session(name);
         Some(self.now())
@@ -428,7 +453,11 @@ impl Certificates {
         if self.for_name(name).next().is_some() {
             return None;
         }
-        if self.all.is_empty() || self.awaited.contains(name) {
+        let is_awaited = || {
+            let wildcard = format!("*.{}", parent(name));
+            self.awaited.contains(name) || self.awaited.contains(&wildcard)
+        };
+        if self.all.is_empty() || is_awaited() {
             return Some(NoCertificate::Awaited);
         }
         self.refuses(name).then_some(NoCertificate::UnknownName)

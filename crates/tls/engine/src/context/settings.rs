@@ -5,8 +5,9 @@ use std::sync::Arc;
 use dormouse_record::Version;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::{CipherSuite, SupportedProtocolVersion, version};
+use rustls::{CipherSuite, NamedGroup, SupportedProtocolVersion, version};
 
+use crate::deferred::{self, KeptGroup};
 use crate::handshake::scoped_suites::scoped;
 use crate::settings_error::SettingsError;
 
@@ -84,12 +85,20 @@ impl Group {
         }
     }
 
+    fn id(self) -> NamedGroup {
+        self.supported().name()
+    }
+
     fn supported(self) -> &'static dyn SupportedKxGroup {
+        static X25519_ML_KEM_768: KeptGroup = KeptGroup(kx_group::X25519MLKEM768);
+        static X25519: KeptGroup = KeptGroup(kx_group::X25519);
+        static P256: KeptGroup = KeptGroup(kx_group::SECP256R1);
+        static P384: KeptGroup = KeptGroup(kx_group::SECP384R1);
         match self {
-            Group::X25519MlKem768 => kx_group::X25519MLKEM768,
-            Group::X25519 => kx_group::X25519,
-            Group::P256 => kx_group::SECP256R1,
-            Group::P384 => kx_group::SECP384R1,
+            Group::X25519MlKem768 => &X25519_ML_KEM_768,
+            Group::X25519 => &X25519,
+            Group::P256 => &P256,
+            Group::P384 => &P384,
         }
     }
 }
@@ -109,8 +118,19 @@ pub(crate) fn provider(groups: &[Group]) -> Result<Arc<CryptoProvider>, Settings
     let suites = &mut provider.cipher_suites;
     suites.iter_mut().for_each(|suite| *suite = scoped(*suite));
     suites.sort_by_key(|suite| (suite.tls13().is_none(), is_aes_256(suite.suite())));
+    provider.secure_random = deferred::random();
     provider.kx_groups = groups.iter().map(|group| group.supported()).collect();
     Ok(Arc::new(provider))
+}
+
+/// Returns the groups of which a client sends key shares if it has no hint. `enabled`: preferred first.
+pub(crate) fn first_shares(enabled: &[Group]) -> Vec<NamedGroup> {
+    let mut shares: Vec<Group> = enabled.first().copied().into_iter().collect();
+    // rustls sends the classical half of a hybrid share as a share of its own.
+    if shares == [Group::X25519MlKem768] && enabled.contains(&Group::X25519) {
+        shares.push(Group::X25519);
+    }
+    shares.into_iter().map(Group::id).collect()
 }
 
 fn is_aes_256(suite: CipherSuite) -> bool {

@@ -45,7 +45,11 @@ pub(crate) fn of_certificate(error: &CertificateError) -> String {
             "it is for another purpose"
         }
         CertificateError::InvalidOcspResponse => "its OCSP response is invalid",
-        CertificateError::Other(other) if other.0.is::<TooManySteps>() => return other.to_string(),
+        CertificateError::Other(other)
+            if other.0.is::<TooManySteps>() || other.0.is::<NoGoodResponse>() =>
+        {
+            return other.to_string();
+        }
         CertificateError::Other(other) => return of_webpki(&other.to_string()),
         other => return other.to_string(),
     };
@@ -101,6 +105,25 @@ impl fmt::Display for TooManySteps {
 }
 
 impl std::error::Error for TooManySteps {}
+
+/// A server's OCSP response is not what the client requires, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NoGoodResponse(pub(crate) String);
+
+impl From<NoGoodResponse> for Error {
+    fn from(error: NoGoodResponse) -> Error {
+        let error = OtherError(Arc::new(error));
+        Error::InvalidCertificate(CertificateError::Other(error))
+    }
+}
+
+impl fmt::Display for NoGoodResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoGoodResponse {}
 
 /// webpki's error of this name, for a name that it does not compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

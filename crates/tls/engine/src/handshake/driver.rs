@@ -28,6 +28,22 @@ pub(crate) enum RustlsConnection {
     Client(Box<UnbufferedClientConnection>),
 }
 
+impl RustlsConnection {
+    /// Returns another connection with the same configuration. `None`: this one has begun.
+    pub(crate) fn anew(&self) -> Option<RustlsConnection> {
+        match self {
+            RustlsConnection::ServerToBe(config) => {
+                Some(RustlsConnection::ServerToBe(Arc::clone(config)))
+            }
+            RustlsConnection::ClientToBe(config, name) => {
+                let name = name.clone();
+                Some(RustlsConnection::ClientToBe(Arc::clone(config), name))
+            }
+            RustlsConnection::Server(_) | RustlsConnection::Client(_) => None,
+        }
+    }
+}
+
 pub(crate) struct Driver {
     pub(crate) connection: RustlsConnection,
     pub(crate) records: RecordAssembler,

@@ -12,6 +12,7 @@ use crate::sessions::refusal::{ResumptionRefused, ServerResumption};
 use crate::signature_name::signature_name;
 use crate::x509::facts::CertificateFacts;
 use crate::x509::identity::Algorithms;
+use crate::x509::standing::ClientStanding;
 
 /// The results of a handshake and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,9 +43,13 @@ pub struct HandshakeInfo {
     /// Server side: the client's own certificate, DER. In a resumed handshake it is the certificate of the
     /// original handshake, verified again.
     pub client_certificate: Option<Vec<u8>>,
+    /// Server side: what admitted the client's certificate, to recognise later that it is revoked.
+    pub standing: Option<ClientStanding>,
     /// Server side: the algorithms of our certificate that suits this client. A resumed handshake does not send
     /// that certificate.
     pub algorithms: Option<Arc<Algorithms>>,
+    /// Server side: the SHA-256 digest of that certificate.
+    pub fingerprint: Option<[u8; 32]>,
     /// The peer's certificates, DER, its own first; in a resumed handshake those of the original handshake.
     /// Empty if it sent none, and on the client side if the resumed session comes from the caller's store, because
     /// its bytes hold no certificate.
@@ -158,7 +163,9 @@ pub(crate) fn handshake_info(
             .and_then(<[_]>::first)
             .filter(|_| shown)
             .map(|own| own.to_vec()),
+        standing: facts.standing.filter(|_| shown),
         algorithms: facts.algorithms.clone(),
+        fingerprint: facts.fingerprint,
         peer_certificates: peer_certificates(common, local.by_caller),
         own_certificate_sent: facts.own_sent,
         exporter: exporter

@@ -4,14 +4,15 @@ pub(crate) mod driver;
 pub(crate) mod exporter;
 mod failing;
 mod first_bytes;
+mod hidden_extensions;
 pub(crate) mod info;
-pub(crate) mod odd_names;
 pub(crate) mod record_assembly;
 pub(crate) mod record_protection;
 pub(crate) mod record_rules;
 pub(crate) mod record_sealer;
 pub(crate) mod rest;
 pub(crate) mod scoped_suites;
+mod second_attempt;
 pub(crate) mod secret_log;
 mod server_extensions;
 
@@ -32,6 +33,7 @@ use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
 use self::rest::{Rested, establish, scrub_stack};
 use crate::call_scope::{CallScope, Facts, enter, if_in_scope, in_scope};
 use crate::client_hello::requested::Requested;
+use crate::deferred::Deferred;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::secrets::{Derivation, Secret, SessionSecrets};
 use crate::sessions::client_facts::ClientResumption;
@@ -86,6 +88,18 @@ pub struct Handshake {
     first_message: FirstMessage,
     /// `None` on the server side.
     client: Option<ClientSide>,
+    /// What a second attempt needs, if a signature may be made elsewhere and was not needed yet.
+    beginning: Option<Box<Beginning>>,
+}
+
+/// What a second attempt of a handshake needs.
+struct Beginning {
+    /// A connection that has not begun.
+    connection: RustlsConnection,
+    /// The time, which stands still until there is a signature: both attempts see the same.
+    now: Option<UnixTime>,
+    /// What was received.
+    input: Vec<u8>,
 }
 
 /// The additional data of a client's handshake.
@@ -122,6 +136,8 @@ enum Phase {
     /// Nothing has been received from the peer.
     FirstBytes,
     Handshaking,
+    /// Nothing is read until the signature has arrived.
+    AwaitsSignature,
     Established,
     Failed(HandshakeFailure),
 }
@@ -156,6 +172,19 @@ impl Handshake {
         if wanted {
             self.facts::<Exporting>().0 = Some(ExporterSource::new());
         }
+        self
+    }
+
+    /// Keeps what a second attempt needs. Call it first.
+    pub(crate) fn keep_beginning(mut self) -> Self {
+        self.facts::<Deferred>();
+        self.beginning = self.driver.connection.anew().map(|connection| {
+            Box::new(Beginning {
+                connection,
+                now: None,
+                input: Vec::new(),
+            })
+        });
         self
     }
 
@@ -201,6 +230,7 @@ impl Handshake {
             flights: Flights::default(),
             first_message: FirstMessage::default(),
             client,
+            beginning: None,
         }
     }
 
@@ -222,10 +252,24 @@ impl Handshake {
         match &self.phase {
             Phase::Failed(failure) => return Err(failure.clone()),
             Phase::Established => return self.keep_or_fail(received),
+            Phase::AwaitsSignature => {
+                let what = "nothing is received while a signature is awaited";
+                return Err(HandshakeFailure::new(
+                    Blame::Misuse,
+                    FailureKind::Misuse,
+                    what,
+                ));
+            }
             Phase::FirstBytes | Phase::Handshaking => {}
         }
         let mut scope = self.scope.take().unwrap_or_else(CallScope::new);
-        scope.now = now;
+        scope.now = match &mut self.beginning {
+            Some(beginning) => {
+                beginning.input.extend_from_slice(received);
+                *beginning.now.get_or_insert(now)
+            }
+            None => now,
+        };
         let (taken, written) = (self.driver.records.taken(), self.driver.output.len());
         let (scope, outcome) = enter(scope, || self.take_records(received));
         let from_client = self.is_server();
@@ -234,6 +278,10 @@ impl Handshake {
         self.flights
             .add(!from_client, self.driver.output.len() - written);
         self.scope = Some(scope);
+        if outcome.is_err() && self.signature_request().is_some() {
+            self.phase = Phase::AwaitsSignature;
+            return Ok(Progress::Handshaking);
+        }
         outcome.map_err(|cause| self.fail(cause, written))
     }
 
@@ -305,7 +353,7 @@ impl Handshake {
         match self.phase {
             Phase::Established => {}
             Phase::Failed(failure) => return Err(failure),
-            Phase::FirstBytes | Phase::Handshaking => {
+            Phase::FirstBytes | Phase::Handshaking | Phase::AwaitsSignature => {
                 return Err(HandshakeFailure::new(
                     Blame::Misuse,
                     FailureKind::Misuse,
@@ -433,7 +481,7 @@ impl Handshake {
             }
             self.judge_record(rules.reading)?;
             if rules.is_server && rules.reading == Reading::Clear {
-                odd_names::hide(self.driver.records.completed_mut());
+                hidden_extensions::hide(&mut self.driver);
             }
             return Ok(true);
         }
@@ -586,6 +634,7 @@ impl fmt::Debug for Handshake {
         let phase = match self.phase {
             Phase::FirstBytes => "first bytes",
             Phase::Handshaking => "handshaking",
+            Phase::AwaitsSignature => "awaits a signature",
             Phase::Established => "established",
             Phase::Failed(_) => "failed",
         };

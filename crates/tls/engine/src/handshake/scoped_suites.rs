@@ -5,7 +5,7 @@
 //!   §6.3). Without an extended master secret (RFC 7627) nothing is captured, because a restored session would
 //!   count as one that has it.
 //! - *Tickets.* The keys of tickets are derived with our own nonces (`sessions::ticket_messages`).
-//! - *Transcripts.* Messages are hashed as they were sent ([`odd_names`](super::odd_names)).
+//! - *Transcripts.* Messages are hashed as they were sent ([`hidden_extensions`](super::hidden_extensions)).
 //! - *Records.* Sealing and opening pass through [`record_protection`](super::record_protection).
 
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ use rustls::{
     CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
 };
 
-use super::odd_names::HashAsSent;
+use super::hidden_extensions::HashAsSent;
 use super::record_protection::{ScopedTls12Aead, ScopedTls13Aead};
 use crate::call_scope::if_in_scope;
 use crate::secrets::{Derivation, SessionSecrets};

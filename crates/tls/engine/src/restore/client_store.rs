@@ -16,8 +16,10 @@ use dormouse_record::Version;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::{CipherSuite, NamedGroup};
 use rustls_pki_types::ServerName;
+use zeroize::Zeroizing;
 
 use crate::call_scope::{self, CallScope, in_scope};
+use crate::deferred;
 use crate::handshake::ClientSessions;
 use crate::handshake::info::HandshakeInfo;
 use crate::restore::tls12::{self, Tls12Restorer};
@@ -25,6 +27,7 @@ use crate::restore::tls13::Tls13Restorer;
 use crate::secrets::SessionSecrets;
 use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::{Reuse, Session, SessionStore};
+use crate::sessions::group_hints::FirstShares;
 use crate::sessions::server_flight::ServerFlight;
 
 /// Maximum number of servers. Servers come from the configuration, so there are few.
@@ -36,6 +39,7 @@ pub(crate) struct ClientStore {
     tls13_restorer: Option<Tls13Restorer>,
     tls12_restorer: Tls12Restorer,
     reuse: Reuse,
+    first_shares: FirstShares,
     groups: Mutex<HashMap<ServerName<'static>, NamedGroup>>,
     tls12: Mutex<HashMap<StoreId, Tls12>>,
 }
@@ -72,11 +76,13 @@ impl ClientStore {
         tls13_restorer: Option<Tls13Restorer>,
         tls12_restorer: Tls12Restorer,
         reuse: Reuse,
+        first_shares: FirstShares,
     ) -> ClientStore {
         ClientStore {
             tls13_restorer,
             tls12_restorer,
             reuse,
+            first_shares,
             groups: Mutex::default(),
             tls12: Mutex::default(),
         }
@@ -222,7 +228,9 @@ impl ClientSessionStore for ClientStore {
     }
 
     fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
-        lock(&self.groups).get(&name.to_owned()).copied()
+        let chosen = || lock(&self.groups).get(&name.to_owned()).copied();
+        let chosen = deferred::hint(chosen);
+        self.first_shares.hint(chosen)
     }
 
     /// Stored when the handshake is done, because only then is it known whether the session is new or resumed.
@@ -257,7 +265,12 @@ impl ClientSessionStore for ClientStore {
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         let store = in_scope(|own: &mut ClientResumption| own.store.clone())??;
-        let (chain, session) = SessionStore::take(&*store, call_scope::now()?)?;
+        let now = call_scope::now()?;
+        let (chain, session) = deferred::session(|| {
+            let (chain, session) = SessionStore::take(&*store, now)?;
+            Some((chain, Zeroizing::new(session.bytes().to_vec())))
+        })?;
+        let session = Session::from_bytes(&session)?;
         in_scope(|own: &mut ClientResumption| own.offered_chain = Some(chain));
         if !session.is_tls13() {
             in_scope(|own: &mut ClientResumption| own.offered_tls12 = Some(session));

@@ -16,6 +16,7 @@ use rustls_pki_types::ServerName;
 use crate::call_scope::{self, in_scope};
 use crate::sessions::client_facts::ClientResumption;
 use crate::sessions::client_session::Reuse;
+use crate::sessions::group_hints::FirstShares;
 
 /// A day (RFC 5246 §F.1.4 suggests this limit for session ids).
 const REUSE: Reuse = Reuse {
@@ -31,6 +32,7 @@ const REUSE: Reuse = Reuse {
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     cache: ClientSessionMemoryCache,
+    first_shares: FirstShares,
     /// When the day's first full handshake with each server began, in seconds of Unix time. A server that is not here
     /// gets a full handshake.
     full_at_s: Mutex<Days>,
@@ -40,9 +42,10 @@ pub(crate) struct MemoryStore {
 type Days = HashMap<ServerName<'static>, u64>;
 
 impl MemoryStore {
-    pub(crate) fn new(sessions_max: usize) -> MemoryStore {
+    pub(crate) fn new(sessions_max: usize, first_shares: FirstShares) -> MemoryStore {
         MemoryStore {
             cache: ClientSessionMemoryCache::new(sessions_max),
+            first_shares,
             full_at_s: Mutex::default(),
             servers_max: sessions_max,
         }
@@ -100,7 +103,7 @@ impl ClientSessionStore for MemoryStore {
     }
 
     fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
-        self.cache.kx_hint(name)
+        self.first_shares.hint(self.cache.kx_hint(name))
     }
 
     fn set_tls12_session(&self, name: ServerName<'static>, value: Tls12ClientSessionValue) {
@@ -140,7 +143,7 @@ mod tests {
     /// A server that gives no sessions gets a full handshake each time. The sessions of others must not be lost by that.
     #[test]
     fn a_known_server_takes_no_room_of_others() {
-        let store = MemoryStore::new(2);
+        let store = MemoryStore::new(2, FirstShares(Vec::new()));
         let [one, other, third] =
             ["a.example", "b.example", "c.example"].map(|name| ServerName::try_from(name).unwrap());
         store.begin(one.clone());

@@ -11,11 +11,13 @@
 //! | `client_session` | client: a session as bytes, and the trait of the caller's store |
 //! | `client_facts` | client: what the current handshake has to do with sessions |
 //! | `memory_store` | client: rustls' own store, with a limit |
+//! | `group_hints` | client: the groups that servers chose |
 //! | `server_flight` | client: the unencrypted session data of a TLS 1.2 server |
 //! | `ticket_watch` | client: tickets that come after the handshake |
 
 pub(crate) mod client_facts;
 pub(crate) mod client_session;
+pub(crate) mod group_hints;
 pub(crate) mod memory_store;
 pub(crate) mod refusal;
 pub(crate) mod resumption;

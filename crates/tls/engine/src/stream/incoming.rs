@@ -40,6 +40,35 @@ pub enum Incoming {
     Ended(End),
 }
 
+/// The next record of a connection that has yet to receive it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// The record is incomplete: with its header it has `need` bytes.
+    Partial {
+        /// Bytes that the buffer must hold.
+        need: usize,
+    },
+    /// Application data.
+    Data {
+        /// Where its plaintext lies in the buffer.
+        plaintext: Range<usize>,
+    },
+    /// Something else, or no valid record.
+    Other,
+}
+
+/// Opens a copy of the next record, in place, for a decision that must come before the record is received.
+pub fn look_ahead(state: &State, copy: &mut [u8]) -> Ahead {
+    let mut reader = State::empty();
+    state.copy_reader(&mut reader);
+    let mut key = OpenKey::new(&reader);
+    match open_record(&mut reader, &mut key, copy) {
+        Incoming::Partial { need } => Ahead::Partial { need },
+        Incoming::Data { plaintext, .. } => Ahead::Data { plaintext },
+        _ => Ahead::Other,
+    }
+}
+
 /// Opens the record at the start of `buf`, in place.
 pub fn open_record(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Incoming {
     match open(state, key, buf) {

@@ -98,5 +98,5 @@ mod outgoing;
 pub use blocking::BlockingStream;
 pub use connection::{Connection, Event};
 pub use end::End;
-pub use incoming::{Incoming, open_record};
+pub use incoming::{Ahead, Incoming, look_ahead, open_record};
 pub use outgoing::{BATCH_START, batch_len, content_range, seal_batch};

@@ -8,20 +8,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest;
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::x509::der::{Der, Tag};
-use crate::x509::outline::{KeyUsage, Outline, id};
+use crate::x509::outline::{KeyUsage, Outline, fingerprint, id};
 
 /// Trusted certificates. Cloning them is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Anchors {
     pub(crate) roots: Arc<RootCertStore>,
     /// SHA-256 of the same certificates.
-    digests: Arc<HashSet<Vec<u8>>>,
+    digests: Arc<HashSet<[u8; 32]>>,
 }
 
 /// The role that a certificate must be for (RFC 5280 §4.2.1.12).
@@ -46,19 +45,14 @@ impl Anchors {
     pub(crate) fn new(roots: RootCertStore, certificates: &[CertificateDer<'_>]) -> Anchors {
         Anchors {
             roots: Arc::new(roots),
-            digests: Arc::new(certificates.iter().map(|one| digest_of(one)).collect()),
+            digests: Arc::new(certificates.iter().map(|one| fingerprint(one)).collect()),
         }
     }
 
     /// Whether a peer's own certificate is one of these.
     pub(crate) fn contain(&self, end_entity: &CertificateDer<'_>) -> bool {
-        self.digests.contains(&digest_of(end_entity))
+        self.digests.contains(&fingerprint(end_entity))
     }
-}
-
-fn digest_of(certificate: &[u8]) -> Vec<u8> {
-    let digest = digest::digest(&digest::SHA256, certificate);
-    digest.as_ref().to_vec()
 }
 
 /// Checks what a certificate says about its own use: validity and purposes. Returns it parsed, for a check of names.

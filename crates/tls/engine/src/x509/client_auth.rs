@@ -13,12 +13,9 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{
-    CertRevocationListError, CertificateError, DigitallySignedStruct, DistinguishedName, Error,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::call_scope::in_scope;
@@ -34,7 +31,8 @@ use crate::x509::judgement::{Shown, is_authority_as_peer, noting_limits};
 use crate::x509::outline::{Outline, name_as_text};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
-use crate::x509::revocation_list::{self, DividedIssuers, FoundList};
+use crate::x509::revocation::{self, WithLists};
+use crate::x509::standing::{self, ClientStanding, ClientStandings};
 
 /// Length of the policy digest in a ticket. It is enough, because only the operator chooses what is digested.
 pub(crate) const POLICY_LEN: usize = 8;
@@ -58,31 +56,12 @@ impl ClientCertificates {
     /// Returns a warning for each revocation list that has expired at `now`, unless there is a newer one, and for each
     /// that begins later. Clients of an expired list's issuer are refused.
     pub fn warnings(&self, now: UnixTime) -> Vec<String> {
-        let lists = self.crls.iter().flat_map(|(name, text)| {
-            let lists = contents::revocation_lists(text, name).unwrap_or_default();
-            lists.into_iter().map(|(_, list)| (name.as_str(), list))
-        });
-        revocation_list::untimely(lists, now)
+        revocation::warnings(&self.crls, "clients", now)
     }
 
     /// Parses the authorities and the revocation lists. Several contexts can share the result.
     pub fn verifier(&self) -> Result<ClientVerifier, SettingsError> {
         ClientVerifier::new(self, &Arc::new(default_provider()))
-    }
-
-    /// Returns the revocation lists, each with its file and line.
-    fn lists(&self) -> Result<Vec<FoundList>, SettingsError> {
-        let mut lists = Vec::new();
-        for (name, text) in &self.crls {
-            let found = contents::revocation_lists(text, name)
-                .map_err(|refused| SettingsError::ClientCrl(refused.to_string()))?;
-            lists.extend(
-                found
-                    .into_iter()
-                    .map(|(line, list)| (format!("{name}:{line}"), list)),
-            );
-        }
-        revocation_list::in_order(lists).map_err(SettingsError::ClientCrl)
     }
 
     /// Returns a digest of the policy: whether certificates are required, and the authorities. Revocation lists
@@ -107,11 +86,10 @@ impl ClientCertificates {
 #[derive(Debug, Clone)]
 pub struct ClientVerifier {
     anchors: Anchors,
-    /// One for each order of the lists ([`revocation_list::by_key`]).
-    verifiers: Arc<[Arc<dyn ClientCertVerifier>]>,
-    divided: Arc<DividedIssuers>,
-    has_lists: bool,
+    with_lists: WithLists<dyn ClientCertVerifier>,
     names: Arc<AuthorityNames>,
+    /// The certificates on the lists.
+    revoked: Arc<[standing::Number]>,
 }
 
 impl ClientVerifier {
@@ -123,31 +101,19 @@ impl ClientVerifier {
             .map_err(|refused| SettingsError::ClientRoots(contents::in_bundle(&refused)))?;
         let anchors = Anchors::new(roots, &certificates);
         let roots = &anchors.roots;
-        let lists = settings.lists()?;
-        let build = |lists: &[&FoundList]| {
+        let lists = revocation::read(&settings.crls)?;
+        let with_lists = WithLists::new(&lists, |lists| {
             // `ClientAuth` knows whether a certificate is required.
             WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
-                .with_crls(lists.iter().map(|(_, list)| list.clone()))
+                .with_crls(lists)
                 .enforce_revocation_expiration()
                 .build()
-        };
-        let orders = revocation_list::by_key(&lists);
-        let verifiers = orders
-            .iter()
-            .map(|lists| build(lists))
-            .collect::<Result<Vec<_>, _>>();
-        let verifiers = verifiers.map_err(|error| {
-            // The error does not say which list it is about.
-            let refused = lists.iter().find(|list| build(&[list]).is_err());
-            let place = refused.map_or("", |(place, _)| place);
-            SettingsError::ClientCrl(format!("{place}: {}", list_refused(&error)))
         })?;
         Ok(ClientVerifier {
             names: Arc::new(AuthorityNames::of(roots)),
             anchors,
-            verifiers: verifiers.into(),
-            divided: Arc::new(DividedIssuers::of(&lists)),
-            has_lists: !lists.is_empty(),
+            with_lists,
+            revoked: standing::revoked(&lists),
         })
     }
 
@@ -166,9 +132,13 @@ impl ClientVerifier {
         } = shown;
         let roots = &self.anchors.roots;
         let chain = needed(end_entity, shown.intermediates, roots, algorithms, now)?;
-        let verified = self.verify_chain(end_entity, &chain.certificates, now);
+        let others = &chain.certificates;
+        let verified = self.with_lists.verify(end_entity, others, |verifier| {
+            let verified = verifier.verify_client_cert(end_entity, others, now);
+            verified.map(|_| ())
+        });
         match &verified {
-            Err(_) if !self.has_lists && self.anchors.contain(end_entity) => {
+            Err(_) if !self.with_lists.has_lists() && self.anchors.contain(end_entity) => {
                 let own = verify_alone(end_entity, Purpose::Client, now);
                 own.map(|_| ClientCertVerified::assertion())
             }
@@ -176,54 +146,8 @@ impl ClientVerifier {
             Err(error) if is_authority_as_peer(error) && self.anchors.contain(end_entity) => {
                 Err(CertificateError::UnknownRevocationStatus.into())
             }
-            _ => verified,
+            _ => verified.map(|()| ClientCertVerified::assertion()),
         }
-    }
-
-    fn verify_chain(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let mut outlines = std::iter::once(end_entity)
-            .chain(others)
-            .filter_map(|certificate| Outline::read(certificate));
-        if outlines.any(|outline| self.divided.has_no_list_for(&outline)) {
-            return Err(CertificateError::UnknownRevocationStatus.into());
-        }
-        let is_of_another_key = |outcome: &Result<_, _>| {
-            let signature = CertRevocationListError::BadSignature;
-            *outcome == Err(Error::InvalidCertRevocationList(signature))
-        };
-        let mut outcome = Err(Error::General("there is no verifier".to_owned()));
-        for verifier in &*self.verifiers {
-            outcome = verifier
-                .verify_client_cert(end_entity, others, now)
-                .map(|_| ());
-            if !is_of_another_key(&outcome) {
-                break;
-            }
-        }
-        outcome.map(|()| ClientCertVerified::assertion())
-    }
-}
-
-/// The library's reason for refusing a list, in words if the list is only not supported.
-fn list_refused(error: &VerifierBuilderError) -> String {
-    let VerifierBuilderError::InvalidCrl(of_list) = error else {
-        return error.to_string();
-    };
-    match of_list {
-        CertRevocationListError::UnsupportedDeltaCrl => {
-            "a delta list is not supported here; use the full one".to_owned()
-        }
-        CertRevocationListError::Other(other)
-            if other.to_string().contains("UnsupportedCrlIssuingDistributionPoint") =>
-        {
-            "an issuing distribution point without a URI is not supported here; use a list without it".to_owned()
-        }
-        _ => error.to_string(),
     }
 }
 
@@ -235,6 +159,7 @@ pub(crate) struct ClientAuth {
     judge: Option<Arc<dyn JudgeCertificate>>,
     algorithms: WebPkiSupportedAlgorithms,
     allow: Vec<ClientRule>,
+    standings: ClientStandings,
     policy: [u8; POLICY_LEN],
 }
 
@@ -250,14 +175,21 @@ impl ClientAuth {
             None if settings.roots.is_empty() && judge.is_some() => None,
             None => Some(ClientVerifier::new(settings, provider)?),
         };
+        let revoked = inner.as_ref().map(|inner| Arc::clone(&inner.revoked));
         Ok(ClientAuth {
             inner,
             required: settings.required,
             judge,
             algorithms: provider.signature_verification_algorithms,
             allow: settings.allow.clone(),
+            standings: ClientStandings::new(revoked.unwrap_or_default(), &settings.allow),
             policy: settings.policy(),
         })
+    }
+
+    /// Returns which clients' standings are still good.
+    pub(crate) fn standings(&self) -> &ClientStandings {
+        &self.standings
     }
 
     pub(crate) fn policy(&self) -> [u8; POLICY_LEN] {
@@ -292,17 +224,22 @@ impl ClientAuth {
         let judge = self.judge.as_deref();
         let (mut judgement, mut found) =
             shown.judge(of_roots, judge, ClientCertVerified::assertion());
-        if judgement.is_ok()
-            && let Err(claims) = client_rules::allow(&self.allow, end_entity)
-        {
-            // The alert is access_denied (RFC 8446 §6.2): the certificate is valid but not allowed.
-            let refused = CertificateError::ApplicationVerificationFailure;
-            judgement = Err(Error::InvalidCertificate(refused));
-            found = Some(CertificateProblem::NotAllowed { claims });
+        let mut standing = None;
+        if judgement.is_ok() {
+            match client_rules::allow(&self.allow, end_entity) {
+                Ok(rule) => standing = ClientStanding::of(end_entity, rule),
+                Err(claims) => {
+                    // The alert is access_denied (RFC 8446 §6.2): the certificate is valid but not allowed.
+                    let refused = CertificateError::ApplicationVerificationFailure;
+                    judgement = Err(Error::InvalidCertificate(refused));
+                    found = Some(CertificateProblem::NotAllowed { claims });
+                }
+            }
         }
         in_scope(|facts: &mut CertificateFacts| {
             (facts.client, facts.client_name) = names(end_entity);
             facts.problem = found;
+            facts.standing = standing;
             facts.client_judged = judgement.is_ok();
         });
         judgement

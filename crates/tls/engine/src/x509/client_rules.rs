@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use aws_lc_rs::digest;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::x509::outline::{Outline, read_name};
+use crate::x509::outline::{self, Outline, read_name};
 
 /// A condition on a client certificate. A client must match one of the configured rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,16 +37,19 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     name?.filter(|name| name.len() <= COMMON_NAME_LEN_MAX && !name.contains(char::is_control))
 }
 
-/// Checks a certificate against the rules. The error lists the certificate's names, for the log.
-pub(crate) fn allow(rules: &[ClientRule], certificate: &[u8]) -> Result<(), String> {
+/// Checks a certificate against the rules. Returns the rule that allows it; `None` if there are no rules. The error lists
+/// the certificate's names, for the log.
+pub(crate) fn allow<'a>(
+    rules: &'a [ClientRule],
+    certificate: &[u8],
+) -> Result<Option<&'a ClientRule>, String> {
     if rules.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let claims = Claims::of(certificate);
-    if rules.iter().any(|rule| claims.fit(rule)) {
-        Ok(())
-    } else {
-        Err(claims.to_string())
+    match rules.iter().find(|rule| claims.fit(rule)) {
+        Some(rule) => Ok(Some(rule)),
+        None => Err(claims.to_string()),
     }
 }
 
@@ -65,10 +67,8 @@ struct Claims {
 
 impl Claims {
     fn of(certificate: &[u8]) -> Claims {
-        let digest = digest::digest(&digest::SHA256, certificate);
-        let fingerprint = digest.as_ref().first_chunk().copied();
         let mut claims = Claims {
-            fingerprint: fingerprint.unwrap_or_default(),
+            fingerprint: outline::fingerprint(certificate),
             ..Claims::default()
         };
         let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {

@@ -5,28 +5,34 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::crypto::aws_lc_rs::{self, sign::any_supported_type};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error, InconsistentKeys};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, SignatureVerificationAlgorithm, UnixTime};
+use webpki::EndEntityCert;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use zeroize::Zeroizing;
 
+use crate::deferred::SignatureRequest;
 use crate::failure::utc;
 use crate::failure::words::in_words;
+use crate::signing_scheme::SigningScheme;
 use crate::x509::chain::{self, DateProblem, IssuerProblem};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::issuers::Issuers;
 use crate::x509::key_kind::KeyKind;
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
-use crate::x509::outline::{Outline, id};
+use crate::x509::outline::{self, Outline, id};
 use crate::x509::pem::contents;
 use crate::x509::pem::file::PemFile;
-use crate::x509::sign::{ForeignKey, Sign};
+use crate::x509::sign::{ForeignKey, Hand, Sign, schemes};
 use crate::x509::unsupported::critical_extension;
 
 /// Lengths of RSA keys that can sign.
 const RSA_BITS: RangeInclusive<usize> = 2_048..=8_192;
+
+/// What a key signs that is tried. TLS never signs it.
+const TRIAL: &[u8] = b"dormouse tries a private key";
 
 /// A certificate chain with its key.
 #[derive(Clone)]
@@ -36,8 +42,11 @@ pub struct Identity {
     names: Vec<String>,
     key_kind: KeyKind,
     algorithms: Arc<Algorithms>,
+    fingerprint: [u8; 32],
     not_before_s: u64,
     not_after_s: u64,
+    /// The name of its key, if that is elsewhere.
+    deferred_key: Option<Arc<str>>,
 }
 
 /// The algorithms of a certificate by their OpenSSL names, which programs that read them expect.
@@ -131,8 +140,63 @@ impl Identity {
         name: &str,
     ) -> Result<Identity, IdentityError> {
         let chain = chain.into_iter().map(CertificateDer::from).collect();
-        Identity::describe(chain, name, |key_kind| {
-            Ok(Arc::new(ForeignKey::new(key_kind, sign)))
+        Identity::describe(chain, name, |key_kind| match unusable_length(key_kind) {
+            Some(why) => Err(IdentityProblem::UnusableKey(why).of(name)),
+            None => Ok(Arc::new(ForeignKey::new(key_kind, Hand::Calling(sign)))),
+        })
+    }
+
+    /// Reads an identity from a chain, PEM, whose key is elsewhere. Handshakes wait for its signatures
+    /// ([`Handshake::signature_request`](crate::Handshake::signature_request)), which name the key as `key`.
+    /// `certificate_name` is for errors. Does not check that the key belongs to the certificate.
+    pub fn with_deferred_key(
+        certificate: &[u8],
+        key: &str,
+        certificate_name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let chain = contents::chain(certificate, certificate_name)?;
+        let mut identity = Identity::describe(chain, certificate_name, |key_kind| {
+            if key_kind == KeyKind::Ed25519 {
+                let why = "it is for Ed25519; keys that are no files are for ECDSA or RSA";
+                return Err(IdentityProblem::UnusableKey(why.to_owned()).of(key));
+            }
+            if let Some(why) = unusable_length(key_kind) {
+                return Err(IdentityProblem::UnusableKey(why).of(key));
+            }
+            let hand = Hand::Elsewhere(key.into());
+            Ok(Arc::new(ForeignKey::new(key_kind, hand)))
+        })?;
+        identity.deferred_key = Some(key.into());
+        Ok(identity)
+    }
+
+    /// Whether its key is elsewhere.
+    pub fn has_deferred_key(&self) -> bool {
+        self.deferred_key.is_some()
+    }
+
+    /// Returns a signature to try the key with, if it is elsewhere.
+    pub fn trial_request(&self) -> Option<SignatureRequest> {
+        let scheme = SigningScheme(*schemes(self.key_kind).first()?);
+        Some(SignatureRequest {
+            key: Arc::clone(self.deferred_key.as_ref()?),
+            scheme,
+            digest: scheme.digest(TRIAL)?,
+        })
+    }
+
+    /// Whether a signature for [`Identity::trial_request`] is of the key that the certificate has.
+    pub fn accepts_trial(&self, signature: &[u8]) -> bool {
+        let scheme = schemes(self.key_kind).first();
+        let known = aws_lc_rs::default_provider().signature_verification_algorithms;
+        let algorithms = (known.mapping.iter()).find(|(known, _)| Some(known) == scheme);
+        let leaf = self.certified.cert.first();
+        let leaf = leaf.and_then(|leaf| EndEntityCert::try_from(leaf).ok());
+        leaf.zip(algorithms).is_some_and(|(leaf, (_, algorithms))| {
+            let is_valid = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+                leaf.verify_signature(*algorithm, TRIAL, signature).is_ok()
+            };
+            algorithms.iter().any(is_valid)
         })
     }
 
@@ -224,14 +288,7 @@ impl Identity {
     ) -> Result<Identity, IdentityError> {
         Identity::describe(chain, certificate_name, |kind| {
             any_supported_type(key).map_err(|error| {
-                let why = match kind {
-                    KeyKind::Rsa { bits } if !RSA_BITS.contains(&bits) => format!(
-                        "RSA keys of {} to {} bits are supported, and the certificate's has {bits}",
-                        RSA_BITS.start(),
-                        RSA_BITS.end()
-                    ),
-                    _ => error.to_string(),
-                };
+                let why = unusable_length(kind).unwrap_or_else(|| error.to_string());
                 IdentityProblem::UnusableKey(why).of(key_name)
             })
         })
@@ -270,6 +327,7 @@ impl Identity {
                 KeyKind::Ed25519 => "ED25519".to_owned(),
             },
         });
+        let fingerprint = outline::fingerprint(leaf);
         let validity = parsed.validity();
         let seconds = |time: x509_parser::time::ASN1Time| time.timestamp().max(0).unsigned_abs();
         let (not_before_s, not_after_s) =
@@ -282,8 +340,10 @@ impl Identity {
             names,
             key_kind,
             algorithms,
+            fingerprint,
             not_before_s,
             not_after_s,
+            deferred_key: None,
         })
     }
 
@@ -336,6 +396,11 @@ impl Identity {
     /// Returns its first second of validity, in Unix time.
     pub fn begins_at_s(&self) -> u64 {
         self.not_before_s
+    }
+
+    /// Returns the SHA-256 digest of the certificate.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        self.fingerprint
     }
 
     /// Returns its algorithms.
@@ -448,6 +513,18 @@ fn for_one_name(name: &str) -> Result<(rcgen::CertificateParams, rcgen::KeyPair)
     params.distinguished_name = rcgen::DistinguishedName::new();
     let key = rcgen::KeyPair::generate().map_err(|e| bad_name(name, e))?;
     Ok((params, key))
+}
+
+/// Why an RSA key is too short or too long.
+fn unusable_length(kind: KeyKind) -> Option<String> {
+    match kind {
+        KeyKind::Rsa { bits } if !RSA_BITS.contains(&bits) => Some(format!(
+            "RSA keys of {} to {} bits are supported, and the certificate's has {bits}",
+            RSA_BITS.start(),
+            RSA_BITS.end()
+        )),
+        _ => None,
+    }
 }
 
 fn bad_name(name: &str, why: impl ToString) -> IdentityError {

@@ -7,12 +7,13 @@
 //! | `outline`, `chain` | a certificate without its extensions, and what is wrong with a chain |
 //! | `anchors` | the certificates that the operator trusts |
 //! | `trust` | roots, and the verification of a server's certificate |
-//! | `revocation_list` | revocation lists: the newest, and the expired |
+//! | `revocation_list`, `revocation` | revocation lists: the newest, and the expired; verification with them |
 //! | `client_auth`, `client_rules`, `authority_names` | the verification of a client's certificate, which clients are allowed, and the request for a certificate |
+//! | `standing` | what admitted a client, for connections that keep nothing else of its certificate |
 //! | `issuers` | the issuers that a chain lacks |
 //! | `unsupported` | what a certificate demands that is not supported |
 //! | `path` | which of a peer's certificates a verification needs |
-//! | `ocsp` | responses that say a certificate is not revoked |
+//! | `ocsp`, `stapled` | responses that say a certificate is not revoked: our own, and those of servers |
 
 pub(crate) mod anchors;
 pub(crate) mod authority_names;
@@ -31,7 +32,10 @@ pub(crate) mod ocsp;
 pub(crate) mod outline;
 pub(crate) mod path;
 pub(crate) mod pem;
+pub(crate) mod revocation;
 pub(crate) mod revocation_list;
 pub(crate) mod sign;
+pub(crate) mod standing;
+pub(crate) mod stapled;
 pub(crate) mod trust;
 pub(crate) mod unsupported;

@@ -92,6 +92,30 @@ pub fn check_ocsp(
     chain: &[&[u8]],
     now: UnixTime,
 ) -> Result<OcspTimes, OcspProblem> {
+    let leaf = chain.first().ok_or(OcspProblem::OtherCertificate)?;
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| OcspProblem::Malformed)?;
+    let issuer = issuer(&leaf, chain);
+    check(response, &leaf, issuer.as_ref().map(key_of), now)
+}
+
+/// Checks a response that a server stapled to this certificate (DER), whose issuer has this key.
+pub(crate) fn check_stapled(
+    response: &[u8],
+    leaf: &[u8],
+    issuer_key: &[u8],
+    now: UnixTime,
+) -> Result<OcspTimes, OcspProblem> {
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| OcspProblem::Malformed)?;
+    check(response, &leaf, Some(issuer_key), now)
+}
+
+/// `issuer_key` is the key of the certificate's issuer, if it is known.
+fn check(
+    response: &[u8],
+    leaf: &X509Certificate<'_>,
+    issuer_key: Option<&[u8]>,
+    now: UnixTime,
+) -> Result<OcspTimes, OcspProblem> {
     if response.len() > RESPONSE_MAX {
         return Err(OcspProblem::TooLarge);
     }
@@ -100,12 +124,9 @@ pub fn check_ocsp(
         return Err(OcspProblem::NoAnswer(reason(status)));
     }
     let basic = basic.and_then(Basic::read).ok_or(OcspProblem::Malformed)?;
-    let leaf = chain.first().ok_or(OcspProblem::OtherCertificate)?;
-    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| OcspProblem::Malformed)?;
-    let issuer = issuer(&leaf, chain);
-    let single = basic.about(&leaf, issuer.as_ref())?;
+    let single = basic.about(leaf, issuer_key)?;
     let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    if issuer.is_some_and(|issuer| !basic.is_signed_by(&issuer, now_s)) {
+    if issuer_key.is_some_and(|key| !basic.is_signed_by(leaf, key, now_s)) {
         return Err(OcspProblem::BadSignature);
     }
     match single.status {
@@ -258,14 +279,14 @@ impl<'a> Basic<'a> {
     fn about(
         &self,
         leaf: &X509Certificate<'_>,
-        issuer: Option<&X509Certificate<'_>>,
+        issuer_key: Option<&[u8]>,
     ) -> Result<Single, OcspProblem> {
         let mut responses = self.responses;
         while !responses.is_empty() {
             let single = responses
                 .enter(Tag::SEQUENCE)
                 .ok_or(OcspProblem::Malformed)?;
-            let read = one(single, leaf, issuer).ok_or(OcspProblem::Malformed)?;
+            let read = one(single, leaf, issuer_key).ok_or(OcspProblem::Malformed)?;
             if let Some(single) = read {
                 return Ok(single);
             }
@@ -273,16 +294,16 @@ impl<'a> Basic<'a> {
         Err(OcspProblem::OtherCertificate)
     }
 
-    fn is_signed_by(&self, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
-        let by = |signer: &X509Certificate<'_>| {
-            is_signature(self.algorithm, key_of(signer), self.signed, self.signature)
-        };
-        if by(issuer) {
+    /// Whether the issuer of `leaf`, which has this key, or its responder has signed it.
+    fn is_signed_by(&self, leaf: &X509Certificate<'_>, issuer_key: &[u8], now_s: i64) -> bool {
+        let by = |key: &[u8]| is_signature(self.algorithm, key, self.signed, self.signature);
+        if by(issuer_key) {
             return true;
         }
         self.certificates.iter().any(|der| {
-            X509Certificate::from_der(der)
-                .is_ok_and(|(_, one)| is_responder(&one, issuer, now_s) && by(&one))
+            X509Certificate::from_der(der).is_ok_and(|(_, one)| {
+                is_responder(&one, leaf, issuer_key, now_s) && by(key_of(&one))
+            })
         })
     }
 }
@@ -291,7 +312,7 @@ impl<'a> Basic<'a> {
 fn one(
     mut single: Der<'_>,
     leaf: &X509Certificate<'_>,
-    issuer: Option<&X509Certificate<'_>>,
+    issuer_key: Option<&[u8]>,
 ) -> Option<Option<Single>> {
     let mut id = single.enter(Tag::SEQUENCE)?;
     let algorithm = id.enter(Tag::SEQUENCE)?.expect(Tag::OID)?;
@@ -300,7 +321,7 @@ fn one(
     let is_hash = |of: &[u8], hash: &[u8]| hash_of(algorithm, of).is_some_and(|own| own == hash);
     let is_ours = serial == leaf.raw_serial()
         && is_hash(leaf.issuer().as_raw(), name)
-        && issuer.is_none_or(|issuer| is_hash(key_of(issuer), key));
+        && issuer_key.is_none_or(|issuer_key| is_hash(issuer_key, key));
     let (status, _) = single.any()?;
     let from_s = seconds(single.element(Tag::GENERALIZED_TIME)?)?;
     let until_s = match single.enter(Tag::CONTEXT_0_CONSTRUCTED) {
@@ -324,20 +345,30 @@ impl Single {
     }
 }
 
-/// Whether the issuer has authorised this certificate as its OCSP responder (RFC 6960 §4.2.2.2).
-fn is_responder(one: &X509Certificate<'_>, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
+/// Whether the issuer of `leaf`, which has this key, has authorised a certificate as its OCSP responder (RFC 6960
+/// §4.2.2.2).
+fn is_responder(
+    one: &X509Certificate<'_>,
+    leaf: &X509Certificate<'_>,
+    issuer_key: &[u8],
+    now_s: i64,
+) -> bool {
     let may = matches!(one.extended_key_usage(), Ok(Some(usage)) if usage.value.ocsp_signing);
     let validity = one.validity();
     let is_now =
         validity.not_before.timestamp() <= now_s && now_s <= validity.not_after.timestamp();
-    may && is_now && one.issuer().as_raw() == issuer.subject().as_raw() && has_signed(issuer, one)
+    may && is_now && one.issuer().as_raw() == leaf.issuer().as_raw() && is_of_key(issuer_key, one)
 }
 
 /// Whether a certificate's signature is of this issuer's key.
 pub(crate) fn has_signed(issuer: &X509Certificate<'_>, issued: &X509Certificate<'_>) -> bool {
+    is_of_key(key_of(issuer), issued)
+}
+
+fn is_of_key(key: &[u8], issued: &X509Certificate<'_>) -> bool {
     is_signature(
         issued.signature_algorithm.algorithm.as_bytes(),
-        key_of(issuer),
+        key,
         issued.tbs_certificate.as_ref(),
         &issued.signature_value.data,
     )

@@ -1,6 +1,7 @@
 //! A certificate's parts, without a look into its extensions: a hostile peer sends thousands of those, and reading all
 //! that they contain takes a hundred times as long.
 
+use aws_lc_rs::digest;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::X509Name;
 
@@ -18,6 +19,7 @@ pub(crate) struct Outline<'a> {
     /// The algorithm of the signature.
     pub(crate) algorithm: &'a [u8],
     pub(crate) signature: &'a [u8],
+    pub(crate) serial: &'a [u8],
     pub(crate) issuer: &'a [u8],
     pub(crate) subject: &'a [u8],
     /// The subject's public key with its algorithm.
@@ -28,6 +30,13 @@ pub(crate) struct Outline<'a> {
     pub(crate) not_after_s: u64,
     /// The elements after the key.
     rest: Der<'a>,
+}
+
+/// Returns the SHA-256 digest of a certificate, DER.
+pub fn fingerprint(certificate: &[u8]) -> [u8; 32] {
+    let digest = digest::digest(&digest::SHA256, certificate);
+    let bytes = digest.as_ref().first_chunk();
+    *bytes.expect("SHA-256 has 32 bytes")
 }
 
 /// A use of a key: its bit in the extension (RFC 5280 §4.2.1.3).
@@ -72,7 +81,7 @@ impl<'a> Outline<'a> {
         let signature = certificate.expect(Tag::BITS)?.strip_prefix(&[0])?;
         let mut contents = Der::whole(signed)?.enter(Tag::SEQUENCE)?;
         contents.skip(Tag::CONTEXT_0_CONSTRUCTED); // its version
-        contents.expect(Tag::INTEGER)?;
+        let serial = contents.expect(Tag::INTEGER)?;
         contents.expect(Tag::SEQUENCE)?; // the algorithm again
         let issuer = contents.expect(Tag::SEQUENCE)?;
         let mut validity = contents.enter(Tag::SEQUENCE)?;
@@ -85,6 +94,7 @@ impl<'a> Outline<'a> {
             signed,
             algorithm,
             signature,
+            serial,
             issuer,
             subject,
             key,

@@ -98,6 +98,27 @@ impl<'a> ListOutline<'a> {
     }
 }
 
+/// Returns the issuer of a list and the serial numbers on it, up to the first entry that is invalid.
+pub(crate) fn entries(list: &[u8]) -> (&[u8], impl Iterator<Item = &[u8]>) {
+    let parts = || {
+        let mut list = Der::whole(list)?
+            .enter(Tag::SEQUENCE)?
+            .enter(Tag::SEQUENCE)?;
+        list.skip(Tag::INTEGER); // its version
+        list.expect(Tag::SEQUENCE)?; // the algorithm of the signature
+        let issuer = list.expect(Tag::SEQUENCE)?;
+        list.time()?;
+        let _ = list.time(); // nextUpdate
+        Some((issuer, list.enter(Tag::SEQUENCE)))
+    };
+    let (issuer, mut entries) = parts().unwrap_or_default();
+    let serials = std::iter::from_fn(move || {
+        let mut entry = entries.as_mut()?.enter(Tag::SEQUENCE)?;
+        entry.expect(Tag::INTEGER)
+    });
+    (issuer, serials)
+}
+
 /// Returns the problem of a list that cannot be used, of which only the beginning is read.
 pub(crate) fn problem(list: &[u8]) -> Option<&'static str> {
     let beginning = || Der::whole(list)?.enter(Tag::SEQUENCE)?.enter(Tag::SEQUENCE);
@@ -211,9 +232,11 @@ impl DividedIssuers {
 }
 
 /// Returns a warning for each list that has expired at `now`, unless there is a newer one, and for each that begins
-/// later. Clients of an expired list's issuer are refused. Each list has the name of its file.
+/// later. `peers` are those with certificates of an expired list's issuer, which are refused. Each list has the name of its
+/// file.
 pub(crate) fn untimely<'a>(
     lists: impl Iterator<Item = (&'a str, CertificateRevocationListDer<'a>)>,
+    peers: &str,
     now: UnixTime,
 ) -> Vec<String> {
     let lists: Vec<_> = lists.collect();
@@ -229,7 +252,7 @@ pub(crate) fn untimely<'a>(
             .entry(scope(&list))
             .or_insert((outline.edition, None));
         if known.0 <= outline.edition {
-            *known = (outline.edition, warning(name, &list, now));
+            *known = (outline.edition, warning(name, &list, peers, now));
         }
     }
     let mut warnings: Vec<String> = newest
@@ -250,7 +273,12 @@ fn scope(list: &CertificateRevocationList<'_>) -> Vec<u8> {
 }
 
 /// Returns the warning for a list that is not valid at `now`.
-fn warning(name: &str, list: &CertificateRevocationList<'_>, now: UnixTime) -> Option<String> {
+fn warning(
+    name: &str,
+    list: &CertificateRevocationList<'_>,
+    peers: &str,
+    now: UnixTime,
+) -> Option<String> {
     let seconds = |s: i64| u64::try_from(s).unwrap_or_default();
     let begins_s = seconds(list.last_update().timestamp());
     if now.as_secs() < begins_s {
@@ -263,7 +291,7 @@ fn warning(name: &str, list: &CertificateRevocationList<'_>, now: UnixTime) -> O
     let ends_s = seconds(list.next_update()?.timestamp());
     (ends_s < now.as_secs()).then(|| {
         format!(
-            "{name}: the revocation list of {} expired at {}; clients with certificates from this issuer are refused until a newer list is installed",
+            "{name}: the revocation list of {} expired at {}; {peers} with certificates from this issuer are refused until a newer list is installed",
             list.issuer(),
             utc(ends_s)
         )

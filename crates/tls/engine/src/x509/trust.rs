@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::call_scope::{self, in_scope};
@@ -16,9 +17,11 @@ use crate::settings_error::SettingsError;
 use crate::x509::anchors::{Anchors, Purpose, verify_alone};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::judge_certificate::JudgeCertificate;
-use crate::x509::judgement::{Shown, noting_limits};
+use crate::x509::judgement::{Shown, is_authority_as_peer, noting_limits};
 use crate::x509::path::needed;
 use crate::x509::pem::contents;
+use crate::x509::revocation::{self, WithLists};
+use crate::x509::stapled;
 
 /// The roots that a client trusts.
 #[derive(Debug, Clone)]
@@ -34,26 +37,76 @@ pub enum Roots {
     Store(TrustStore),
 }
 
-/// Trusted roots, parsed once. Cloning it is cheap.
+/// What a client demands of servers' certificates.
+#[derive(Debug, Clone, Default)]
+pub struct ServerCertificates {
+    /// Authorities for servers' certificates: a PEM bundle, in which every certificate must be usable.
+    pub roots: Vec<u8>,
+    /// Revocation lists in PEM, each with a name for messages. If there are any, every issuer in a server's
+    /// chain must have a current one.
+    pub crls: Vec<(String, Vec<u8>)>,
+    /// Whether a server must staple a valid OCSP response. If not, only a response that says that the
+    /// certificate was revoked counts.
+    pub ocsp_required: bool,
+}
+
+impl ServerCertificates {
+    /// Returns a warning for each revocation list that has expired at `now`, unless there is a newer one, and for each
+    /// that begins later. Servers of an expired list's issuer are refused.
+    pub fn warnings(&self, now: UnixTime) -> Vec<String> {
+        revocation::warnings(&self.crls, "servers", now)
+    }
+
+    /// Parses the authorities and the revocation lists. Several contexts can share the result.
+    pub fn store(&self) -> Result<TrustStore, SettingsError> {
+        let (roots, certificates) = contents::roots(&self.roots, "")
+            .map_err(|refused| SettingsError::Roots(contents::in_bundle(&refused)))?;
+        TrustStore::new(Anchors::new(roots, &certificates), self)
+    }
+}
+
+/// Trusted roots and revocation lists, parsed once. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct TrustStore(Anchors);
+pub struct TrustStore {
+    anchors: Anchors,
+    with_lists: WithLists<WebPkiServerVerifier>,
+    ocsp_required: bool,
+}
 
 impl TrustStore {
     /// Reads a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
-        let (roots, certificates) = contents::roots(bundle, "")
-            .map_err(|refused| SettingsError::Roots(contents::in_bundle(&refused)))?;
-        Ok(TrustStore(Anchors::new(roots, &certificates)))
+        let demanded = ServerCertificates {
+            roots: bundle.to_vec(),
+            ..ServerCertificates::default()
+        };
+        demanded.store()
+    }
+
+    fn new(anchors: Anchors, demanded: &ServerCertificates) -> Result<TrustStore, SettingsError> {
+        let provider = Arc::new(default_provider());
+        let with_lists = WithLists::new(&revocation::read(&demanded.crls)?, |lists| {
+            let (roots, provider) = (Arc::clone(&anchors.roots), Arc::clone(&provider));
+            WebPkiServerVerifier::builder_with_provider(roots, provider)
+                .with_crls(lists)
+                .enforce_revocation_expiration()
+                .build()
+        })?;
+        Ok(TrustStore {
+            anchors,
+            with_lists,
+            ocsp_required: demanded.ocsp_required,
+        })
     }
 
     /// Returns the number of roots.
     pub fn len(&self) -> usize {
-        self.0.roots.len()
+        self.anchors.roots.len()
     }
 
     /// Whether there are no roots, which [`TrustStore::from_pem`] refuses.
     pub fn is_empty(&self) -> bool {
-        self.0.roots.is_empty()
+        self.anchors.roots.is_empty()
     }
 }
 
@@ -74,31 +127,26 @@ impl Roots {
         provider: &Arc<CryptoProvider>,
         judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
-        let anchors = match self {
+        let trusted = match self {
             Roots::System => Some(system_roots()?),
-            Roots::Pem(bundle) => Some(TrustStore::from_pem(bundle)?.0),
-            Roots::Store(store) => Some(store.0.clone()),
+            Roots::Pem(bundle) => Some(TrustStore::from_pem(bundle)?),
+            Roots::Store(store) => Some(store.clone()),
             Roots::Insecure => None,
         };
-        let trusted = anchors.map(|anchors| {
-            let (roots, provider) = (Arc::clone(&anchors.roots), Arc::clone(provider));
-            let built = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-            let verifier = built.map_err(|e| SettingsError::Roots(e.to_string()))?;
-            Ok::<_, SettingsError>(Trusted { anchors, verifier })
-        });
         Ok(Arc::new(ServerVerifier {
-            trusted: trusted.transpose()?,
+            trusted,
             judge,
             algorithms: provider.signature_verification_algorithms,
         }))
     }
 }
 
-fn system_roots() -> Result<Anchors, SettingsError> {
+fn system_roots() -> Result<TrustStore, SettingsError> {
     let certificates = usable_system_certificates()?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates.iter().cloned());
-    Ok(Anchors::new(roots, &certificates))
+    let anchors = Anchors::new(roots, &certificates);
+    TrustStore::new(anchors, &ServerCertificates::default())
 }
 
 /// Systems ship some unusable certificates, which are skipped; at least one must remain.
@@ -121,17 +169,12 @@ fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, Settings
 
 /// Verifies servers: their handshake signature always, their chain if there are roots or a judge.
 struct ServerVerifier {
-    trusted: Option<Trusted>,
+    trusted: Option<TrustStore>,
     judge: Option<Arc<dyn JudgeCertificate>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-struct Trusted {
-    anchors: Anchors,
-    verifier: Arc<WebPkiServerVerifier>,
-}
-
-impl Trusted {
+impl TrustStore {
     fn verify(
         &self,
         shown: &Shown<'_>,
@@ -142,16 +185,36 @@ impl Trusted {
             end_entity, now, ..
         } = shown;
         let roots = &self.anchors.roots;
-        let chain = needed(end_entity, shown.intermediates, roots, algorithms, now)?;
-        let (chain, ocsp) = (chain.certificates, shown.ocsp_response);
-        let verified = self
-            .verifier
-            .verify_server_cert(end_entity, &chain, name, ocsp, now);
-        if verified.is_err() && self.anchors.contain(end_entity) {
-            let own = verify_alone(end_entity, Purpose::Server, now)?;
-            return verify_server_name(&own, name).map(|()| ServerCertVerified::assertion());
+        let others = needed(end_entity, shown.intermediates, roots, algorithms, now)?.certificates;
+        let verified = self.with_lists.verify(end_entity, &others, |verifier| {
+            let verified = verifier.verify_server_cert(end_entity, &others, name, &[], now);
+            verified.map(|_| ())
+        });
+        match verified {
+            Ok(()) => stapled::judge(
+                shown.ocsp_response,
+                end_entity,
+                &others,
+                roots,
+                algorithms,
+                self.ocsp_required,
+                now,
+            )?,
+            // The certificate is trusted itself, so that no list is about it.
+            Err(_) if self.anchors.contain(end_entity) && !self.with_lists.has_lists() => {
+                let own = verify_alone(end_entity, Purpose::Server, now)?;
+                verify_server_name(&own, name)?;
+                if self.ocsp_required {
+                    return Err(stapled::no_good_response(None));
+                }
+            }
+            // With revocation lists, the list of its issuer must cover each certificate.
+            Err(error) if is_authority_as_peer(&error) && self.anchors.contain(end_entity) => {
+                return Err(CertificateError::UnknownRevocationStatus.into());
+            }
+            Err(error) => return Err(error),
         }
-        verified
+        Ok(ServerCertVerified::assertion())
     }
 }
 

@@ -33,12 +33,16 @@ impl Halves {
             idle_ms: timeout(!is_total),
             total_ms: timeout(is_total),
             rest_after_ms: None,
+            stall_ms: None,
+            connect_ms: 5_000,
+            record_ms: 60_000,
         };
         let route = Route {
             lifetime,
             ..route(&world.tls, &sockets())
         };
         let settings = Settings {
+            names: Default::default(),
             limits: limits(),
             routes: vec![route],
         };
@@ -287,6 +291,7 @@ fn both_halves_have_one_age() {
             fd: end,
             is_unix: true,
             joined_s: Some(CLIENT_OPENED_S),
+            awaits_greeting: false,
         }),
         took_ms: 0,
     };

@@ -310,6 +310,30 @@ fn a_peer_that_takes_nothing_is_closed_when_memory_is_short() {
     assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
 }
 
+/// A route may ask for that whether or not memory is short.
+#[test]
+fn a_peer_that_takes_nothing_is_closed_by_its_route() {
+    let mut world = World::new();
+    let peer = with_pending_plaintext(&mut world);
+    let mut settings = Settings {
+        names: Default::default(),
+        limits: limits(),
+        routes: vec![route(&world.tls, &sockets())],
+    };
+    settings.routes[0].lifetime.stall_ms = Some(60_000);
+    world.worker().parts().work.step.follow(&settings);
+    let mut waited_ms = 0;
+    while world.worker().parts().connections.live() > 0 {
+        let parts = world.worker().parts();
+        parts.work.now_ms += 1_000;
+        parts.connections.on_time(&settings, parts.work);
+        waited_ms += 1_000;
+    }
+    assert!((59_000..65_000).contains(&waited_ms), "{waited_ms} ms");
+    assert_eq!(stalls(&world), 1);
+    assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
+}
+
 /// When nothing is left, after a quarter of the time.
 #[test]
 fn a_peer_that_takes_nothing_is_closed_sooner_when_nothing_is_left() {

@@ -18,7 +18,7 @@ fn a_client_that_is_not_read_may_leave_a_record_incomplete() {
     // The pending bytes nearly always end with half a record.
     slot.partial_len = slot.partial_len.max(1);
     connections.finish(0, Step::default(), settings, work);
-    work.now_ms += settings.limits.partial_record_timeout_ms + 1_000;
+    work.now_ms += settings.routes[0].lifetime.record_ms + 1_000;
     connections.on_time(settings, work);
     let slot = connections.slots.get(0).expect("a slot");
     assert_eq!(slot.phase(), Phase::Established);
@@ -77,6 +77,7 @@ fn to_backends(backends: [&str; 2], known: &Backends) -> Settings {
     let section = config::Section::Route;
     let loaded = config::load(None, section, &flags, &Machine::read()).expect("valid");
     Settings {
+        names: Default::default(),
         limits: limits(),
         routes: without_contexts(&loaded.config, known),
     }
@@ -128,13 +129,13 @@ fn each_backend_has_the_whole_connect_timeout() {
     let targets = settings.routes[0].targets().expect("backends");
     slot.backend = targets.all[0].place;
     connections.finish(0, Step::default(), &settings, work);
-    work.now_ms += settings.limits.backend_connect_timeout_ms - 100;
+    work.now_ms += settings.routes[0].lifetime.connect_ms - 100;
     far.close();
     let ready = step::Event::Ready(Side::Plain, readable());
     connections.step(0, ready, &settings, work);
     let slot = connections.slots.get(0).expect("a slot");
     assert_eq!(slot.backend, targets.all[1].place);
-    let whole_ms = work.now_ms + settings.limits.backend_connect_timeout_ms;
+    let whole_ms = work.now_ms + settings.routes[0].lifetime.connect_ms;
     assert!(slot.timer.due_ms() >= Some(whole_ms));
 }
 
@@ -144,6 +145,7 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
     const COUNT: u32 = 1_500;
     let mut world = World::new();
     let mut settings = Settings {
+        names: Default::default(),
         limits: limits(),
         routes: vec![route(&world.tls, &sockets())],
     };
@@ -183,6 +185,9 @@ fn routes_have_timeouts_of_their_own() {
             idle_ms,
             total_ms: None,
             rest_after_ms: None,
+            stall_ms: None,
+            connect_ms: 5_000,
+            record_ms: 60_000,
         };
         Route {
             lifetime,
@@ -191,6 +196,7 @@ fn routes_have_timeouts_of_their_own() {
     };
     let idle_ms = [Some(60_000), None, Some(600_000)];
     let settings = Settings {
+        names: Default::default(),
         limits: limits(),
         routes: idle_ms
             .map(|idle_ms| route_with(idle_ms, &world.tls))
@@ -226,6 +232,7 @@ fn no_timeout_ends_many_connections_at_once() {
     const AGE_MS: u64 = 3_600_000;
     let mut world = World::new();
     let mut settings = Settings {
+        names: Default::default(),
         limits: limits(),
         routes: vec![route(&world.tls, &sockets())],
     };
@@ -260,6 +267,9 @@ fn no_timeout_ends_many_connections_at_once() {
             idle_ms: idle.then_some(timeout_ms),
             total_ms: (!idle).then_some(timeout_ms),
             rest_after_ms: None,
+            stall_ms: None,
+            connect_ms: 5_000,
+            record_ms: 60_000,
         };
         settings.limits = Limits {
             timeout_jitter: jitter,

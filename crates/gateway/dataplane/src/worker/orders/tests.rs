@@ -9,7 +9,7 @@ use dormouse_handover::notes::Notes;
 use dormouse_handover::orders;
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::{Descriptors, Handover, OriginPem, Pem};
+use dormouse_handover::{Descriptors, Handover, OriginPem, Pem, PemContents};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
@@ -33,7 +33,7 @@ fn handover() -> (Handover, Fd) {
     let mut plan = loaded.plan;
     (plan.workers, plan.connections_max) = (1, CONNECTIONS);
     let (chain, key) = Identity::self_signed_pem("x").expect("a certificate");
-    let pem = Pem {
+    let pem = Pem::from(PemContents {
         name: "x".to_owned(),
         key_name: "x.key".to_owned(),
         chain,
@@ -41,7 +41,7 @@ fn handover() -> (Handover, Fd) {
         ocsp_from_file: false,
         is_pushed: false,
         key: key.to_string(),
-    };
+    });
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
     let keys = TicketKeys::generate(now, 3_600).expect("keys");
     let share = Share::of(0, &plan);
@@ -110,10 +110,7 @@ fn a_reload_changes_the_sockets_of_an_unchanged_origination() {
     let section = Section::Originate;
     let loaded = config::load(None, section, &flags, &Machine::read()).expect("valid");
     handover.config.originate = loaded.config.originate;
-    handover.origins = vec![OriginPem {
-        roots: None,
-        identity: None,
-    }];
+    handover.origins = vec![OriginPem::default()];
     handover.numbers = vec![0, 1];
     let first = handover.write().expect("a file");
     handover.config.sockets.socket_buffer = config::ByteSize(BUFFER as u64);
@@ -138,7 +135,7 @@ fn a_reload_changes_the_sockets_of_an_unchanged_origination() {
 fn a_worker_without_certificates_accepts_again_after_a_reload() {
     let (mut handover, main) = handover();
     let valid = handover.write().expect("a file");
-    handover.certificates[0][0].key = "not a key".to_owned();
+    handover.certificates[0][0].change(|pem| pem.key = "not a key".to_owned());
     let [invalid, still_invalid] = [(); 2].map(|()| handover.write().expect("a file"));
     // Other tests in this process have open descriptors, too.
     let keep: Vec<Fd> = (3..20_000).map(Fd).collect();

@@ -4,7 +4,8 @@
 use super::*;
 use crate::control::http::Response;
 use dormouse_handover::control::{
-    Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, Phase, Reload, Route,
+    Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, KeptChange, Listing, Phase,
+    Reload, Route,
 };
 use dormouse_reactor::shared::{self, Shared};
 use dormouse_tables::backends::{Backends, CheckedHealth};
@@ -20,6 +21,7 @@ fn backend(place: u16, address: &str) -> Backend {
         address: address.to_owned(),
         name: (place != 0).then(|| "app.internal".to_owned()),
         place,
+        is_unresolved: false,
         checked: place != 0,
         weight: 1,
         out: false,
@@ -27,7 +29,7 @@ fn backend(place: u16, address: &str) -> Backend {
     }
 }
 
-fn state(backends: Vec<Backend>) -> State {
+fn state() -> State {
     let pid = process::pid().0;
     let now_ms = process::boottime_ms();
     let keeper = |ended: Option<&str>| Keeper {
@@ -50,9 +52,14 @@ fn state(backends: Vec<Backend>) -> State {
                 at_ms: now_ms,
             }),
             waits_for_restart: vec!["workers".to_owned()],
+            kept_changes: vec![KeptChange {
+                change: "out 10.0.0.9:80".to_owned(),
+                problem: Some("no backend 10.0.0.9:80".to_owned()),
+            }],
         },
         bounds: Bounds {
             connections: 20_000,
+            awake: 2_000,
             handshakes: 300,
             pending_bytes: 1 << 20,
             handshake_bytes: 16_384,
@@ -84,12 +91,19 @@ fn state(backends: Vec<Backend>) -> State {
             is_empty: false,
         }),
         listeners: vec!["0.0.0.0:443".to_owned()],
+    }
+}
+
+fn listing(backends: Vec<Backend>) -> Listing {
+    Listing {
         routes: vec![Route {
             name: "shop".to_owned(),
             number: 3,
             listen: vec![":443".to_owned()],
         }],
         backends,
+        is_first: true,
+        is_last: true,
     }
 }
 
@@ -116,13 +130,13 @@ fn view() -> View {
     let backends = Backends::create(2).expect("memory");
     let place = backends.place("10.0.0.7:8080");
     backends.set_checked(place, CheckedHealth::Down, process::boottime_ms());
-    let state = state(vec![
+    let listing = listing(vec![
         backend(place, "10.0.0.7:8080"),
         backend(0, "unix:/run/app.sock"),
     ]);
     let counters = shared::View::open(shared.reader().expect("a descriptor"), 2).expect("a view");
     let traffic = Traffic::create(2).expect("memory");
-    traffic.enter(Row::of_route(3));
+    traffic.enter(Row::of_route(3), 0);
     for (tally, n) in [
         (Tally::Opened, 7),
         (Tally::HandshakesResumed, 4),
@@ -133,22 +147,27 @@ fn view() -> View {
         traffic.add(Row::of_backend(place), tally, n);
     }
     let mut view = View::new(counters, backends, traffic, 2);
-    view.set_state(Box::new(state));
+    view.set_state(Box::new(state()));
+    view.list(listing);
     view
 }
 
 /// The document with ages, sizes and process ids set to 0, because they change from run to run, and
 /// without counters that are 0.
 fn stable(document: &str) -> String {
-    const CHANGING: [&str; 8] = [
+    const CHANGING: [&str; 12] = [
         "age_s",
         "ago_s",
         "expires_in_s",
         "loaded_ago_s",
+        "older",
         "own_bytes",
         "passed_s",
         "pid",
         "resident_bytes",
+        "under_1d",
+        "under_1h",
+        "under_7d",
     ];
     let mut in_counts = false;
     let mut stable = String::new();
@@ -180,7 +199,7 @@ fn stable(document: &str) -> String {
 
 #[test]
 fn the_full_document_is_unchanged() {
-    let body = stable(&Response::json(200, &document(&view())).body);
+    let body = stable(&Response::json(200, &document(&view(), &Selection::default())).body);
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/status/document.expected");
@@ -195,7 +214,7 @@ fn a_document_before_the_first_report_of_main_has_all_fields() {
     let shared = Shared::create("test", 1).expect("memory");
     let counters = shared::View::open(shared.reader().expect("a descriptor"), 1).expect("a view");
     view = View::new(counters, view.backends, view.traffic, 0);
-    let body = Response::json(200, &document(&view)).body;
+    let body = Response::json(200, &document(&view, &Selection::default())).body;
     for expected in [
         "\"phase\": \"unknown\"",
         "\"main\": null",
@@ -211,4 +230,51 @@ fn a_document_before_the_first_report_of_main_has_all_fields() {
     ] {
         assert!(body.contains(expected), "{expected} is missing in {body}");
     }
+}
+
+/// Names choose among thousands of routes; without a choice there are the first few hundred.
+#[test]
+fn names_choose_routes_and_backends() {
+    let mut view = view();
+    let (mut routes, mut backends) = (Vec::new(), Vec::new());
+    for n in 0..1_000_u16 {
+        routes.push(Route {
+            name: format!("tenant-{n}"),
+            number: n,
+            listen: Vec::new(),
+        });
+        let mut own = backend(0, &format!("10.0.{}.{}:80", n / 250, n % 250));
+        own.routes = vec![format!("tenant-{n}")];
+        backends.push(own);
+    }
+    let [first, mut second] = [true, false].map(|is_first| Listing {
+        is_first,
+        is_last: !is_first,
+        ..Listing::default()
+    });
+    view.list(first);
+    second.routes = routes;
+    second.backends = backends;
+    view.list(second);
+    let counted = |query: &[(&str, &str)]| {
+        let query = query
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let query: Vec<(String, String)> = query.collect();
+        let selection = Selection::of(&query).expect("known parameters");
+        let status = document(&view, &selection);
+        (status.routes.len(), status.backends.len())
+    };
+    assert_eq!(counted(&[]), (200, 200));
+    assert_eq!(counted(&[("route", "*")]), (1_000, 1_000));
+    assert_eq!(counted(&[("route", "tenant-7")]), (1, 1));
+    assert_eq!(counted(&[("route", "tenant-7*")]), (111, 111));
+    assert_eq!(counted(&[("backend", "10.0.3.*")]), (0, 250));
+    assert_eq!(
+        counted(&[("route", "tenant-1"), ("backend", "10.0.0.2:80")]),
+        (1, 2)
+    );
+    assert_eq!(counted(&[("route", "none")]), (0, 0));
+    let unknown = [("name".to_owned(), "x".to_owned())];
+    assert!(Selection::of(&unknown).is_err());
 }

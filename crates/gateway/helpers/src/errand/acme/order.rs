@@ -5,9 +5,10 @@
 //! then this process ends, and the next one continues the same order, when the server wants to be asked again.
 
 use super::{AcmeClient, at_once, failure, in_words, is, other};
+use crate::errand::dns_update::{Change, Place};
 use crate::errand::messages::{
-    CertificateRequest, Challenge, ErrandReport, IssuedCertificate, Job, OrderFailure, OrderState,
-    PlacedOrder, PrivateKeyLines,
+    CertificateRequest, Challenge, DnsWay, ErrandReport, IssuedCertificate, Job, OrderFailure,
+    OrderState, PlacedOrder, PrivateKeyLines,
 };
 use crate::helper;
 use crate::redirect::HttpChallenge;
@@ -18,12 +19,15 @@ use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeStatus,
     ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
 };
+use std::cell::RefCell;
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time for main to have the challenge answered.
 const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for main to have the operator's program write a record, which takes a minute at most.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(90);
 /// Time in which the server is to validate the name, and the same for the certificate. Then this process ends, so that other
 /// names have their turn, and a later one continues the order. The challenge is answered meanwhile.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,6 +52,11 @@ impl fmt::Display for Unfinished {
 }
 
 impl std::error::Error for Unfinished {}
+
+fn is_unfinished(error: &Error) -> bool {
+    let is_it = |error: &(dyn std::error::Error + 'static)| error.is::<Unfinished>();
+    matches!(error, Error::Other(error) if is_it(&**error))
+}
 
 impl AcmeClient {
     /// Obtains a certificate.
@@ -101,8 +110,7 @@ impl AcmeClient {
 
     /// What an error means for the order, and for the account.
     fn state_after(&self, error: &Error, is_placed: bool) -> OrderState {
-        let is_unfinished = |error: &(dyn std::error::Error + 'static)| error.is::<Unfinished>();
-        if matches!(error, Error::Other(error) if is_unfinished(&**error)) {
+        if is_unfinished(error) {
             return OrderState::Unfinished;
         }
         match (self.answered.status(), is_placed) {
@@ -137,8 +145,12 @@ impl AcmeClient {
                 (order, key)
             }
         };
-        if order.state().status == OrderStatus::Pending {
-            self.prove(&mut order, request).await?;
+        match order.state().status {
+            OrderStatus::Pending => self.prove(&mut order, request).await?,
+            _ if request.placed.is_some() && request.challenge == AcmeChallenge::Dns01 => {
+                self.remove_records_of_former(&mut order, request).await?;
+            }
+            _ => {}
         }
         if order.state().status == OrderStatus::Ready {
             let signing_request = Identity::request_with(&request.name, &key).map_err(other)?;
@@ -154,6 +166,43 @@ impl AcmeClient {
 
     /// Proves control of the name.
     async fn prove(&self, order: &mut Order, request: &CertificateRequest) -> Result<(), Error> {
+        let records = DnsRecords::of(request, self);
+        let proven = self.prove_with(order, request, &records).await;
+        let goes_on = matches!(&proven, Err(error) if is_unfinished(error));
+        if !goes_on {
+            records.remove();
+        }
+        proven
+    }
+
+    /// Removes the records that a former process has added, if the server has verified the name since.
+    async fn remove_records_of_former(
+        &self,
+        order: &mut Order,
+        request: &CertificateRequest,
+    ) -> Result<(), Error> {
+        let records = DnsRecords::of(request, self);
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let mut authorization = authorization?;
+            if let (Some(challenge), Ok(place)) = (
+                authorization.challenge(ChallengeType::Dns01),
+                records.place(),
+            ) {
+                let value = challenge.key_authorization().dns_value();
+                records.added.borrow_mut().push((place, value));
+            }
+        }
+        records.remove();
+        Ok(())
+    }
+
+    async fn prove_with(
+        &self,
+        order: &mut Order,
+        request: &CertificateRequest,
+        records: &DnsRecords<'_>,
+    ) -> Result<(), Error> {
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization?;
@@ -165,11 +214,14 @@ impl AcmeClient {
             let kind = match request.challenge {
                 AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
                 AcmeChallenge::Http01 => ChallengeType::Http01,
+                AcmeChallenge::Dns01 => ChallengeType::Dns01,
             };
             let challenge = authorization.challenge(kind);
             let mut challenge = challenge.ok_or(Error::Unsupported(request.challenge.as_str()))?;
-            let report = report_of(request, &challenge)?;
-            self.show(&report)?;
+            match report_of(request, &challenge)? {
+                Some(report) => self.show(&report, CHALLENGE_TIMEOUT)?,
+                None => records.add(&challenge.key_authorization().dns_value())?,
+            }
             // A former process may have told the server.
             if challenge.status == ChallengeStatus::Pending {
                 challenge.set_ready().await?;
@@ -179,12 +231,13 @@ impl AcmeClient {
     }
 
     /// Passes the challenge to main, and waits until main reports that it is answered.
-    fn show(&self, challenge: &ErrandReport) -> Result<(), Error> {
+    fn show(&self, challenge: &ErrandReport, timeout: Duration) -> Result<(), Error> {
         self.report(challenge)?;
-        let deadline = Instant::now() + CHALLENGE_TIMEOUT;
+        let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
+                Some(Job::Refused(why)) => return Err(failure(&why)),
                 Some(_) => {
                     return Err(failure(
                         "the main process sent another job instead of a confirmation of the challenge",
@@ -233,14 +286,82 @@ impl AcmeClient {
     }
 }
 
-/// The challenge, in the form that workers or the redirect process need.
+/// The records of an order by dns-01.
+struct DnsRecords<'a> {
+    request: &'a CertificateRequest,
+    client: &'a AcmeClient,
+    /// The records that were added: their places, unless main knows them, and their values.
+    added: RefCell<Vec<(Option<Place>, String)>>,
+}
+
+impl<'a> DnsRecords<'a> {
+    fn of(request: &'a CertificateRequest, client: &'a AcmeClient) -> DnsRecords<'a> {
+        DnsRecords {
+            request,
+            client,
+            added: RefCell::default(),
+        }
+    }
+
+    /// Adds the record with this value, and waits until all servers of the zone have it.
+    fn add(&self, value: &str) -> Result<(), Error> {
+        let way = self.request.dns.as_ref();
+        let wait_s = match way {
+            Some(DnsWay::Updates(dns)) => dns.wait_s,
+            Some(DnsWay::Hook { wait_s }) => *wait_s,
+            None => return Err(failure("there is no DNS server for dns-01")),
+        };
+        let place = self.place().map_err(|why| failure(&why))?;
+        let added = self.change(place.as_ref(), value, Change::Add);
+        // Also if the response was lost.
+        self.added.borrow_mut().push((place, value.to_owned()));
+        added.map_err(|why| failure(&why))?;
+        thread::sleep(Duration::from_secs(wait_s));
+        Ok(())
+    }
+
+    /// Where the record is, unless main knows it.
+    fn place(&self) -> Result<Option<Place>, String> {
+        match &self.request.dns {
+            Some(DnsWay::Updates(dns)) => dns.place(&self.request.name).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn change(&self, place: Option<&Place>, value: &str, change: Change) -> Result<(), String> {
+        match (&self.request.dns, place) {
+            (Some(DnsWay::Updates(dns)), Some(place)) => dns.change(place, value, change),
+            _ => {
+                let record = ErrandReport::DnsRecord {
+                    value: value.to_owned(),
+                    is_added: change == Change::Add,
+                };
+                let shown = self.client.show(&record, HOOK_TIMEOUT);
+                shown.map_err(|error| in_words(&error))
+            }
+        }
+    }
+
+    /// Removes what was added.
+    fn remove(&self) {
+        for (place, value) in self.added.take() {
+            if let Err(error) = self.change(place.as_ref(), &value, Change::Remove) {
+                let name = self.request.name.as_str();
+                tracing::warn!(name, error, "ACME record left in DNS");
+            }
+        }
+    }
+}
+
+/// The challenge, in the form that workers or the redirect process need. `None`: it is answered by DNS.
 fn report_of(
     request: &CertificateRequest,
     challenge: &ChallengeHandle<'_>,
-) -> Result<ErrandReport, Error> {
+) -> Result<Option<ErrandReport>, Error> {
     let name = request.name.clone();
     let authorization = challenge.key_authorization();
-    Ok(match request.challenge {
+    Ok(Some(match request.challenge {
+        AcmeChallenge::Dns01 => return Ok(None),
         AcmeChallenge::TlsAlpn01 => {
             let digest = authorization.digest();
             let made = Identity::acme_challenge_pem(&name, digest.as_ref());
@@ -253,7 +374,7 @@ fn report_of(
             token: challenge.token.clone(),
             key_authorization: authorization.as_str().to_owned(),
         }),
-    })
+    }))
 }
 
 /// Creates an order. If the server rejects the reference to the replaced certificate, the order is
@@ -262,15 +383,19 @@ async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Or
     let names = [Identifier::Dns(request.name.clone())];
     let certificate = request.replaces.as_deref().map(CertificateDer::from);
     let replaced = certificate.as_ref().map(CertificateIdentifier::try_from);
+    let new = || match &request.profile {
+        Some(profile) => NewOrder::new(&names).profile(profile),
+        None => NewOrder::new(&names),
+    };
     if let Some(Ok(id)) = replaced {
-        let order = account.new_order(&NewOrder::new(&names).replaces(id)).await;
+        let order = account.new_order(&new().replaces(id)).await;
         match order {
             Err(error) if is(&error, "badNonce") || is(&error, "rateLimited") => return Err(error),
             Err(_) => {}
             Ok(order) => return Ok(order),
         }
     }
-    account.new_order(&NewOrder::new(&names)).await
+    account.new_order(&new()).await
 }
 
 /// The reason why the server has invalidated the order.

@@ -87,6 +87,10 @@ pub(super) fn of_result(page: &str) -> Demands {
             "requires a certificate",
         );
         with(!value("client_crl").is_empty(), "checks revocation");
+        with(
+            !value("backend_crl").is_empty() || !value("crl").is_empty(),
+            "checks revocation of servers",
+        );
         with(!value("client_allow").is_empty(), "limits certificates");
         with(
             value("unknown_name").starts_with("\"refuse") || !value("server_names").is_empty(),

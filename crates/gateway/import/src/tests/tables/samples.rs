@@ -403,6 +403,7 @@ pub(super) const SAMPLES: &[Sample] = &[
     stunnel_client("sessionCacheTimeout = 600"),
     stunnel_client("sslVersion = TLSv1.3"),
     stunnel_client("protocol = smtp"),
+    stunnel_client("protocol = smtp\nprotocolUsername = me\nprotocolPassword = x"),
     of(
         Program::Stunnel,
         "@\n",

@@ -203,6 +203,26 @@ fn a_trial_is_refused_what_has_an_effect() {
     }
 }
 
+/// The library of a token needs files and sockets, and nothing needs another program.
+#[test]
+fn a_signer_starts_no_program_and_signals_no_process() {
+    let signer = signer_program().unwrap();
+    let own = u64::from(std::process::id());
+    for (call, is_allowed) in [
+        ((libc::SYS_openat, [0; 3]), true),
+        ((libc::SYS_socket, [libc::AF_UNIX as u64, 1, 0]), true),
+        ((libc::SYS_tgkill, [own, own, 6]), true),
+        ((libc::SYS_tgkill, [1, 1, 9]), false),
+        ((libc::SYS_kill, [1, 9, 0]), false),
+        ((libc::SYS_execve, [0; 3]), false),
+        ((libc::SYS_execveat, [0; 3]), false),
+        ((libc::SYS_ptrace, [0; 3]), false),
+        ((libc::SYS_mount, [0; 3]), false),
+    ] {
+        assert_eq!(answer(&signer, call) == ALLOW, is_allowed, "{call:?}");
+    }
+}
+
 /// What is in the log cannot be changed: neither with a call, nor after the file's flag is gone.
 #[test]
 fn a_log_writer_only_appends() {

@@ -336,6 +336,7 @@ impl<'a> RunningLoad<'a> {
                 server_name: spec.server_name.clone(),
                 trust: spec.trust.clone(),
                 version,
+                suite: None,
                 resume: version.is_some(),
                 post_quantum: false,
                 identity: spec.identity.clone(),
