@@ -3,6 +3,9 @@ package dormouse
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -101,6 +104,8 @@ func TestOtherSettingsAreErrors(t *testing.T) {
 		"no certificate":               unusable(func(c *tls.Certificate) { c.Certificate = nil }),
 		"SupportedSignatureAlgorithms": unusable(func(c *tls.Certificate) { c.SupportedSignatureAlgorithms = []tls.SignatureScheme{1} }),
 		"SignedCertificateTimestamps":  unusable(func(c *tls.Certificate) { c.SignedCertificateTimestamps = [][]byte{{1}} }),
+		"RSA keys of 2048":             {Certificates: []tls.Certificate{ours().sign(shortRSA(), "a.test")}},
+		"the certificate's has 1024":   {Certificates: []tls.Certificate{ours().sign(struct{ crypto.Signer }{shortRSA()}, "a.test")}},
 		"OCSPStaple":                   unusable(func(c *tls.Certificate) { c.OCSPStaple = []byte{1} }),
 	} {
 		if _, err := ServerConfig(settings); err == nil || !strings.Contains(err.Error(), part) {
@@ -112,6 +117,8 @@ func TestOtherSettingsAreErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func shortRSA() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 1024)) }
 
 // A tls.Config that crypto/tls has used has keys that it made itself.
 func TestAUsedConfigIsUsable(t *testing.T) {

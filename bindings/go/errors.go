@@ -3,9 +3,11 @@ package dormouse
 import (
 	"crypto/tls"
 	"errors"
+	"net"
 )
 
-// An Error is a violation of the protocol, by either side, or a refusal. It wraps a [tls.AlertError], for [errors.As].
+// An Error is a violation of the protocol, by either side, or a refusal. For [errors.As] it wraps a [net.OpError], as in
+// crypto/tls, and this a [tls.AlertError].
 type Error struct {
 	// Alert is the alert that ended the connection; 0 if there was none.
 	Alert tls.AlertError
@@ -15,21 +17,34 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	switch {
-	case e.reason != "":
+	if e.reason != "" {
 		return "dormouse: " + e.reason
-	case e.Remote:
-		return "dormouse: remote error: " + e.Alert.Error()
 	}
-	return "dormouse: " + e.Alert.Error()
+	return "dormouse: " + e.wrapped().Error()
 }
 
-// Unwrap returns the alert.
+// Unwrap returns a [net.OpError] with the alert.
 func (e *Error) Unwrap() error {
 	if e.Alert == 0 {
 		return nil
 	}
-	return e.Alert
+	return e.wrapped()
+}
+
+func (e *Error) wrapped() *net.OpError {
+	operation := "local error"
+	if e.Remote {
+		operation = "remote error"
+	}
+	return &net.OpError{Op: operation, Err: e.Alert}
+}
+
+// foreign returns the error of crypto/tls for a peer whose first bytes are no record, which net/http and other libraries
+// look for. It has no Conn to answer on: an HTTP request has its answer.
+func (e *Error) foreign(first []byte) tls.RecordHeaderError {
+	found := tls.RecordHeaderError{Msg: e.reason}
+	copy(found.RecordHeader[:], first)
+	return found
 }
 
 // Alerts (RFC 8446 section 6.2).

@@ -182,9 +182,9 @@ func (h *handshake) exchange(ctx context.Context, callbacks cgo.Handle) (*buffer
 	}
 	// The first messages of a client, until they are read.
 	var hello []byte
-	for isFirst := !h.config.isClient; ; isFirst = false {
+	for isFirst := true; ; isFirst = false {
 		received, err := h.conn.wait(recordMax)
-		if err == io.EOF && !isFirst {
+		if err == io.EOF && (h.config.isClient || !isFirst) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
@@ -200,6 +200,9 @@ func (h *handshake) exchange(ctx context.Context, callbacks cgo.Handle) (*buffer
 		}
 		if err == nil && progress == C.DORMOUSE_ESTABLISHED {
 			return received, nil
+		}
+		if failed, ok := err.(*Error); ok && isFirst && failed.Alert == 0 {
+			err = failed.foreign(received.bytes[:received.filled])
 		}
 		received.give(0)
 		if err != nil {
@@ -247,8 +250,10 @@ func (h *handshake) failure() error {
 		return h.refusal
 	}
 	failure := C.dormouse_handshake_failure(h.native)
-	reason := C.GoString(&failure.result.message[0])
-	return &Error{Alert: tls.AlertError(failure.alert), Remote: failure.is_received == 1, reason: reason}
+	if failure.is_received == 1 {
+		return &Error{Alert: tls.AlertError(failure.alert), Remote: true}
+	}
+	return &Error{Alert: tls.AlertError(failure.alert), reason: C.GoString(&failure.result.message[0])}
 }
 
 // finish puts the connection to rest.

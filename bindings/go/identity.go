@@ -93,20 +93,17 @@ var hashes = map[tls.SignatureScheme]crypto.Hash{
 
 func sign(signer crypto.Signer, scheme tls.SignatureScheme, message []byte) ([]byte, error) {
 	hash, isHashed := hashes[scheme]
-	switch {
-	case scheme == tls.Ed25519:
-		return signer.Sign(rand.Reader, message, crypto.Hash(0))
-	case !isHashed:
-		return nil, fmt.Errorf("unknown signature scheme %v", scheme)
-	}
-	digest := hash.New()
-	digest.Write(message)
 	options := crypto.SignerOpts(hash)
 	switch scheme {
+	case tls.Ed25519:
 	case tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512:
 		options = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	default:
+		if !isHashed {
+			return nil, fmt.Errorf("unknown signature scheme %v", scheme)
+		}
 	}
-	return signer.Sign(rand.Reader, digest.Sum(nil), options)
+	return crypto.SignMessage(signer, rand.Reader, message, options)
 }
 
 // dormouseGoSign returns 0 if the key cannot sign, which fails the handshake.

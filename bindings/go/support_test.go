@@ -11,6 +11,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"io"
 	"maps"
 	"math/big"
 	"net"
@@ -47,32 +49,55 @@ func (a *authority) pool() *x509.CertPool {
 
 // sign returns a certificate for these names, for servers and clients.
 func (a *authority) sign(key crypto.Signer, names ...string) tls.Certificate {
+	return a.signed(key, func(*x509.Certificate) {}, names...)
+}
+
+// signed is sign for a certificate that is changed before. Without an authority it is self-signed.
+func (a *authority) signed(key crypto.Signer, change func(*x509.Certificate), names ...string) tls.Certificate {
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
+	change(&template)
+	if a == nil {
+		a = &authority{&template, key}
+	}
 	der := must(x509.CreateCertificate(rand.Reader, &template, a.certificate, key.Public(), a.key))
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
+func newECDSA() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
 func (a *authority) ecdsa(names ...string) tls.Certificate {
-	return a.sign(must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), names...)
+	return a.sign(newECDSA(), names...)
 }
 
 // everyKindOfKey returns keys whose bytes are there, and the same behind a signer.
 func everyKindOfKey() map[string]crypto.Signer {
 	_, ed := must2(ed25519.GenerateKey(rand.Reader))
 	all := map[string]crypto.Signer{
-		"P-256":   must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)),
+		"P-256":   newECDSA(),
 		"P-384":   must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
 		"RSA":     must(rsa.GenerateKey(rand.Reader, 2048)),
 		"Ed25519": ed,
 	}
 	for _, name := range slices.Collect(maps.Keys(all)) {
 		all["a signer's "+name] = struct{ crypto.Signer }{all[name]}
+		all["a signer's of messages "+name] = messageSigner{all[name]}
 	}
 	return all
+}
+
+// A messageSigner signs no digests.
+type messageSigner struct{ crypto.Signer }
+
+func (m messageSigner) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	return nil, errors.New("this key signs messages")
+}
+
+func (m messageSigner) SignMessage(random io.Reader, message []byte, options crypto.SignerOpts) ([]byte, error) {
+	return crypto.SignMessage(struct{ crypto.Signer }{m.Signer}, random, message, options)
 }
 
 func must[T any](value T, err error) T {

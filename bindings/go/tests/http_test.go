@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -153,6 +154,32 @@ func TestSilentClients(t *testing.T) {
 	defer silent.Close()
 	fetch(t, transports(t, s)["HTTP/2.0"]["crypto/tls"], listener.Addr().String(), "HTTP/2.0")
 	if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+// Each side that expects TLS says so, as with crypto/tls.
+func TestTheOtherScheme(t *testing.T) {
+	s := newSite(t, "h2", "http/1.1")
+	listener := s.listen(t)
+	server := &http.Server{Handler: about}
+	serve(t, server, func(l net.Listener) error { return dormousehttp.Serve(server, l) }, listener)
+	response, err := http.Get("http://" + listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "https") {
+		t.Error(response.Status, string(body))
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &http.Server{Handler: about}
+	serve(t, other, other.Serve, plain)
+	client := http.Client{Transport: &http.Transport{DialTLSContext: s.dial(t)}}
+	if _, err := client.Get("https://" + plain.Addr().String()); !errors.Is(err, http.ErrSchemeMismatch) {
 		t.Error(err)
 	}
 }

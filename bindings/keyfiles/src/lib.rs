@@ -1,10 +1,12 @@
-//! Encrypted private keys and PKCS #12 files, read by AWS-LC: the library whose cryptography the engine uses anyway.
+//! Encrypted private keys and PKCS #12 files. The engine decrypts the keys that it can; the older forms, and PKCS #12
+//! files, are read by AWS-LC: the library whose cryptography the engine uses anyway.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
 
 use aws_lc_sys as lc;
+use dormouse_embed::{IdentityProblem, PemFile};
 use zeroize::Zeroizing;
 
 /// Why a file cannot be read.
@@ -14,13 +16,8 @@ pub enum Error {
     WrongPassword,
     /// AWS-LC's name of another reason, such as `UNSUPPORTED_CIPHER`.
     Unreadable(String),
-}
-
-impl Error {
-    /// Whether the file is encrypted by an algorithm that the library does not have.
-    pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::Unreadable(why) if why.starts_with("UNSUPPORTED") || why.starts_with("UNKNOWN"))
-    }
+    /// The engine's reason, with the remedy.
+    Refused(IdentityProblem),
 }
 
 impl fmt::Display for Error {
@@ -28,6 +25,7 @@ impl fmt::Display for Error {
         match self {
             Error::WrongPassword => f.write_str("the password is wrong"),
             Error::Unreadable(why) => f.write_str(&why.to_lowercase().replace('_', " ")),
+            Error::Refused(why) => why.fmt(f),
         }
     }
 }
@@ -37,27 +35,71 @@ impl std::error::Error for Error {}
 /// A private key as PKCS #8, DER, which is wiped when dropped.
 pub type Key = Zeroizing<Vec<u8>>;
 
-/// Reads the first private key of a PEM text: PKCS #8, or OpenSSL's older forms, encrypted or not.
-pub fn private_key(pem: &[u8], password: &[u8]) -> Result<Key, Error> {
+/// Reads the one private key of a PEM text, encrypted or not: PKCS #8, or OpenSSL's older forms. Returns it as PEM.
+pub fn private_key(pem: &[u8], password: &[u8]) -> Result<Zeroizing<String>, Error> {
+    let read = PemFile::of(pem, "").key_with(Some(password));
+    let problem = match read {
+        Ok(key) => return Ok(key),
+        Err(error) => error.problem,
+    };
+    match problem {
+        IdentityProblem::WrongPassphrase => Err(Error::WrongPassword),
+        IdentityProblem::UnknownEncryption => match older_key(pem, password) {
+            // Of an algorithm that AWS-LC does not have.
+            Err(Error::Unreadable(why)) if why.starts_with("UN") => Err(Error::Refused(problem)),
+            read => read,
+        },
+        other => Err(Error::Refused(other)),
+    }
+}
+
+/// Reads the first private key of a PEM text that AWS-LC can decrypt. Returns it as PEM.
+fn older_key(pem: &[u8], password: &[u8]) -> Result<Zeroizing<String>, Error> {
     clear_failures();
     let mut password = password;
     let userdata: *mut &[u8] = &raw mut password;
     // SAFETY: the memory outlives the BIO, which only reads it. A longer text than `isize::MAX` does not exist.
-    let bio = unsafe { lc::BIO_new_mem_buf(pem.as_ptr().cast(), pem.len() as isize as _) };
-    let bio = Owned::new(bio, |bio| {
-        // SAFETY: it is ours, and is freed once.
-        unsafe { lc::BIO_free(bio) };
-    })?;
+    let text =
+        owned_bio(unsafe { lc::BIO_new_mem_buf(pem.as_ptr().cast(), pem.len() as isize as _) })?;
     // SAFETY: the callback reads `password` during this call only.
     let key = unsafe {
         lc::PEM_read_bio_PrivateKey(
-            bio.0.as_ptr(),
+            text.0.as_ptr(),
             ptr::null_mut(),
             Some(give_password),
             userdata.cast(),
         )
     };
-    pkcs8(&owned_key(key)?)
+    let key = owned_key(key)?;
+    // SAFETY: a new BIO, or null.
+    let plain = owned_bio(unsafe { lc::BIO_new(lc::BIO_s_mem()) })?;
+    let (mut at, mut len) = (ptr::null(), 0);
+    // SAFETY: both objects are ours, and there is neither a cipher nor a password.
+    let done = unsafe {
+        lc::PEM_write_bio_PrivateKey(
+            plain.0.as_ptr(),
+            key.0.as_ptr(),
+            ptr::null(),
+            ptr::null(),
+            0,
+            None,
+            ptr::null_mut(),
+        ) == 1
+            && lc::BIO_mem_contents(plain.0.as_ptr(), &raw mut at, &raw mut len) == 1
+    };
+    if !done {
+        return Err(failure());
+    }
+    // SAFETY: the BIO has these bytes as long as it lives, and wipes them when it is freed.
+    let plain = unsafe { std::slice::from_raw_parts(at, len) };
+    Ok(Zeroizing::new(String::from_utf8_lossy(plain).into_owned()))
+}
+
+fn owned_bio(bio: *mut lc::BIO) -> Result<Owned<lc::BIO>, Error> {
+    Owned::new(bio, |bio| {
+        // SAFETY: it is ours, and is freed once.
+        unsafe { lc::BIO_free(bio) };
+    })
 }
 
 /// Copies the password to AWS-LC. -1 is an error: there is no room for it.

@@ -31,14 +31,22 @@ function open(args, prepare) {
   }
   options.rejectUnauthorized = options.rejectUnauthorized !== false;
   const flight = new ClientFlight(contextOf(options), options);
-  const socket = options.socket ? new TLSSocket(options.socket, { flight, onread: options.onread }) : dial(options, flight);
+  const socket = options.socket ? over(options, flight) : dial(options, flight);
   if (callback) socket.once('secureConnect', callback);
   return socket;
+}
+
+function over({ socket, onread, signal }, flight) {
+  const secure = new TLSSocket(socket, { flight, onread, signal });
+  // net.Socket has destroyed it, and brought it back to life.
+  return signal?.aborted ? secure.destroy() : secure;
 }
 
 function dial(options, flight) {
   const { allowHalfOpen, highWaterMark, onread, signal } = options;
   const socket = new TLSSocket(undefined, { allowHalfOpen, highWaterMark, onread, signal });
+  // As above.
+  if (signal?.aborted) return socket.destroy();
   socket[kFlight] = flight;
   if (options.timeout) socket.setTimeout(options.timeout);
   // Records are sent whole; waiting to fill a packet would only delay their last part.

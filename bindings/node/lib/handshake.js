@@ -246,6 +246,7 @@ function flightOf(options) {
       checkServerIdentity: options.checkServerIdentity ?? tls.checkServerIdentity,
     });
   }
+  checkCallbacks(options);
   return new ServerFlight(context, {
     requestCert: Boolean(options.requestCert),
     rejectUnauthorized: options.rejectUnauthorized !== false,
@@ -255,6 +256,12 @@ function flightOf(options) {
     handshakeTimeout: options.handshakeTimeout ?? HANDSHAKE_TIMEOUT_MS,
     allowTruncation: options.allowTruncation,
   });
+}
+
+function checkCallbacks(options) {
+  for (const name of ['ALPNCallback', 'SNICallback']) {
+    if (options[name] && typeof options[name] !== 'function') throw invalidArgument(`options.${name}`, 'of type function', options[name]);
+  }
 }
 
 const UNSUPPORTED = {
@@ -274,4 +281,4 @@ function refuseOptions(options) {
   if (![undefined, null, false].includes(enableTrace)) throw invalidArgument('options.enableTrace', 'of type boolean', enableTrace);
 }
 
-module.exports = { ClientFlight, HANDSHAKE_TIMEOUT_MS, ServerFlight, flightOf, refuseOptions };
+module.exports = { ClientFlight, HANDSHAKE_TIMEOUT_MS, ServerFlight, checkCallbacks, flightOf, refuseOptions };

@@ -67,7 +67,7 @@ class SecureContext {
       exportsKeys: options.exportKeyingMaterial === true,
     };
     this.#server = {
-      ticketKeys: ticketKeysOf(options.ticketKeys),
+      ticketKeys: isMissing(options.ticketKeys) ? undefined : checkedTicketKeys('options.ticketKeys', options.ticketKeys),
       ticketLifetimeS: sessionTimeoutOf(options.sessionTimeout),
       // A session that is valid for no time is none.
       resumes: !(secureOptions & SSL_OP_NO_TICKET) && options.sessionTimeout !== 0,
@@ -93,7 +93,7 @@ class SecureContext {
   }
 
   set ticketKeys(keys) {
-    this.#server.ticketKeys = ticketKeysOf(keys);
+    this.#server.ticketKeys = checkedTicketKeys('keys', keys);
     this.#variants.clear();
   }
 
@@ -195,8 +195,10 @@ function keyOf(key, passphrase) {
   }
   const pem = pemOf('options.key', key);
   if (!/^(?:Proc-Type: 4,ENCRYPTED|(?:\xef\xbb\xbf)*-----BEGIN ENCRYPTED )/m.test(pem.toString('latin1'))) return pem;
-  const opened = crypto.createPrivateKey({ key: pem, passphrase });
-  return Buffer.from(opened.export({ type: 'pkcs8', format: 'pem' }));
+  if (isMissing(passphrase)) {
+    throw codedError(Error, 'ERR_OSSL_BAD_DECRYPT', 'options.key: bad decrypt: the key is encrypted, and options.passphrase is missing');
+  }
+  return native.decryptPrivateKey(pem, Buffer.from(passphrase));
 }
 
 function list(value) {
@@ -286,11 +288,10 @@ function groupsOf(curves) {
   return names;
 }
 
-function ticketKeysOf(keys) {
-  if (isMissing(keys)) return undefined;
-  if (!isBytes(keys)) throw invalidArgument('options.ticketKeys', 'a Buffer, a TypedArray or a DataView', keys);
+function checkedTicketKeys(name, keys) {
+  if (!isBytes(keys)) throw invalidArgument(name, 'a Buffer, a TypedArray or a DataView', keys);
   if (keys.byteLength !== 48 && keys.byteLength !== 80) {
-    throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `options.ticketKeys has ${keys.byteLength} bytes; it must have 48 or 80`);
+    throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `Session ticket keys must be a 48-byte buffer, or one of 80 bytes; ${name} has ${keys.byteLength}`);
   }
   return Buffer.from(Buffer.from(keys.buffer, keys.byteOffset, keys.byteLength));
 }

@@ -5,7 +5,7 @@
 const { EventEmitter } = require('node:events');
 const net = require('node:net');
 const { callable, codedError, invalidArgument, unsupported } = require('./errors');
-const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
+const { HANDSHAKE_TIMEOUT_MS, ServerFlight, checkCallbacks, refuseOptions } = require('./handshake');
 const { continueOn } = require('./restore');
 const { SecureContext, createSecureContext, protocolsOf, serverContextOf } = require('./secure_context');
 const { TLSSocket, takeOver } = require('./socket');
@@ -118,9 +118,7 @@ function settingsOf(server, options) {
   if (options.ALPNCallback && options.ALPNProtocols) {
     throw codedError(TypeError, 'ERR_TLS_ALPN_CALLBACK_WITH_PROTOCOLS', 'The ALPNCallback and ALPNProtocols TLS options are mutually exclusive');
   }
-  for (const name of ['ALPNCallback', 'SNICallback']) {
-    if (options[name] && typeof options[name] !== 'function') throw invalidArgument(`options.${name}`, 'of type function', options[name]);
-  }
+  checkCallbacks(options);
   const handshakeTimeout = options.handshakeTimeout || HANDSHAKE_TIMEOUT_MS;
   if (typeof handshakeTimeout !== 'number') throw invalidArgument('options.handshakeTimeout', 'of type number', handshakeTimeout);
   return {

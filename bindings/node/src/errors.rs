@@ -11,6 +11,12 @@ pub(crate) fn settings(why: impl ToString) -> Error {
     Error::new("ERR_TLS_INVALID_CONTEXT", why.to_string())
 }
 
+/// A passphrase that does not fit, with OpenSSL's code and words.
+pub(crate) fn bad_decrypt(option: &str) -> Error {
+    let why = format!("{option}: bad decrypt: the passphrase does not fit the key");
+    Error::new("ERR_OSSL_BAD_DECRYPT", why)
+}
+
 /// An argument that cannot be used.
 pub(crate) fn argument(why: impl ToString) -> Error {
     Error::new("ERR_INVALID_ARG_VALUE", why.to_string())

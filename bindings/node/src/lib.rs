@@ -11,6 +11,7 @@
 //! | `client_session` | sessions that a client resumes |
 //! | `exported` | a connection as bytes, for another process |
 //! | `key_log` | secrets for Wireshark, on request |
+//! | `encrypted_key` | private keys with a passphrase |
 //! | `pkcs12` | PKCS #12 files |
 //!
 //! A connection is a number for JavaScript. An object with a finalizer would cost more than the connection.
@@ -19,6 +20,7 @@
 mod client_session;
 pub mod contexts;
 mod details;
+pub mod encrypted_key;
 mod ends;
 mod errors;
 mod exported;

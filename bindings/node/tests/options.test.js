@@ -503,11 +503,66 @@ test('keys: encrypted, KeyObject, wrong', () => {
   dormouse.createSecureContext({ cert: own.cert, key: encrypted, passphrase: 'secret' });
   dormouse.createSecureContext({ cert: own.cert, key: [{ pem: encrypted, passphrase: 'secret' }] });
   dormouse.createSecureContext({ cert: own.cert, key: crypto.createPrivateKey(own.key) });
-  assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: encrypted, passphrase: 'wrong' }));
+  for (const passphrase of ['wrong', '', undefined]) {
+    assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: encrypted, passphrase }), { code: 'ERR_OSSL_BAD_DECRYPT', message: /bad decrypt/ });
+  }
+  // A passphrase that would have to be hashed for longer than a second, and forms that the engine leaves to its library.
+  const file = write('encrypted-plain.pem', own.key);
+  const converted = (...how) => openssl(...how, '-in', file, '-passout', 'pass:secret').toString();
+  const costly = converted('pkcs8', '-topk8', '-v2', 'aes-256-cbc', '-iter', '2000001');
+  assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: costly, passphrase: 'secret' }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /2000001 times/ });
+  for (const how of [['ec', '-aes256'], ['ec', '-des3'], ['pkcs8', '-topk8', '-v1', 'PBE-SHA1-3DES'], ['pkcs8', '-topk8', '-v2prf', 'hmacWithSHA512']]) {
+    dormouse.createSecureContext({ cert: own.cert, key: converted(...how), passphrase: 'secret' });
+  }
   assert.throws(() => dormouse.createSecureContext({ cert: [own.cert, own.cert], key: own.key }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /each chain needs its key/ });
   assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: issue().key }), { code: 'ERR_TLS_INVALID_CONTEXT' });
   assert.throws(() => dormouse.createSecureContext({ cert: 'x', key: own.key }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /options\.cert/ });
   assert.throws(() => dormouse.createSecureContext({ ca: 'x' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+});
+
+test('callbacks and ticket keys of a wrong type', () => {
+  for (const value of ['text', 42, {}, []]) {
+    for (const name of ['ALPNCallback', 'SNICallback']) {
+      for (const make of [(options) => dormouse.createServer(options), (options) => new dormouse.TLSSocket(new net.Socket(), { isServer: true, ...options })]) {
+        assert.throws(() => make({ ...own, [name]: value }), { code: 'ERR_INVALID_ARG_TYPE', name: 'TypeError' });
+      }
+    }
+  }
+  const server = new dormouse.Server(own);
+  for (const keys of [null, undefined, 0, 1n, Symbol('keys'), {}, [], true, '', () => {}]) {
+    assert.throws(() => server.setTicketKeys(keys), { code: 'ERR_INVALID_ARG_TYPE' });
+  }
+  assert.throws(() => server.setTicketKeys(Buffer.alloc(47)), { code: 'ERR_INVALID_ARG_VALUE', message: /Session ticket keys must be a 48-byte buffer/ });
+});
+
+test('a signal that was aborted before makes no connection', async (t) => {
+  const server = dormouse.createServer(own);
+  server.on('connection', () => assert.fail('a connection'));
+  const port = await listen(t, server);
+  for (const host of ['127.0.0.1', 'localhost']) {
+    const socket = dormouse.connect({ ...to, host, port, signal: AbortSignal.abort() });
+    await assert.rejects(once(socket, 'close'), { name: 'AbortError' });
+    assert.ok(socket.destroyed);
+    assert.ok(!socket.connecting);
+  }
+});
+
+test('a signal ends a connection over another stream, and that stream', async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.resume()));
+  for (const isBefore of [true, false]) {
+    const transport = net.connect(port, '127.0.0.1');
+    const aborts = new AbortController();
+    if (isBefore) aborts.abort();
+    const socket = dormouse.connect({ ...to, socket: transport, signal: aborts.signal });
+    const closed = once(transport, 'close');
+    if (!isBefore) {
+      await once(socket, 'secureConnect');
+      aborts.abort();
+    }
+    await assert.rejects(once(socket, 'close'), { name: 'AbortError' });
+    await closed;
+    assert.ok(socket.destroyed);
+  }
 });
 
 test('older versions are allowed by minVersion, and not used', async (t) => {
@@ -576,6 +631,15 @@ test('pfx: a chain, a key and authorities of a PKCS #12 file, as node:tls reads 
   const client = connect({ port, host: '127.0.0.1', servername: 'localhost', pfx, passphrase: 'secret' });
   await once(client, 'secureConnect');
   client.destroy();
+  // The certificate of its key is none, also if it has issued itself.
+  const alone = dormouse.selfSigned('localhost');
+  const selfSigned = openssl('pkcs12', '-export', '-in', write('pfx-self.pem', alone.cert), '-inkey', write('pfx-self-key.pem', alone.key), '-passout', 'pass:x');
+  for (const module of [tls, dormouse]) {
+    const options = { pfx: selfSigned, passphrase: 'x', rejectUnauthorized: false };
+    const server = module.createServer({ ...options, requestCert: true }, (socket) => socket.end(String(socket.authorizationError)));
+    const itself = tls.connect({ ...options, host: '127.0.0.1', port: await listen(t, server) });
+    assert.equal((await readAll(itself)).toString(), 'DEPTH_ZERO_SELF_SIGNED_CERT');
+  }
   const changed = Buffer.from(pfx);
   changed[changed.length >> 1] ^= 1;
   const wrong = [

@@ -194,6 +194,24 @@ def test_arguments(certs):
     assert client.wrap_bio(*bios, server_hostname=b"localhost").server_hostname == "localhost"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_context_that_is_set_before_the_handshake_counts(certs, kind):
+    server, client = contexts(kind, certs)
+    _, strict = contexts(kind, certs)
+    trusts_stranger = kind(ssl.PROTOCOL_TLS_CLIENT)
+    trusts_stranger.load_verify_locations(certs.stranger)
+    pair = Pair(server, client)
+    for name, value in (("server_side", True), ("server_hostname", "other.test")):
+        with pytest.raises(AttributeError):
+            setattr(pair.client.tls, name, value)
+    pair.client.tls.context = trusts_stranger
+    assert pair.client.tls.context is trusts_stranger
+    assert "CERTIFICATE_VERIFY_FAILED" in pair.shake_hands()
+    pair = Pair(server, trusts_stranger)
+    pair.client.tls.context = strict
+    assert "CERTIFICATE_VERIFY_FAILED" not in pair.shake_hands()
+
+
 def test_a_client_forgets_tickets_that_come_late(certs, monkeypatch):
     server = dormouse.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certs.cert, certs.key)

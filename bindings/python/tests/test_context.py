@@ -303,6 +303,8 @@ ENCRYPTED = {
     "PKCS #8": ["pkcs8", "-topk8", "-v2", "aes-256-cbc"],
     "PKCS #8 with AES-128": ["pkcs8", "-topk8", "-v2", "aes-128-cbc"],
     "PKCS #8 with AES-192 and SHA-1": ["pkcs8", "-topk8", "-v2", "aes-192-cbc", "-v2prf", "hmacWithSHA1"],
+    "PKCS #8 with SHA-384": ["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-v2prf", "hmacWithSHA384"],
+    "PKCS #8 with SHA-512": ["pkcs8", "-topk8", "-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512"],
     "PKCS #8 with Triple DES": ["pkcs8", "-topk8", "-v2", "des3"],
     "PKCS #8 by PKCS #12": ["pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES"],
     "the older form of EC": ["ec", "-aes256"],
@@ -334,7 +336,8 @@ def test_an_encrypted_key(certs, tmp_path, form):
 
 def test_encryption_that_is_not_supported_names_the_remedy(certs, tmp_path):
     key = tmp_path / "key.pem"
-    for how in (["-scrypt"], ["-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512"]):
+    # A password that would have to be hashed for longer than a second is refused at once.
+    for how in (["-scrypt"], ["-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512", "-iter", "2000001"]):
         openssl("pkcs8", "-topk8", *how, "-in", certs.key, "-out", str(key), "-passout", "pass:x")
         with pytest.raises(dormouse.SettingsError, match="openssl pkcs8 -topk8") as caught:
             server().load_cert_chain(certs.cert, key, "x")

@@ -1,6 +1,6 @@
 """CPython's own tests of asyncio over TLS, with this package's contexts, in its loop and in asyncio's own.
 
-All cases of `test_asyncio.test_ssl` pass but those that are named in `NOT_FOR_US`.
+All cases of `test_asyncio.test_ssl` pass but those that `suites.tsv` names.
 """
 
 from __future__ import annotations
@@ -11,30 +11,16 @@ import unittest
 
 import pytest
 
-import dormouse
 import dormouse.asyncio
+from in_place_of_ssl import Both
+from suites import impossible
 
 test_ssl = pytest.importorskip("test.test_asyncio.test_ssl", reason="CPython's tests are not installed")
 
-# Why a case can't pass.
-NOT_FOR_US = {
-    "test_flush_before_shutdown": "it uses private attributes of asyncio's own TLS",
-    "test_remote_shutdown_receives_trailing_data": "it uses private methods of asyncio's own TLS",
-    "test_shutdown_timeout_handler_not_set": "it expects no close_notify in reply to an end without one",
-}
+class Lenient(Both):
+    """As asyncio has it: some cases end a connection without close_notify."""
 
-
-class Both(dormouse.SSLContext):
-    """Ours for asyncio, and one of `ssl` for the blocking sockets on the other side."""
-
-    def __init__(self, protocol=None):
-        super().__init__(protocol)
-        self.twin = ssl.SSLContext(protocol)
-        # As asyncio has it; some cases end a connection without close_notify.
-        self.suppress_ragged_eofs = True
-
-    def wrap_socket(self, *args, **kwargs):
-        return self.twin.wrap_socket(*args, **kwargs)
+    suppress_ragged_eofs = True
 
 
 class Cases(test_ssl.TestSSL):
@@ -50,18 +36,16 @@ class Cases(test_ssl.TestSSL):
         return dormouse.asyncio.new_event_loop()
 
     def _create_server_ssl_context(self, certfile, keyfile=None):
-        context = Both(ssl.PROTOCOL_TLS_SERVER)
-        for one in (context, context.twin):
-            one.load_cert_chain(certfile, keyfile)
+        context = Lenient(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certfile, keyfile)
         return context
 
     def _create_client_ssl_context(self, *, disable_verify=True):
-        context = Both(ssl.PROTOCOL_TLS_CLIENT)
-        for one in (context, context.twin):
-            one.load_default_certs()
-            one.check_hostname = False
-            if disable_verify:
-                one.verify_mode = ssl.CERT_NONE
+        context = Lenient(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_default_certs()
+        context.check_hostname = False
+        if disable_verify:
+            context.verify_mode = ssl.CERT_NONE
         return context
 
 
@@ -76,5 +60,5 @@ class OverWrapBIO(Cases):
         return asyncio.new_event_loop()
 
 
-for _name, _reason in NOT_FOR_US.items():
+for _name, _reason in impossible("CPython").items():
     setattr(Cases, _name, unittest.skip(_reason)(getattr(test_ssl.TestSSL, _name)))

@@ -37,7 +37,7 @@ def shown(error: Optional[BaseException]) -> str:
     code = f" {error.verify_code}" if isinstance(error, ssl.SSLCertVerificationError) else ""
     text = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$|\('127.0.0.1', \d+\)", "", getattr(error, "strerror", None) or str(error))
     # What we have sent is what the peer gets, and the time is another one each day.
-    text = re.sub(r"; sent the alert \w+|the time is [^;)]*[;)] ?", "", text).replace(" (blame: peer)", "")
+    text = re.sub(r"; sent the alert \w+| \(the time is [^;)]*\)|the time is [^;)]*; ", "", text).replace(" (blame: peer)", "")
     return f"{known.__name__}{f' {reason}' if reason else ''}{code}: {text.strip()}"
 
 

@@ -47,8 +47,7 @@ class BIOObject(SSLObject):
     ) -> None:
         if server_side and server_hostname:
             raise ValueError("server_hostname can only be specified in client mode")
-        session = server_session(context) if server_side else client_session(context, server_hostname)
-        super().__init__(session, context, server_hostname, server_side)
+        super().__init__(_new_session(context, server_side, server_hostname), context, server_hostname, server_side)
         self._incoming = incoming
         self._outgoing = outgoing
         # The start of a record's header, and how many bytes the record lacks after it.
@@ -61,6 +60,17 @@ class BIOObject(SSLObject):
         self._has_begun = False
         self._has_closed = False
         self._ticket_deadline_s: Optional[float] = None
+
+    @property
+    def context(self) -> SSLContext:
+        """The context. Another one counts if it is set before the handshake."""
+        return self._context
+
+    @context.setter
+    def context(self, context: SSLContext) -> None:
+        if not self._has_begun:
+            self._session = _new_session(context, self.server_side, self.server_hostname)
+        self._context = context
 
     def do_handshake(self) -> None:
         """Continue the handshake. Raise `ssl.SSLWantReadError` if it needs more of the peer's bytes."""
@@ -172,6 +182,10 @@ class BIOObject(SSLObject):
         kind = self._end[0]
         if kind != "closed" and not (kind == "truncated" and self.context.suppress_ragged_eofs):
             raise _error_of(self._end)
+
+
+def _new_session(context: SSLContext, server_side: bool, server_hostname: Optional[str]) -> _native.Session:
+    return server_session(context) if server_side else client_session(context, server_hostname)
 
 
 def _error_of(end: End) -> Exception:

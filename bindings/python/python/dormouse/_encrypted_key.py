@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import Any
 
@@ -11,24 +10,17 @@ from ._errors import SettingsError
 
 _PASSWORD_MAX = 1024
 
-_SECTION = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s*\n(.*?)-----END \1-----", re.DOTALL)
+_ENCRYPTED = re.compile(rb"^(-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENCRYPTED)", re.MULTILINE)
 
 
 def decrypted(text: bytes, password: Any, name: str) -> bytes:
-    """Return a PEM text with its encrypted keys in plain. Without such a key, or a password, it returns the text."""
-    if password is None:
+    """Return the private key of a PEM text in plain. If it is not encrypted, or without a password, return the text."""
+    if password is None or not _ENCRYPTED.search(text):
         return text
-
-    def replace(found: "re.Match[bytes]") -> bytes:
-        if found[1] != b"ENCRYPTED PRIVATE KEY" and b"Proc-Type: 4,ENCRYPTED" not in found[2]:
-            return found[0]
-        try:
-            plain = _native.decrypt_private_key(found[0] + b"\n", _bytes_of(password))
-        except ValueError as error:
-            raise SettingsError(f"{name}: the key cannot be decrypted: {error}") from None
-        return b"-----BEGIN PRIVATE KEY-----\n%s-----END PRIVATE KEY-----" % base64.encodebytes(plain)
-
-    return _SECTION.sub(replace, text)
+    try:
+        return _native.decrypt_private_key(text, _bytes_of(password))
+    except ValueError as error:
+        raise SettingsError(f"{name}: the key cannot be decrypted: {error}") from None
 
 
 def _bytes_of(password: Any) -> bytes:

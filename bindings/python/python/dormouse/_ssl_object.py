@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class SSLObject:
     """A view of a connection. It is created on request, and the connection does not keep it."""
 
-    __slots__ = ("_session", "context", "server_hostname", "server_side")
+    __slots__ = ("_session", "_context", "_server_hostname", "_server_side")
 
     def __init__(
         self,
@@ -25,12 +25,28 @@ class SSLObject:
         server_side: bool,
     ) -> None:
         self._session = session
-        #: The context. In an `sni_callback` another one can be set.
-        self.context = context
-        #: Client: the requested name.
-        self.server_hostname = server_hostname
-        #: Whether this side is the server.
-        self.server_side = server_side
+        self._context = context
+        self._server_hostname = server_hostname
+        self._server_side = server_side
+
+    @property
+    def context(self) -> SSLContext:
+        """The context. In an `sni_callback` another one can be set."""
+        return self._context
+
+    @context.setter
+    def context(self, context: SSLContext) -> None:
+        self._context = context
+
+    @property
+    def server_hostname(self) -> Optional[str]:
+        """Client: the requested name."""
+        return self._server_hostname
+
+    @property
+    def server_side(self) -> bool:
+        """Whether this side is the server."""
+        return self._server_side
 
     def version(self) -> Optional[str]:
         """Return "TLSv1.2" or "TLSv1.3"; None before the handshake is done."""

@@ -4,7 +4,7 @@
 
 use std::io::{self, Cursor, ErrorKind};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use dormouse_tokio::embed::Protocols;
 use dormouse_tokio::{LazyConfigAcceptor, TlsStream};
@@ -253,4 +253,139 @@ async fn lazy_config_acceptor_take_io() {
     let mut received = Vec::new();
     client.read_to_end(&mut received).await.unwrap();
     assert_eq!(received, b"message");
+}
+
+/// A client whose bytes pass two at a time, as those of the server do, with `sent` as its first bytes. Returns what it
+/// gets until the end of the connection.
+async fn sip(mut client: DuplexStream, sent: &'static [u8]) -> Vec<u8> {
+    let _ = client.write_all(sent).await;
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.unwrap();
+    received
+}
+
+/// A whole alert passes, however little the transport takes at once.
+#[tokio::test]
+async fn acceptor_alert() {
+    // An SSL 3.0 ClientHello with one cipher suite.
+    const HELLO: [u8; 50] = {
+        let mut hello = [7; 50];
+        let (head, tail) = hello.split_at_mut(11);
+        head.copy_from_slice(&[0x16, 3, 0, 0, 45, 1, 0, 0, 41, 3, 0]);
+        let (_random, rest) = tail.split_at_mut(32);
+        rest.copy_from_slice(&[0, 0, 2, 0, 0x2f, 1, 0]);
+        hello
+    };
+    let (client, server) = duplex(2);
+    let client = tokio::spawn(sip(client, &HELLO));
+    let start = LazyConfigAcceptor::new(server).await.unwrap();
+    let context = acceptor(&[], Protocols::ALL).context().clone();
+    let error = start.into_stream(&context).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
+    assert!(error.to_string().contains("protocol_version"), "{error}");
+    let received = client.await.unwrap();
+    assert_eq!(received, [0x15, 3, 3, 0, 2, 2, 70], "{error}");
+}
+
+/// A peer that does not speak TLS gets no alert, which it could not read: OpenSSL sends none either, tokio-rustls does.
+#[tokio::test]
+async fn lazy_config_acceptor_alert() {
+    let (client, server) = duplex(2);
+    let client = tokio::spawn(sip(client, b"not TLS"));
+    let start = LazyConfigAcceptor::new(server).await.unwrap();
+    let context = acceptor(&[], Protocols::ALL).context().clone();
+    let error = start.into_stream(&context).await.unwrap_err();
+    assert!(error.to_string().contains("does not speak TLS"), "{error}");
+    assert_eq!(client.await.unwrap(), []);
+}
+
+/// A transport that passes bytes on at a flush only, and has not done it when it is asked first.
+struct AtFlush<IO> {
+    io: IO,
+    written: Vec<u8>,
+    was_asked: bool,
+}
+
+impl<IO> AtFlush<IO> {
+    fn new(io: IO) -> AtFlush<IO> {
+        AtFlush {
+            io,
+            written: Vec::new(),
+            was_asked: false,
+        }
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AtFlush<IO> {
+    fn pass_on(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.written.is_empty() {
+            if !std::mem::replace(&mut self.was_asked, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let sent = ready!(Pin::new(&mut self.io).poll_write(cx, &self.written))?;
+            self.written.drain(..sent);
+        }
+        self.was_asked = false;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for AtFlush<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for AtFlush<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.written.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.pass_on(cx))?;
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.pass_on(cx))?;
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test]
+async fn handshake_flush_pending() {
+    for protocols in [Protocols::TLS12, Protocols::TLS13, Protocols::ALL] {
+        let (client, server) = duplex(10_000);
+        let server = acceptor(&[], protocols).accept(AtFlush::new(server));
+        let client = connector(&[], Protocols::ALL).connect(NAME, AtFlush::new(client));
+        let (mut client, mut server) = tokio::try_join!(client, server).unwrap();
+        pass(&mut client, &mut server).await;
+        pass(&mut server, &mut client).await;
+        let mut rest = [0; 1];
+        let (ended, rest) = tokio::join!(client.shutdown(), server.read(&mut rest));
+        assert!(matches!((ended, rest), (Ok(()), Ok(0))));
+    }
+}
+
+async fn pass<IO: AsyncRead + AsyncWrite + Unpin>(
+    from: &mut TlsStream<IO>,
+    to: &mut TlsStream<IO>,
+) {
+    let mut received = [0; 5];
+    let send = async {
+        from.write_all(b"hello").await?;
+        from.flush().await
+    };
+    tokio::try_join!(send, to.read_exact(&mut received)).unwrap();
+    assert_eq!(&received, b"hello");
 }

@@ -17,6 +17,7 @@ import io.netty.handler.ssl.ApplicationProtocolConfig.SelectedListenerFailureBeh
 import io.netty.handler.ssl.ApplicationProtocolConfig.SelectorFailureBehavior;
 import io.netty.handler.ssl.ApplicationProtocolNames;
 import io.netty.handler.ssl.ClientAuth;
+import io.netty.handler.ssl.SslContext;
 import io.netty.handler.ssl.SslContextBuilder;
 import io.netty.handler.ssl.SslProvider;
 
@@ -25,6 +26,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
+import java.security.GeneralSecurityException;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 
@@ -32,7 +34,7 @@ import org.junit.jupiter.api.Test;
 
 // library: grpc-java (grpc-netty) | with a note | `SslContextBuilder` with `sslContextProvider`; `GrpcSslContexts.configure` refuses providers that it does not know
 /** grpc-java with contexts of Netty that the guide shows. grpc's own {@code GrpcSslContexts} knows only some providers. */
-class GrpcTest {
+public class GrpcTest {
     private static final MethodDescriptor.Marshaller<byte[]> BYTES = new MethodDescriptor.Marshaller<>() {
         @Override
         public InputStream stream(byte[] value) {
@@ -61,6 +63,20 @@ class GrpcTest {
                         ApplicationProtocolNames.HTTP_2));
     }
 
+    public static SslContext server() throws GeneralSecurityException, IOException {
+        return with(SslContextBuilder.forServer(TestKeys.keyManagers(TestKeys.EC)[0]))
+                .trustManager(TestKeys.trustManagers(TestKeys.CLIENT)[0])
+                .clientAuth(ClientAuth.REQUIRE)
+                .build();
+    }
+
+    public static SslContext client() throws GeneralSecurityException, IOException {
+        return with(SslContextBuilder.forClient())
+                .keyManager(TestKeys.keyManagers(TestKeys.CLIENT)[0])
+                .trustManager(TestKeys.trustManagers(TestKeys.EC)[0])
+                .build();
+    }
+
     @Test
     void calls() throws Exception {
         ServerServiceDefinition echo = ServerServiceDefinition.builder("test.Echo")
@@ -70,18 +86,12 @@ class GrpcTest {
                 }))
                 .build();
         Server server = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
-                .sslContext(with(SslContextBuilder.forServer(TestKeys.keyManagers(TestKeys.EC)[0]))
-                        .trustManager(TestKeys.trustManagers(TestKeys.CLIENT)[0])
-                        .clientAuth(ClientAuth.REQUIRE)
-                        .build())
+                .sslContext(server())
                 .addService(echo)
                 .build()
                 .start();
         ManagedChannel channel = NettyChannelBuilder.forAddress("localhost", server.getPort())
-                .sslContext(with(SslContextBuilder.forClient())
-                        .keyManager(TestKeys.keyManagers(TestKeys.CLIENT)[0])
-                        .trustManager(TestKeys.trustManagers(TestKeys.EC)[0])
-                        .build())
+                .sslContext(client())
                 .build();
         try {
             byte[] large = new byte[1_000_000];

@@ -24,7 +24,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Properties;
-import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
@@ -33,23 +32,9 @@ import dormouse.netty.DormouseHandler;
 import javax.net.ssl.HttpsURLConnection;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLHandshakeException;
-import javax.net.ssl.X509TrustManager;
-
-import okhttp3.OkHttpClient;
-import okhttp3.Protocol;
-import okhttp3.Request;
-import okhttp3.RequestBody;
-import okhttp3.Response;
-import okhttp3.mockwebserver.Dispatcher;
-import okhttp3.mockwebserver.MockResponse;
-import okhttp3.mockwebserver.MockWebServer;
-import okhttp3.mockwebserver.RecordedRequest;
-import okio.Buffer;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
 import org.postgresql.ssl.WrappedFactory;
 
 import redis.clients.jedis.DefaultJedisClientConfig;
@@ -65,42 +50,6 @@ class SocketLibrariesTest {
     Path folder;
 
     // HTTP
-
-    // library: OkHttp 4, MockWebServer | works | `sslSocketFactory`, `useHttps`; HTTP/2 too
-    @ParameterizedTest
-    @ValueSource(strings = {"h2", "http/1.1"})
-    void okHttpAndMockWebServer(String protocol) throws Exception {
-        List<Protocol> protocols =
-                protocol.equals("h2") ? List.of(Protocol.HTTP_2, Protocol.HTTP_1_1) : List.of(Protocol.HTTP_1_1);
-        byte[] large = new byte[300_000];
-        new Random(1).nextBytes(large);
-        try (MockWebServer server = new MockWebServer()) {
-            server.useHttps(TestKeys.context(true, TestKeys.EC).getSocketFactory(), false);
-            server.setProtocols(protocols);
-            server.setDispatcher(new Dispatcher() {
-                @Override
-                public MockResponse dispatch(RecordedRequest request) {
-                    return new MockResponse().setBody(new Buffer().write(request.getBody().readByteArray()));
-                }
-            });
-            server.start();
-            OkHttpClient client = new OkHttpClient.Builder()
-                    .sslSocketFactory(TestKeys.context(true).getSocketFactory(),
-                            (X509TrustManager) TestKeys.trustManagers(TestKeys.EC)[0])
-                    .protocols(protocols)
-                    .build();
-            for (int i = 0; i < 3; i++) {
-                Request request = new Request.Builder().url(server.url("/")).post(RequestBody.create(large)).build();
-                try (Response response = client.newCall(request).execute()) {
-                    assertEquals(protocol, response.protocol().toString());
-                    assertArrayEquals(large, response.body().bytes());
-                    assertEquals("TLSv1.3", response.handshake().tlsVersion().javaName());
-                }
-            }
-            client.connectionPool().evictAll();
-            client.dispatcher().executorService().shutdown();
-        }
-    }
 
     // library: HttpsURLConnection, the JDK's HttpsServer | works | `setSSLSocketFactory`, `HttpsConfigurator`
     @Test

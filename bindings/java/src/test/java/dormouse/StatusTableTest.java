@@ -5,8 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.Deque;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Map;
@@ -35,24 +36,27 @@ class StatusTableTest {
     private static final int LENGTH_MAX = 8;
     /** A few of each are enough to find a fault. */
     private static final int SHOWN_MAX = 3;
+    private static final String RESUMED = "resumed";
 
     private final SSLContext ourContext = TestKeys.context(true, TestKeys.EC);
     private final SSLContext jdkContext = TestKeys.context(false, TestKeys.EC);
+    private int lanes;
     private final Map<String, List<String>> unexplained = new TreeMap<>();
     private final StringBuilder table = new StringBuilder("| before | event | answer | the JDK's |\n|---|---|---|---|\n");
     private final EnumSet<StatusDifference> explained = EnumSet.noneOf(StatusDifference.class);
 
     StatusTableTest() throws Exception {}
 
-    /** A side, a version and a state. */
-    private record Start(boolean isClient, String version, State state) {
+    /** A version, a side, and the state of a first connection or of one that resumes its session. */
+    private record Start(boolean isClient, String version, boolean resumes, State state) {
         static List<Start> all() {
             List<Start> all = new ArrayList<>();
             for (State state : State.values()) {
                 for (String version : List.of("TLSv1.2", "TLSv1.3")) {
                     for (boolean isClient : new boolean[] {false, true}) {
                         if (state.exists(isClient, version)) {
-                            all.add(new Start(isClient, version, state));
+                            all.add(new Start(isClient, version, false, state));
+                            all.add(new Start(isClient, version, true, state));
                         }
                     }
                 }
@@ -60,13 +64,17 @@ class StatusTableTest {
             return all;
         }
 
-        static Start parse(String[] words) {
-            return new Start(words[1].equals("client"), words[0], State.valueOf(words[2]));
+        /** Takes its words off the queue. */
+        static Start parse(Deque<String> words) {
+            String version = words.remove();
+            boolean isClient = words.remove().equals("client");
+            boolean resumes = words.peek().equals(RESUMED) && words.remove() != null;
+            return new Start(isClient, version, resumes, State.valueOf(words.remove()));
         }
 
         @Override
         public String toString() {
-            return version + " " + (isClient ? "client" : "server") + " " + state;
+            return version + " " + (isClient ? "client " : "server ") + (resumes ? RESUMED + " " : "") + state;
         }
     }
 
@@ -116,9 +124,9 @@ class StatusTableTest {
     @ParameterizedTest
     @EnumSource(StatusDifference.class)
     void difference(StatusDifference difference) throws Exception {
-        String[] words = difference.example.split(" ");
-        List<Event> events = Arrays.stream(words).skip(3).map(Event::valueOf).toList();
-        compare(Start.parse(words), events);
+        Deque<String> words = new ArrayDeque<>(List.of(difference.example.split(" ")));
+        Start start = Start.parse(words);
+        compare(start, words.stream().map(Event::valueOf).toList());
         assertEquals(EnumSet.of(difference), explained, unexplained.toString());
     }
 
@@ -158,14 +166,21 @@ class StatusTableTest {
     }
 
     private StatusLane lane(SSLContext context, Start start) throws SSLException {
-        // A client offers a server's sessions to the same port only, so both lanes resume them, or neither does.
-        int port = context == ourContext ? 443 : 444;
-        SSLEngine subject = context.createSSLEngine("localhost", port);
-        SSLEngine peer = jdkContext.createSSLEngine("localhost", port);
-        subject.setEnabledProtocols(new String[] {start.version});
-        peer.setEnabledProtocols(new String[] {start.version});
-        StatusLane lane = new StatusLane(subject, peer);
+        // A client offers a session to the server of the same name only, and each lane has its own.
+        String host = "lane" + lanes++ + ".test";
+        if (start.resumes) {
+            lane(context, start, host).reach(State.ESTABLISHED, start.isClient);
+        }
+        StatusLane lane = lane(context, start, host);
         lane.reach(start.state, start.isClient);
         return lane;
+    }
+
+    private StatusLane lane(SSLContext context, Start start, String host) {
+        SSLEngine subject = context.createSSLEngine(host, 443);
+        SSLEngine peer = jdkContext.createSSLEngine(host, 443);
+        subject.setEnabledProtocols(new String[] {start.version});
+        peer.setEnabledProtocols(new String[] {start.version});
+        return new StatusLane(subject, peer);
     }
 }
