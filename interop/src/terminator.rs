@@ -105,7 +105,8 @@ impl Terminator {
             Self::Haproxy => haproxy::prepare(settings, folder),
         };
         let namespace = settings.namespace.as_deref().map(namespace::entering);
-        let before = namespace.iter().flatten().chain(&settings.wrapper);
+        let inside = namespace.iter().flatten().chain(&settings.wrapper);
+        let before = settings.outer.iter().chain(inside);
         launch.command.splice(0..0, before.cloned());
         launch
     }

@@ -1,5 +1,6 @@
 //! Foreign programs: their paths, and what to do when they are missing.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -72,7 +73,8 @@ fn missing(program: &str) -> String {
     format!("`{program}` is not installed: run interop/install")
 }
 
-/// Reports that this machine lacks something that a test needs.
+/// Reports that this machine lacks something that a test needs: past the test's captured output, for the list at the end
+/// of `make test`.
 ///
 /// # Panics
 /// Always, except with `DORMOUSE_SKIP_MISSING=1`, which returns `false`.
@@ -81,7 +83,9 @@ pub fn unavailable(why: &str) -> bool {
         std::env::var_os("DORMOUSE_SKIP_MISSING").is_some_and(|value| value == "1"),
         "{why} (or set DORMOUSE_SKIP_MISSING=1 to skip what cannot run here)"
     );
-    eprintln!("SKIPPED: {why}");
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a part of a test");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
     false
 }
 

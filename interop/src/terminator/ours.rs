@@ -5,9 +5,15 @@ use std::path::Path;
 use super::settings::{Launch, Settings, Target, write};
 use crate::tools;
 
+/// With this variable, connections of every scene rest after the time that it names, unless the test chooses one.
+const REST_AFTER: &str = "DORMOUSE_REST_AFTER";
+
 /// Options that belong to the route, not to the top of the file.
 const OF_THE_ROUTE: &[&str] = &[
     "rest_after",
+    "route_max_connections",
+    "route_handshakes_per_second",
+    "route_bytes_per_second",
     "name",
     "min_version",
     "max_version",
@@ -86,6 +92,12 @@ fn configuration(settings: &Settings) -> String {
         .chain(&settings.also_listen)
         .map(ToString::to_string)
         .collect();
+    let rest = match std::env::var(REST_AFTER) {
+        Ok(time) if settings.value("rest_after").is_none() => {
+            format!("rest_after = \"{time}\"\n")
+        }
+        _ => String::new(),
+    };
     let truncation = if settings.truncation_closes {
         "close"
     } else {
@@ -94,7 +106,7 @@ fn configuration(settings: &Settings) -> String {
     format!(
         "workers = {workers}\n{admin}{whole}\n[[route]]\nlisten = {addresses:?}\n{target}\
          certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n\
-         truncation = \"{truncation}\"\nalpn = {alpn:?}\n{route}",
+         truncation = \"{truncation}\"\nalpn = {alpn:?}\n{rest}{route}",
         workers = settings.workers,
         whole = lines(whole),
         cert = settings.certificate.cert.display(),

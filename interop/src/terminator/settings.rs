@@ -37,6 +37,8 @@ pub struct Settings {
     pub options: Vec<(&'static str, String)>,
     /// A command prefix, such as `prlimit` with its arguments.
     pub wrapper: Vec<String>,
+    /// One that needs what the namespace hides, such as cgroups, and so runs outside of it.
+    pub outer: Vec<String>,
     /// The network namespace it runs in.
     pub namespace: Option<String>,
 }
@@ -54,6 +56,7 @@ impl Settings {
             truncation_closes: false,
             options: Vec::new(),
             wrapper: Vec::new(),
+            outer: Vec::new(),
             namespace: None,
         }
     }

@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::{signal, status};
 use dormouse_interop::scene::Scene;
+use dormouse_interop::strace::Strace;
 use dormouse_interop::terminator::Can;
-use dormouse_interop::wait;
-use rustix::process::Signal;
 
 /// Number of measured exchanges.
 const WORDS: u64 = 200;
@@ -31,18 +28,12 @@ const CALLS_OF_CONNECTION_MAX: f64 = 48.0;
 fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("calls");
-    let mut strace = Command::new("strace")
-        .args(["-c", "-f", "-p", &pid.to_string(), "-o"])
-        .arg(&file)
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace starts");
-    wait::until_true("strace to be attached", || status(pid, "TracerPid:") != "0");
+    let output = file.display().to_string();
+    let strace = Strace::of(pid, &["-c", "-o", &output]).expect("strace");
     work();
     // strace counts a call when it returns, so the last call is counted with the next wait.
     std::thread::sleep(Duration::from_millis(50));
-    signal(strace.id(), Signal::INT);
-    strace.wait().expect("strace ends");
+    drop(strace);
     let table = std::fs::read_to_string(&file).expect("its table");
     let rows = table.lines().map(|line| line.split_whitespace().collect());
     // % time, seconds, usecs/call, calls, (errors,) name.

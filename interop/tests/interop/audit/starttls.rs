@@ -344,7 +344,7 @@ pub(crate) fn postgres(rules: &str) -> Option<StarttlsServer> {
 }
 
 /// The folder of PostgreSQL's programs, which Debian keeps out of the search path.
-fn postgres_programs() -> Option<std::path::PathBuf> {
+pub(crate) fn postgres_programs() -> Option<std::path::PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut folders = versions.flatten().map(|entry| entry.path().join("bin"));
     folders.find(|folder| folder.join("postgres").exists())

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType};
@@ -14,6 +15,7 @@ use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::{Process, kill_asleep};
 use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
 use dormouse_interop::wait;
 
 use crate::certificates::site::{Site, can_run};
@@ -112,6 +114,111 @@ fn clients_do_not_notice_a_backend_that_is_down() {
     assert_eq!(scene.terminator.lines_with("backend recovered").len(), 1);
     let failed = scene.terminator.lines_with("backend connect failed");
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// MQTT's first packet, with this client id.
+fn mqtt_connect(id: &str) -> Vec<u8> {
+    let len = 12 + id.len();
+    let head = [0x10, u8::try_from(len).expect("short"), 0, 4];
+    let middle = [4, 2, 0, 60, 0, u8::try_from(id.len()).expect("short")];
+    [&head[..], b"MQTT", &middle, id.as_bytes()].concat()
+}
+
+/// Which backend has got one more connection.
+fn chosen(scene: &Scene, before: &[u64]) -> usize {
+    wait::until("a connection", wait::PATIENCE, || {
+        let mut now = scene.accepted().into_iter().zip(before);
+        now.position(|(now, before)| now > *before)
+    })
+}
+
+/// A client of MQTT gets the same backend wherever it comes from, also if its packet arrives in parts, and with a PROXY
+/// header that waits.
+#[test]
+fn clients_of_mqtt_stay_with_their_backend() {
+    requires!(Can::BeDormouse);
+    for header in ["off", "v2"] {
+        let mut scene = Scene::new(&["", "", ""], |settings| {
+            settings.option("balance", "mqtt-client-id");
+            settings.option("backend_connect", "first-data");
+            settings.option("proxy_protocol", header);
+            settings.workers = 2;
+        });
+        let connect = |scene: &Scene, id: &str, last: u8, in_parts: bool| {
+            let before = scene.accepted();
+            let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 8, last));
+            let tcp = connect_from(ip, scene.address);
+            let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+            if in_parts {
+                let mut record = Vec::new();
+                let mut writer = peer.tls.writer();
+                writer.write_all(&mqtt_connect(id)).expect("buffered");
+                peer.tls.write_tls(&mut record).expect("written");
+                let (first, rest) = record.split_at(record.len() / 2);
+                peer.tcp.write_all(first).expect("taken");
+                std::thread::sleep(Duration::from_millis(300));
+                assert_eq!(scene.accepted(), before, "the packet is incomplete");
+                peer.tcp.write_all(rest).expect("taken");
+            } else {
+                let mut stream = peer.stream();
+                stream.write_all(&mqtt_connect(id)).expect("taken");
+                stream.flush().expect("taken");
+            }
+            (chosen(scene, &before), peer)
+        };
+        let ids: Vec<String> = (0..12).map(|n| format!("device-{n}")).collect();
+        let first: Vec<usize> = ids
+            .iter()
+            .map(|id| connect(&scene, id, 1, false).0)
+            .collect();
+        let used = first.iter().collect::<std::collections::BTreeSet<_>>();
+        assert!(used.len() > 1, "{first:?}");
+        for (n, id) in ids.iter().enumerate() {
+            let (again, _peer) = connect(&scene, id, 2, n < 2);
+            assert_eq!(again, first[n], "{id}");
+        }
+        // Only the clients of a lost backend move.
+        let lost = first[0];
+        scene
+            .backends
+            .remove(&(8080 + lost as u16))
+            .expect("a backend")
+            .stop();
+        let others: Vec<usize> = (0..12).filter(|&n| first[n] != lost).collect();
+        for n in others {
+            let (again, _peer) = connect(&scene, &ids[n], 3, false);
+            let port = scene.backends.keys().nth(again).expect("a backend");
+            assert_eq!(usize::from(port - 8080), first[n], "{}", ids[n]);
+        }
+    }
+}
+
+/// The same by the server name.
+#[test]
+fn clients_stay_with_the_backend_of_their_server_name() {
+    requires!(Can::BeDormouse, "openssl");
+    let scene = Scene::new(&["", "", ""], |settings| {
+        settings.option("balance", "sni-hash");
+        settings.workers = 2;
+    });
+    let ask = |name: &str| {
+        let before = scene.accepted();
+        let mut client = Command::new(tools::path("openssl"));
+        client.args([
+            "s_client",
+            "-connect",
+            &scene.address.to_string(),
+            "-servername",
+            name,
+        ]);
+        client.stdin(Stdio::null()).output().expect("openssl runs");
+        chosen(&scene, &before)
+    };
+    let names: Vec<String> = (0..10).map(|n| format!("{n}.example")).collect();
+    let first: Vec<usize> = names.iter().map(|name| ask(name)).collect();
+    let again: Vec<usize> = names.iter().map(|name| ask(&name.to_uppercase())).collect();
+    assert_eq!(first, again);
+    assert!(first.iter().any(|one| *one != first[0]), "{first:?}");
 }
 
 /// The only backends of two routes are down. They are still tried, and operators see both: in the state, in the metric that

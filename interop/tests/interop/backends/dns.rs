@@ -1,8 +1,8 @@
 //! Backends given by name: a real DNS server returns their addresses, and changes them.
 
 use std::fs;
-use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -239,6 +239,76 @@ fn new_connections_follow_a_name() {
     scene.echoes();
     assert_eq!(scene.addresses().len(), 2);
     old.echo().expect("the oldest connection is still there");
+}
+
+/// With `resolve = "lazy"`, names that do not resolve at the start are down, for backends and for servers of
+/// originations. They come up when the names resolve.
+#[test]
+fn lazy_names_come_up_when_they_resolve() {
+    let ([host], _servers) = backends::<1>();
+    let plain = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let server_name = "tls.dormouse.test";
+    let lazy = |settings: &mut Settings| {
+        let originate = format!(
+            "\"{NAME}:{PLAIN_PORT}\"\n[[originate]]\nname = \"out\"\nlisten = \"{plain}\"\n\
+             to = \"{server_name}:{TLS_PORT}\"\ninsecure = true"
+        );
+        settings.options.push(("to", originate));
+        settings.option("resolve", "lazy");
+        settings.option("resolve_every", "1s");
+    };
+    let Some(mut scene) = Scene::with_options(&[], lazy, &[]) else {
+        return;
+    };
+    let admin = scene.admin.clone();
+    let warned = scene.terminator.lines_with("cannot be looked up now");
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    let backend = || admin.status()["backends"][0].clone();
+    let unresolved = backend();
+    assert_eq!(unresolved["unresolved"], true, "{unresolved}");
+    assert_eq!(unresolved["up"], false, "{unresolved}");
+    assert_eq!(unresolved["address"], format!("{NAME}:{PLAIN_PORT}"));
+    let (_, metrics) = scene.admin.ask("GET", "/metrics");
+    let up = format!("dormouse_backend_up{{route=\"1\",backend=\"{NAME}:{PLAIN_PORT}\"}} 0");
+    assert!(metrics.contains(&up), "{metrics}");
+    let refused = Peer::connect(scene.listen).and_then(|mut peer| peer.echo());
+    let error = refused.expect_err("no backend").to_string();
+    assert!(
+        error.contains("InternalError") || error.contains("internal_error"),
+        "{error}"
+    );
+    scene
+        .terminator
+        .wait_for_line("has not resolved yet", PATIENCE);
+    let local = |line: &str| {
+        let mut client = TcpStream::connect(plain)?;
+        client.set_read_timeout(Some(PATIENCE))?;
+        // The backend sends back what follows this line.
+        client.write_all(format!("echo\n{line}").as_bytes())?;
+        let mut answer = vec![0; line.len()];
+        client.read_exact(&mut answer).map(|()| answer)
+    };
+    local("too early").expect_err("no server");
+    scene
+        .terminator
+        .wait_for_line("server name has not resolved yet", PATIENCE);
+
+    let own = format!("{host} {NAME}\n{} {server_name}\n", scene.listen.ip());
+    fs::write(&scene.dns.own_hosts, own).expect("written");
+    wait::until_true("the backend to come up", || backend()["up"] == true);
+    assert_eq!(backend()["address"], format!("{host}:{PLAIN_PORT}"));
+    scene.echoes();
+    wait::until_true("the server to come up", || local("now").is_ok());
+    // A new worker has both, and so has a reload that finds no resolver.
+    for pid in scene.admin.status()["workers"].as_array().expect("workers") {
+        kill_asleep(u32::try_from(pid["pid"].as_u64().expect("a number")).expect("a pid"));
+    }
+    wait::until_true("the next worker to connect", || local("again").is_ok());
+    scene.echoes();
+    fs::write(&scene.dns.own_hosts, "").expect("written");
+    scene.admin.order("/reload").expect("reloaded");
+    scene.echoes();
+    local("still").expect("the server keeps its addresses");
 }
 
 /// A pool that rotates faster than a check can conclude: the address that stays is found healthy anyway, by

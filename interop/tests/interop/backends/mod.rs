@@ -8,5 +8,5 @@ mod health;
 mod health_tls;
 mod orders;
 mod proxy_protocol;
-mod starttls;
+pub(crate) mod starttls;
 mod tls;

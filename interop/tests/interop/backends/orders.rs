@@ -9,7 +9,8 @@ use std::thread;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::slow_disk::SlowDisk;
+use dormouse_interop::process::Process;
+use dormouse_interop::strace::Strace;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -258,7 +259,7 @@ fn a_slow_disk_under_the_ticket_keys_holds_nothing_up() {
     let admin = Admin::at(&scene.folder.path().join("admin.sock"));
     let saved = || std::fs::read(&keys).expect("saved keys");
     let first = saved();
-    let Some(slow) = SlowDisk::under(scene.terminator.pid()) else {
+    let Some(slow) = Strace::slow_disk(scene.terminator.pid()) else {
         return;
     };
     thread::scope(|scope| {
@@ -338,4 +339,79 @@ fn an_order_does_not_hide_a_refused_reload() {
     std::fs::write(&file, text).expect("written");
     admin.order("/reload").expect("a reload");
     assert!(!is_refused());
+}
+
+/// `--keep` needs a file. Then a change outlasts reloads, upgrades and restarts until another order, and whatever has no effect
+/// is named.
+#[test]
+fn kept_changes_outlast_a_reload_and_a_restart() {
+    requires!(Can::BeDormouse);
+    let (mut scene, admin) = scene_with_admin();
+    let first = format!("{}:8080", scene.address.ip());
+    let why = refused(&scene, &format!("out {first} --keep"));
+    assert!(why.contains("set ctl_file = "), "{why}");
+    assert_eq!(shares(&scene, 4), [2, 2], "a refused order changes nothing");
+
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    std::fs::write(&file, format!("ctl_file = 'kept'\n{text}")).expect("written");
+    admin.order("/reload").expect("a reload");
+    let words = done(&scene, &format!("out {first} --keep"));
+    assert!(
+        words.contains("also after a reload and a restart"),
+        "{words}"
+    );
+    done(&scene, "log-level debug --keep");
+    let said = admin.order("/reload").expect("a reload");
+    assert!(!said.contains("ended by this reload"), "{said}");
+    assert_eq!(shares(&scene, 4), [0, 4], "after a reload");
+    scene.terminator.upgrade();
+    assert_eq!(shares(&scene, 4), [0, 4], "after an upgrade");
+    restart(&mut scene);
+    assert_eq!(shares(&scene, 4), [0, 4], "after a restart");
+    let kept = || admin.status()["configuration"]["kept_changes"].clone();
+    let expected = serde_json::json!([
+        { "change": format!("out {first}"), "problem": null },
+        { "change": "log-level debug", "problem": null },
+    ]);
+    assert_eq!(kept(), expected);
+    let page = Command::new(tools::dormouse())
+        .args(["status", "--admin"])
+        .arg(scene.folder.path().join("admin.sock"))
+        .output()
+        .expect("dormouse status");
+    let page = String::from_utf8_lossy(&page.stdout).into_owned();
+    assert!(page.contains("  kept: log-level debug\n"), "{page}");
+
+    // The order without --keep removes what is kept.
+    done(&scene, &format!("in {first}"));
+    assert_eq!(shares(&scene, 4), [2, 2]);
+    let path = scene.folder.path().join("kept");
+    let text = std::fs::read_to_string(&path).expect("what is kept");
+    assert_eq!(text, "dormouse kept changes 1\nlog-level debug\n");
+
+    // A backend that the configuration does not have is named, by the start too.
+    std::fs::write(&path, text + "out 192.0.2.1:80\n").expect("written");
+    restart(&mut scene);
+    assert_eq!(shares(&scene, 4), [2, 2]);
+    let warned = scene
+        .terminator
+        .lines_with("`out 192.0.2.1:80` has no effect");
+    assert!(!warned.is_empty(), "{}", scene.terminator.log());
+    let problem = kept()[1]["problem"].to_string();
+    assert!(problem.contains("no backend 192.0.2.1:80"), "{problem}");
+    let words = done(&scene, "in 192.0.2.1:80");
+    assert!(words.contains("is no longer kept"), "{words}");
+    assert_eq!(kept().as_array().map(Vec::len), Some(1));
+}
+
+/// Ends the program, and starts it again with the same file.
+fn restart(scene: &mut Scene) {
+    assert!(scene.terminator.terminate().success());
+    let folder = scene.folder.path();
+    let file = folder.join("dormouse.toml").display().to_string();
+    let program = tools::dormouse().display().to_string();
+    let command = [program, "serve".to_owned(), file];
+    scene.terminator = Process::start("dormouse", &command, folder);
+    scene.terminator.wait_for_line("ready", PATIENCE);
 }

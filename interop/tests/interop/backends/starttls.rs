@@ -42,7 +42,7 @@ impl Gateway {
 }
 
 /// Runs a client with an input, and checks that it was content.
-fn run(command: &mut Command, input: &str) -> String {
+pub(crate) fn run(command: &mut Command, input: &str) -> String {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -63,7 +63,7 @@ fn run(command: &mut Command, input: &str) -> String {
     said
 }
 
-fn python(script: &str, address: SocketAddr) -> String {
+pub(crate) fn python(script: &str, address: SocketAddr) -> String {
     let mut command = Command::new("python3");
     command
         .args(["-c", script, &address.ip().to_string()])

@@ -21,10 +21,10 @@ use serde_json::json;
 use super::site::{Site, can_run};
 
 /// Pebble and its DNS, and perhaps a proxy in front of it; they end with the test.
-struct Pebble {
+pub(super) struct Pebble {
     proxy: Option<Process>,
     _server: Process,
-    _dns: Process,
+    pub(super) dns: Process,
     folder: tempfile::TempDir,
     address: IpAddr,
 }
@@ -36,7 +36,7 @@ const PROXY: &str = include_str!("acme_proxy.py");
 
 /// Behaviour of the server.
 #[derive(Clone, Copy)]
-struct ServerBehaviour {
+pub(super) struct ServerBehaviour {
     /// Percentage of rejected nonces.
     rejects: u32,
     /// Whether it waits before it validates a name.
@@ -45,7 +45,7 @@ struct ServerBehaviour {
     bound: bool,
 }
 
-const KIND: ServerBehaviour = ServerBehaviour {
+pub(super) const KIND: ServerBehaviour = ServerBehaviour {
     rejects: 0,
     sleeps: false,
     bound: false,
@@ -83,7 +83,18 @@ impl Pebble {
         );
         let mut dns = Process::start("dnsmasq", &dns, folder.path());
         dns.wait_for_line("started", PATIENCE);
+        let dns_at = SocketAddr::new(address, dns_port);
+        Some(Pebble::asking(behaviour, folder, address, dns_at, dns))
+    }
 
+    /// Starts it with a DNS server of the test.
+    pub(super) fn asking(
+        behaviour: ServerBehaviour,
+        folder: tempfile::TempDir,
+        address: IpAddr,
+        dns_at: SocketAddr,
+        dns: Process,
+    ) -> Pebble {
         let own = authority().give_out_with("pebble", Kind::EcdsaP256, folder.path(), |params| {
             params.subject_alt_names = vec![SanType::IpAddress(address)];
         });
@@ -97,6 +108,10 @@ impl Pebble {
             "tlsPort": TLS_PORT,
             "keyAlgorithm": "ecdsa",
             "externalAccountBindingRequired": behaviour.bound,
+            "profiles": {
+                "default": { "description": "the usual one", "validityPeriod": 7_776_000 },
+                "shortlived": { "description": "for six days", "validityPeriod": 518_400 },
+            },
         }});
         if behaviour.bound {
             config["pebble"]["externalAccountMACKeys"] = json!({ EAB_ID: EAB_KEY });
@@ -114,14 +129,14 @@ impl Pebble {
             "-config".to_owned(),
             file.display().to_string(),
             "-dnsserver".to_owned(),
-            format!("{address}:{dns_port}"),
+            dns_at.to_string(),
         ]);
         let mut server = Process::start("pebble", &command, folder.path());
         server.wait_for_line("ACME directory available", PATIENCE);
         let pebble = Pebble {
             proxy: None,
             _server: server,
-            _dns: dns,
+            dns,
             folder,
             address,
         };
@@ -130,7 +145,7 @@ impl Pebble {
             pebble.ask(MANAGEMENT_PORT, "/roots/0", None),
         )
         .expect("written");
-        Some(pebble)
+        pebble
     }
 
     /// The CA that clients of this server's certificates trust.
@@ -203,7 +218,7 @@ impl Pebble {
     }
 
     /// The options of a site with certificates from this server.
-    fn options(&self, more: &str) -> String {
+    pub(super) fn options(&self, more: &str) -> String {
         let port = self.port();
         format!(
             "acme_server = 'https://{}:{port}/dir'\nacme_terms_agreed = true\n\
@@ -214,12 +229,12 @@ impl Pebble {
     }
 }
 
-fn free_port(address: IpAddr) -> u16 {
+pub(super) fn free_port(address: IpAddr) -> u16 {
     let listener = TcpListener::bind((address, 0)).expect("a listener");
     listener.local_addr().expect("its address").port()
 }
 
-const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
+pub(super) const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
 
 /// Whether the site serves a certificate for this name that the server has issued.
 fn is_good(site: &Site, pebble: &Pebble, name: &str) -> bool {
@@ -236,7 +251,7 @@ fn is_good(site: &Site, pebble: &Pebble, name: &str) -> bool {
     said.contains("BEGIN CERTIFICATE") && said.contains("Verify return code: 0 (ok)")
 }
 
-fn until_good(site: &Site, pebble: &Pebble, name: &str) {
+pub(super) fn until_good(site: &Site, pebble: &Pebble, name: &str) {
     wait::until_true("a certificate that can be trusted", || {
         std::thread::sleep(Duration::from_millis(50));
         is_good(site, pebble, name)
@@ -256,7 +271,7 @@ fn serial(site: &Site, name: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn kept(site: &Site, pebble: &Pebble, name: &str) -> PathBuf {
+pub(super) fn kept(site: &Site, pebble: &Pebble, name: &str) -> PathBuf {
     let folder = format!("acme/{}_{}", pebble.address, pebble.port());
     site.folder.path().join(folder).join(name)
 }
@@ -410,6 +425,8 @@ fn a_failing_name_delays_no_other() {
 /// By http-01, on the port of plain HTTP; the server cannot reach the TLS port.
 #[test]
 fn a_certificate_is_obtained_by_http_01() {
+    // For port 80.
+    requires!(Root);
     let host = unused_host();
     let Some(pebble) = Pebble::start(KIND, &[("four.example", host)]) else {
         return;

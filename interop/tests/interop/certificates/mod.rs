@@ -2,6 +2,7 @@
 //! client and server.
 
 mod acme;
+mod acme_dns;
 mod choice;
 mod client_certificates;
 mod files;
@@ -9,7 +10,9 @@ mod ocsp;
 mod pass_through;
 mod passphrases;
 mod pushed;
+mod revoked_servers;
 mod rotation;
 mod routes;
 mod self_signed;
 pub(crate) mod site;
+mod tokens;

@@ -38,7 +38,7 @@ fn certificate(name: &str, serial: &[u8], responder: SocketAddr, folder: &Path) 
 }
 
 /// OpenSSL's index of issued certificates.
-fn index(folder: &Path, state: &str, serial: &[u8]) {
+pub(super) fn index(folder: &Path, state: &str, serial: &[u8]) {
     let serial: String = serial.iter().map(|byte| format!("{byte:02X}")).collect();
     let line = match state {
         "V" => format!("V\t351231235959Z\t\t{serial}\tunknown\t/CN=localhost\n"),
@@ -96,7 +96,7 @@ impl Drop for Responder {
 }
 
 /// Writes a response for the certificate with this serial number to a file.
-fn response(folder: &Path, serial: &[u8], file: &Path) {
+pub(super) fn response(folder: &Path, serial: &[u8], file: &Path) {
     let serial: String = serial.iter().map(|byte| format!("{byte:02x}")).collect();
     let (request, trust) = (folder.join("request.der"), authority().trust());
     let made = Command::new(tools::path("openssl"))

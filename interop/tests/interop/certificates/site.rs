@@ -132,6 +132,24 @@ impl Site {
         said
     }
 
+    /// What `openssl s_client` receives after it has sent a request.
+    pub(crate) fn s_client_asking(&self, request: &str) -> String {
+        let connect = self.address.to_string();
+        let mut client = Command::new(tools::path("openssl"))
+            .args(["s_client", "-quiet", "-connect", &connect])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl runs");
+        let mut input = client.stdin.take().expect("a pipe");
+        // A client that is refused has gone.
+        let _ = input.write_all(request.as_bytes());
+        let output = client.wait_with_output().expect("its output");
+        drop(input);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// The common name of the certificate served for a name.
     pub(crate) fn shown(&self, name: &str, arguments: &[&str]) -> String {
         let mut all = vec!["-servername", name];

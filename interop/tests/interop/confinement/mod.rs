@@ -4,6 +4,7 @@ mod backends;
 mod hijacked;
 mod memory;
 mod privileges;
+mod resting;
 mod sandbox;
 mod sessions;
 mod shared;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::originator::{Originator, Settings};
 use dormouse_interop::process::signal;
-use dormouse_interop::slow_disk::{DELAY, SlowDisk};
+use dormouse_interop::strace::{DELAY, Strace};
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
@@ -85,7 +85,7 @@ fn a_slow_disk_under_the_session_file_holds_nothing_up() {
         .top("admin = \"admin.sock\"")
         .line("session_file = \"sessions\"");
     let connect = Originator::start(&settings);
-    let Some(slow) = SlowDisk::under(connect.process.pid()) else {
+    let Some(slow) = Strace::slow_disk(connect.process.pid()) else {
         return;
     };
     let mut client = connect.saying("echo");

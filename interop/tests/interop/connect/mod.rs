@@ -4,3 +4,4 @@ mod files;
 mod local_clients;
 mod servers;
 mod stacks;
+mod starttls;

@@ -97,6 +97,11 @@ fn files_of(machine: &Machine, block: &str) {
                 "set -e; umask 077; openssl rand -hex 16 > {name}
                  openssl pkcs8 -topk8 -passout file:{name} -in {stem}.key -out encrypted && mv encrypted {stem}.key"
             ));
+        } else if file.ends_with("dns.key") {
+            // As tsig-keygen writes it.
+            let key =
+                "key \"acme\" { algorithm hmac-sha256; secret \"'$(openssl rand -base64 32)'\"; };";
+            machine.run(&format!("(umask 077; echo '{key}' > {name})"));
         } else if file.ends_with(".key") || file.ends_with(".pem") {
             authority().give_out_for(stem, Kind::EcdsaP256, &[stem], &machine.home());
             if let Some((folder, _)) = name.rsplit_once('/').filter(|_| name.starts_with('/')) {

@@ -10,8 +10,8 @@ use dormouse_interop::wait::PATIENCE;
 use super::page::{Block, repository};
 use super::{configurations, neighbours};
 
-/// Time for a long command: an audit, the demo.
-const LONG: Duration = Duration::from_secs(300);
+/// Time for a long command: an audit, the demo, or a build that waits for one of another test.
+const LONG: Duration = Duration::from_secs(900);
 
 pub(super) fn block(page: &str, block: &Block) {
     let Some(machine) = Machine::start() else {

@@ -13,6 +13,7 @@ use dormouse_interop::crowd::Crowd;
 use dormouse_interop::namespace::{Cable, NEAR};
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::limit;
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -64,7 +65,7 @@ fn few_descriptors_at_the_start() {
 /// Descriptors run out at run time: accepting pauses, and continues on its own.
 #[test]
 fn descriptors_run_out() {
-    requires!(Can::BeDormouse, "prlimit", "setpriv");
+    requires!(Can::BeDormouse, "prlimit", "setpriv", Root);
     let scene = Scene::new();
     let mut bystander = Peer::echoing(scene.address);
     for pid in scene.terminator.tree() {
@@ -309,6 +310,7 @@ const READERS: usize = 200;
 /// Two hundred clients that read nothing: the gateway's memory for them is bounded.
 #[test]
 fn readers_that_stop() {
+    requires!(Root);
     let scene = Scene::with(|settings| {
         if applies(Can::BeDormouse) {
             settings.option("pending_per_connection", "64 KiB");
@@ -321,7 +323,7 @@ fn readers_that_stop() {
 /// The same with less pending memory than they could use. None of them is closed for it.
 #[test]
 fn readers_that_stop_exhaust_the_pending_memory() {
-    requires!(Can::BeDormouse);
+    requires!(Can::BeDormouse, Root);
     let scene = Scene::with(|settings| {
         settings.option("pending_memory", "2 MiB");
     });

@@ -4,5 +4,6 @@ mod capacity;
 mod certificates;
 mod mapped_addresses;
 mod per_client;
+mod per_route;
 mod rates;
 mod spread;

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
+use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -195,7 +196,7 @@ backend c
 
 #[test]
 fn from_nginx() {
-    requires!(ready("nginx"));
+    requires!(ready("nginx"), Root);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (a, b) = (backend("A", true), backend("B", true));
@@ -242,7 +243,7 @@ stream {{
 
 #[test]
 fn from_hitch() {
-    requires!(ready("hitch"));
+    requires!(ready("hitch"), Root);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let b = backend("B", true);
@@ -305,7 +306,7 @@ connect = {a}
 /// Pass-through by the name in the ClientHello: the backends have the certificates.
 #[test]
 fn from_nginx_with_pass_through() {
-    requires!(ready("nginx"));
+    requires!(ready("nginx"), Root);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let files = authority().give_out_for("a.example", Kind::EcdsaP256, &NAMES, folder.path());
     let server = |name: &'static str| {
@@ -501,7 +502,7 @@ frontend f
 
 #[test]
 fn nginx_stays_behind_for_requests() {
-    requires!(ready("nginx"), "curl");
+    requires!(ready("nginx"), "curl", Root);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let here = folder.path().display();

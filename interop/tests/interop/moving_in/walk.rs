@@ -224,20 +224,19 @@ TIMEOUTclose = 0
     migrates_with(&old, &|| site.assert_serves(false), site.here());
 }
 
-/// A STARTTLS service would become a listener without use, so it is reported as left to do.
+/// A service whose STARTTLS is unknown here would become a listener without use, so it is reported as left to do.
 #[test]
 fn starttls_of_stunnel_is_reported() {
     let Some(site) = Site::behind("stunnel") else {
         return;
     };
     let file = site.here().join("stunnel.conf").display().to_string();
-    let text =
-        "[smtp]\nclient = yes\naccept = 127.0.0.1:25\nconnect = mail.example:25\nprotocol = smtp\n";
+    let text = "[news]\nclient = yes\naccept = 127.0.0.1:119\nconnect = news.example:119\nprotocol = nntp\n";
     std::fs::write(&file, text).expect("written");
     let imported = dormouse(&["import", "stunnel", &file]);
     let page = String::from_utf8_lossy(&imported.stdout);
     assert!(
-        page.contains("line 5: protocol = smtp -- TLS starts after"),
+        page.contains("line 5: protocol = nntp -- TLS starts after"),
         "{page}"
     );
     assert!(page.contains("keep stunnel for it"), "{page}");

@@ -538,3 +538,49 @@ fn a_blocked_log_delays_no_connection() {
         (lost()? == 20).then_some(())
     });
 }
+
+/// With `connection_log_begin`, the line of the beginning comes while the connection is open, and has the id of the end's. A route
+/// may have a share of its own.
+#[test]
+fn a_connection_has_a_line_when_it_begins_and_a_route_its_own_share() {
+    requires!(Can::BeDormouse);
+    let host = dormouse_interop::scene::unused_host();
+    let routes = "connection_log = 'connections.log'\nconnection_log_format = 'json'\nconnection_log_begin = true\n\
+                  [[route]]\nname = 'logged'\nlisten = 'LISTEN'\nserver_names = 'localhost'\nto = 'echo:'\nself_signed = 'localhost'\n\
+                  [[route]]\nname = 'quiet'\nlisten = 'LISTEN'\nserver_names = 'quiet.test'\nto = 'echo:'\nself_signed = 'quiet.test'\n\
+                  route_connection_log_one_in = 0\n";
+    let site = Site::at(host, routes, |_| {});
+    let path = site.folder.path().join(NAME);
+    let lines = |count: usize| -> Vec<Value> {
+        let text = wait::until("lines", PATIENCE, || {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            (text.lines().count() >= count && text.ends_with('\n')).then_some(text)
+        });
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line));
+        lines.collect()
+    };
+    let _quiet = site.s_client(&["-servername", "quiet.test"]);
+    let _logged = site.s_client(&["-servername", "localhost"]);
+    let lines = lines(2);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let [begun, ended] = &lines[..] else {
+        panic!("two lines: {lines:?}");
+    };
+    assert_eq!(begun["begin"], "established", "{begun}");
+    assert_eq!(begun["id"], ended["id"]);
+    assert!(
+        begun.get("end").is_none() && begun.get("bytes_in").is_none(),
+        "{begun}"
+    );
+    assert!(
+        ended.get("begin").is_none() && ended.get("end").is_some(),
+        "{ended}"
+    );
+    for name in ["route", "client", "sni", "version", "suite", "resumed"] {
+        assert_eq!(begun[name], ended[name], "{name}");
+        assert!(!begun[name].is_null(), "{name}: {begun}");
+    }
+    assert_eq!(begun["route"], "logged");
+}

@@ -337,3 +337,251 @@ fn the_rest_of_a_backend_is_closed() {
     assert_eq!(survivors.len(), COUNT);
     wait::until_true("the others to have gone", || count(&admin, &[]) == COUNT);
 }
+
+/// The first digits of a certificate's fingerprint, as OpenSSL has it.
+fn fingerprint(certificate: &Path) -> String {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["x509", "-noout", "-fingerprint", "-sha256", "-in"]);
+    let output = openssl.arg(certificate).output().expect("openssl");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (_, digits) = text.trim().split_once('=').expect("a fingerprint");
+    digits.to_owned()
+}
+
+/// Also after the certificate was replaced: then its name does not decide any more, and its fingerprint does.
+#[test]
+fn connections_are_chosen_by_their_certificates() {
+    requires!(Can::BeDormouse);
+    let routes = format!(
+        "connection_log = 'HERE/connections.log'\n[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n{CERTIFICATES}\n\
+         client_certificates = 'optional'\nclient_ca = '{}'\n",
+        authority().trust().display()
+    );
+    let give = |folder: &Path| give_certificate(&["localhost", "old.example"], folder);
+    let site = Site::at(unused_host(), &routes, give);
+    let folder = site.folder.path();
+    let own = folder.join("cert.pem");
+    let former = fingerprint(&own);
+    let files = authority().give_out_for("alice", Kind::EcdsaP256, &["alice"], folder);
+    let of_alice = fingerprint(&files.cert);
+    let connect = |config: rustls::ClientConfig| {
+        let tcp = peer::connect_tcp(site.address).expect("a connection");
+        let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
+        peer.echo().expect("an echo");
+        peer
+    };
+    let mut alice = connect(peer::config_showing(&files));
+    let mut anonymous = connect(peer::config());
+    let admin = site.admin.clone();
+    for (certificate, number) in [
+        ("localhost", 2),
+        ("old.example", 2),
+        (&*former, 2),
+        (&*of_alice, 1),
+        ("0123456789abcdef", 0),
+    ] {
+        let found = count(&admin, &["--certificate", certificate]);
+        assert_eq!(found, number, "{certificate}");
+    }
+    let short = |fingerprint: &str| fingerprint.replace(':', "").to_lowercase()[..16].to_owned();
+    let rows = list(&admin, &["--certificate", &of_alice]);
+    assert_eq!(rows[0]["certificate"], short(&former));
+    assert_eq!(rows[0]["peer_certificate"], short(&of_alice));
+    give_certificate(&["localhost"], folder);
+    site.reload(&routes);
+    let mut later = connect(peer::config());
+    let ask = |certificate| {
+        let words = ["connections", "--count", "--certificate", certificate];
+        let output = dormouse(&admin, &words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let counted = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (counted, output.status.code(), said)
+    };
+    let (counted, status, said) = ask("localhost");
+    assert_eq!((&*counted, status), ("1", Some(1)), "{said}");
+    assert!(
+        said.contains("2 more") && said.contains("fingerprint"),
+        "{said}"
+    );
+    let (_, status, said) = ask("old.example");
+    assert_eq!(status, Some(2), "{said}");
+    assert!(
+        said.contains("no loaded certificate has the name"),
+        "{said}"
+    );
+    let said = done(&admin, &["close", "--certificate", &short(&former)]);
+    assert_eq!(said, "closed 2 connections\n");
+    assert!(alice.echo().is_err() && anonymous.echo().is_err());
+    later.echo().expect("an echo");
+    // A closed connection counts until its client has closed, too.
+    drop((alice, anonymous));
+    wait::until_true("one connection to be left", || {
+        admin.status()["connections"]["ages"]["under_1h"] == 1
+    });
+}
+
+/// A client with a certificate for this common name, whose serial number and address end with `host`.
+fn connect_as(site: &Site, name: &str, host: u8) -> Peer {
+    let folder = site.folder.path();
+    let files = authority().give_out_with(name, Kind::EcdsaP256, folder, |params| {
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let common_name = rcgen::DnType::CommonName;
+        params.distinguished_name.push(common_name, name);
+        params.serial_number = Some(rcgen::SerialNumber::from_slice(&[0x7f, host]));
+    });
+    let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 1, host));
+    let tcp = peer::connect_from(ip, site.address);
+    let tls = peer::client(peer::config_showing(&files));
+    let mut peer = Peer::over(tcp, tls).expect("a handshake");
+    peer.echo().expect("an echo");
+    peer
+}
+
+/// After a reload that would refuse their clients: a removed rule, a revoked certificate, a denied address.
+#[test]
+fn established_connections_are_checked_again() {
+    requires!(Can::BeDormouse);
+    let lists = "client_crl = 'HERE/lists'";
+    let routes = |program: &str, rules: &str| {
+        format!(
+            "connection_log = 'HERE/connections.log'\n{program}\n[[route]]\nname = 'app'\nlisten = 'LISTEN'\n\
+             to = 'echo:'\n{CERTIFICATES}\nclient_certificates = 'required'\nclient_ca = '{}'\n{rules}\n",
+            authority().trust().display()
+        )
+    };
+    let give = |folder: &Path| {
+        give_certificate(&["localhost"], folder);
+        fs::create_dir(folder.join("lists")).expect("a folder");
+        let list = authority().revocation_list(&[]);
+        fs::write(folder.join("lists/list.pem"), list).expect("written");
+    };
+    let all = "client_allow = ['cn=alice', 'cn=bob', 'cn=carol', 'cn=dora']";
+    let site = Site::at(unused_host(), &routes("", &format!("{all}\n{lists}")), give);
+    let folder = site.folder.path();
+    let [mut alice, mut bob, mut carol, mut dora] =
+        [("alice", 1), ("bob", 2), ("carol", 3), ("dora", 4)]
+            .map(|(name, host)| connect_as(&site, name, host));
+    let admin = site.admin.clone();
+    assert_eq!(count(&admin, &["--refused"]), 0);
+    let write = |program: &str, rules: &str| {
+        let text = fs::read_to_string(folder.join("dormouse.toml")).expect("the file");
+        let head = text
+            .lines()
+            .take_while(|line| !line.starts_with("connection_log"));
+        let head: String = head.map(|line| format!("{line}\n")).collect();
+        let rest = routes(program, rules)
+            .replace("LISTEN", &site.address.to_string())
+            .replace("HERE", &folder.display().to_string());
+        fs::write(folder.join("dormouse.toml"), head + &rest).expect("written");
+        done(&admin, &["reload"])
+    };
+    // Not asked: the reload says how many there are.
+    let without_bob = "client_allow = ['cn=alice', 'cn=carol', 'cn=dora']";
+    let said = write("", &format!("{without_bob}\n{lists}"));
+    assert!(said.contains("would be refused now: 1 "), "{said}");
+    bob.echo().expect("an echo");
+    let rows = list(&admin, &["--refused"]);
+    assert_eq!(rows.len(), 1);
+    assert!(
+        rows[0]["client"]
+            .as_str()
+            .expect("an address")
+            .starts_with("127.9.1.2:")
+    );
+    let said = done(&admin, &["close", "--refused"]);
+    assert_eq!(said, "closed 1 connection\n");
+    assert!(bob.echo().is_err());
+    // Asked: without a command, as soon as the list is read.
+    let recheck = "recheck = 'established'";
+    write(recheck, &format!("{without_bob}\n{lists}"));
+    alice.echo().expect("an echo");
+    let list = authority().revocation_list(&[vec![0x7f, 3]]);
+    fs::write(folder.join("lists/list.pem"), list).expect("written");
+    wait::until_true("carol's end", || {
+        count(&admin, &["--client", "127.9.1.3"]) == 0
+    });
+    assert!(carol.echo().is_err());
+    write(
+        recheck,
+        &format!("{without_bob}\n{lists}\ndeny = '127.9.1.4'"),
+    );
+    wait::until_true("dora's end", || {
+        count(&admin, &["--client", "127.9.1.4"]) == 0
+    });
+    assert!(dora.echo().is_err());
+    alice.echo().expect("an echo");
+    let counts = &admin.status()["counts"];
+    assert_eq!(counts["closed_by_admin"], 3, "{counts}");
+}
+
+/// The socket knows neither a client behind a proxy, nor its peer after a reset.
+#[test]
+fn a_trace_logs_ends_behind_a_proxy_and_resets() {
+    requires!(Can::BeDormouse);
+    let routes = format!(
+        "[[route]]\nname = 'app'\nlisten = 'LISTEN'\nto = 'echo:'\naccept_proxy_from = ['127.9.2.9']\n{CERTIFICATES}\n"
+    );
+    let site = Site::at(unused_host(), &routes, |folder| {
+        give_certificate(&["localhost"], folder);
+    });
+    done(&site.admin, &["trace", "--client", "10.9.0.0/16"]);
+    done(&site.admin, &["trace", "--client", "127.9.2.1"]);
+    let connect = |host: u8, header: &str| {
+        let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 2, host));
+        let mut tcp = peer::connect_from(ip, site.address);
+        tcp.write_all(header.as_bytes()).expect("sent");
+        let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+        peer.echo().expect("an echo");
+        peer
+    };
+    drop(connect(9, "PROXY TCP4 10.8.0.1 10.0.0.1 1 443\r\n"));
+    drop(connect(9, "PROXY TCP4 10.9.0.1 10.0.0.1 7 443\r\n"));
+    let ended = || site.process.lines_with("connection ended");
+    wait::until_true("an end behind the proxy", || ended().len() == 1);
+    assert!(ended()[0].contains("peer=10.9.0.1:7 "), "{:?}", ended());
+    let reset = connect(1, "");
+    rustix::net::sockopt::set_socket_linger(&reset.tcp, Some(Duration::ZERO)).expect("set");
+    drop(reset);
+    wait::until_true("an end by a reset", || ended().len() == 2);
+    assert!(ended()[1].contains("peer=127.9.2.1:"), "{:?}", ended());
+}
+
+/// Only those of the client that was asked for, and only while there is a trace.
+#[test]
+fn a_trace_logs_the_connections_of_one_client() {
+    requires!(Can::BeDormouse);
+    let routes =
+        format!("[[route]]\nname = 'app'\nlisten = 'LISTEN'\nto = 'echo:'\n{CERTIFICATES}\n");
+    let site = Site::at(unused_host(), &routes, |folder| {
+        give_certificate(&["localhost"], folder);
+    });
+    let admin = site.admin.clone();
+    let connect = |host: u8| {
+        let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 1, host));
+        let tcp = peer::connect_from(ip, site.address);
+        let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+        peer.echo().expect("an echo");
+        peer
+    };
+    drop(connect(1));
+    let said = done(&admin, &["trace", "--client", "127.9.1.1", "--for", "1m"]);
+    assert!(said.contains("127.9.1.1"), "{said}");
+    drop(connect(2));
+    // A new worker is told, too.
+    kill_asleep(site.process.workers()[0]);
+    drop(connect(1));
+    let ended = || site.process.lines_with("connection ended");
+    wait::until_true("the end in the log", || !ended().is_empty());
+    let lines = ended();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("127.9.1.1:") && lines[0].contains("by=client"),
+        "{lines:?}"
+    );
+    for (wrong, what) in [("2h", "at most an hour"), ("soon", "not a duration")] {
+        let output = dormouse(&admin, &["trace", "--client", "127.9.1.1", "--for", wrong]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(what), "{said}");
+    }
+}

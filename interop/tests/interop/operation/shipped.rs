@@ -102,6 +102,51 @@ fn alerts_read_metrics_of_the_program() {
     assert_eq!(alerts, 9);
 }
 
+/// Every query of the dashboard names metrics that the program has. Route limits and originations need no traffic to be
+/// there.
+#[test]
+fn the_dashboard_reads_metrics_of_the_program() {
+    requires!(Can::BeDormouse, "curl");
+    let (scene, admin) = scene_with(|settings| {
+        settings.option("name", "shop");
+    });
+    drop(Peer::echoing(scene.address));
+    let page = fetch(&format!("http://{admin}/metrics"));
+    let dashboard = text("grafana/dormouse.json");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array());
+    let mut queries: Vec<&str> = targets
+        .flatten()
+        .filter_map(|one| one["expr"].as_str())
+        .collect();
+    let variables = dashboard["templating"]["list"]
+        .as_array()
+        .expect("variables");
+    queries.extend(
+        variables
+            .iter()
+            .filter_map(|one| one["query"]["query"].as_str()),
+    );
+    assert!(queries.len() > 30, "{}", queries.len());
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for query in queries {
+        let words = query.split(|c| !is_of_name(c));
+        let is_metric = |word: &&str| word.starts_with("dormouse_") || word.starts_with("process_");
+        for metric in words.filter(is_metric) {
+            let family = metric.trim_end_matches("_bucket");
+            assert!(
+                page.contains(&format!("# TYPE {family} ")),
+                "{metric} in {query}"
+            );
+        }
+    }
+    let ids: std::collections::BTreeSet<_> = panels.iter().map(|one| one["id"].as_u64()).collect();
+    assert_eq!(ids.len(), panels.len(), "each panel has its own id");
+}
+
 /// Turns the connection log of a running program with the shipped file; only its paths are the test's own.
 #[test]
 fn logrotate_turns_the_connection_log() {

@@ -1,9 +1,10 @@
 //! Returning clients, each with its language's session reuse: the number of resumed handshakes, as seen by both
 //! sides; and what a session must not allow.
 
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::{io, iter, thread};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Kind, authority};
@@ -219,6 +220,67 @@ fn every_capable_client_resumes_with_the_session_cache() {
         });
         assert_all_resume(&site, true);
     }
+}
+
+/// The session of the first connection comes from OpenSSL's server, with a suite of another hash than this client's next
+/// connections get. Those need another key share, so the client withdraws the session from its second ClientHello.
+#[test]
+fn a_session_of_the_server_before_is_no_hindrance() {
+    requires!(Can::BeDormouse);
+    let site = Site::new(|settings, _| {
+        settings.option("groups", "secp384r1");
+    });
+    let files = authority().certificate(Kind::EcdsaP256);
+    for (suite, clients) in [
+        (
+            "TLS_AES_128_GCM_SHA256",
+            &[Client::Curl, Client::Python, Client::Node, Client::Java][..],
+        ),
+        ("TLS_AES_256_GCM_SHA384", &[Client::Go]),
+    ] {
+        let before = SocketAddr::new(unused_host(), TLS_PORT);
+        let (cert, key) = (files.cert.display(), files.key.display());
+        let command = format!(
+            "openssl s_server -accept {before} -cert {cert} -key {key} -www -quiet -ciphersuites {suite}"
+        );
+        let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let _server = Process::start("s_server", &command, site.folder.path());
+        wait::until("s_server to listen", PATIENCE, || {
+            TcpStream::connect(before).ok()
+        });
+        for &who in clients {
+            requires!(who);
+            let full = site.counts.get("handshakes_full_tls13");
+            let address = replaced(before, site.address());
+            who.visit(address, Version::Tls13);
+            assert_eq!(
+                site.counts.get("handshakes_full_tls13") - full,
+                1,
+                "{who:?}"
+            );
+        }
+    }
+}
+
+/// Returns an address at which the first connection reaches one server, and the following ones another.
+fn replaced(first: SocketAddr, then: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind((unused_host(), 0)).expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        let servers = iter::once(first).chain(iter::repeat(then));
+        for (client, server) in listener.incoming().zip(servers) {
+            let client = client.expect("a client");
+            let server = TcpStream::connect(server).expect("a server");
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let [mut from, mut to] = [from, to].map(|one| one.try_clone().expect("a socket"));
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
 }
 
 impl Site {

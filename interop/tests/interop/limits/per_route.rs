@@ -1,0 +1,156 @@
+//! Limits of a route, over all workers, beside another route.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::kill_asleep;
+use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::wait;
+
+/// A program with a limited route, and a second route without limits that echoes by itself.
+fn scene(option: &'static str, value: &str) -> (Scene, SocketAddr) {
+    let free = SocketAddr::new(unused_host(), TLS_PORT);
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        let files = &settings.certificate;
+        let (cert, key) = (files.cert.display(), files.key.display());
+        // What follows a route's options in the file.
+        let second = format!(
+            "[[route]]\nname = \"free\"\nlisten = \"{free}\"\nto = \"echo:\"\n\
+             certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]"
+        );
+        settings.option("name", "limited");
+        settings
+            .options
+            .push((option, format!("{value}\n{second}")));
+        Admin::in_folder(settings);
+    });
+    (scene, free)
+}
+
+fn echo_of(address: SocketAddr) -> Option<Peer> {
+    let mut peer = Peer::connect(address).ok()?;
+    peer.stream().write_all(b"echo\n").ok()?;
+    peer.echo().ok()?;
+    Some(peer)
+}
+
+fn is_free(address: SocketAddr) -> bool {
+    Peer::connect(address).is_ok_and(|mut peer| peer.echo().is_ok())
+}
+
+fn of_limited(scene: &Scene) -> serde_json::Value {
+    let status = Admin::of(scene).status();
+    let routes = status["routes"].as_array().expect("routes").clone();
+    let limited = routes.into_iter().find(|one| one["name"] == "limited");
+    limited.expect("the route")
+}
+
+/// Connections over both workers count; a closed one makes room; a dead worker forgets none.
+#[test]
+fn connections_of_a_route() {
+    requires!(Can::BeDormouse);
+    let (scene, free) = scene("route_max_connections", "6");
+    let mut peers: Vec<Peer> = (0..6)
+        .map(|n| echo_of(scene.address).unwrap_or_else(|| panic!("connection {n}")))
+        .collect();
+    assert!(echo_of(scene.address).is_none(), "the seventh");
+    assert!(is_free(free), "another route");
+    scene.terminator.leaves().into_iter().for_each(kill_asleep);
+    for peer in &mut peers {
+        peer.echo().expect("an echo after the crash");
+    }
+    assert!(echo_of(scene.address).is_none(), "the seventh, again");
+    let mut gone = peers.pop().expect("a connection");
+    gone.end_sending().expect("an end");
+    gone.receive_all().expect("a clean end");
+    wait::until_true("a place to be free", || {
+        peers.extend(echo_of(scene.address));
+        peers.len() == 6
+    });
+    let refused = of_limited(&scene)["refused"]["connections"].as_u64();
+    assert!(refused >= Some(2), "{refused:?}");
+    let (_, metrics) = Admin::of(&scene).ask("GET", "/metrics");
+    let sample =
+        "dormouse_route_connections_refused_total{route=\"limited\",limit=\"connections\"}";
+    assert!(metrics.contains(sample), "{metrics}");
+    let lines = scene.terminator.lines_with("connection refused by route");
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains("route_max_connections")),
+        "{lines:?}"
+    );
+    assert!(
+        !lines.is_empty() && lines[0].contains("limited"),
+        "{lines:?}"
+    );
+}
+
+/// A flood of one route's clients leaves another route's alone.
+#[test]
+fn handshakes_of_a_route() {
+    requires!(Can::BeDormouse);
+    let (scene, free) = scene("route_handshakes_per_second", "5");
+    let began = Instant::now();
+    let tried = 40;
+    let done = (0..tried)
+        .filter(|_| echo_of(scene.address).is_some())
+        .count();
+    let seconds = began.elapsed().as_secs() as usize + 1;
+    assert!(
+        done >= 5 && done <= 5 + 5 * seconds,
+        "{done} in {seconds} s"
+    );
+    assert!((0..10).all(|_| is_free(free)), "another route");
+    let refused = of_limited(&scene)["refused"]["handshakes"].as_u64();
+    assert_eq!(refused, Some((tried - done) as u64));
+}
+
+/// Two downloads share the route's rate, and all bytes arrive. A connection of another route does not wait for
+/// them.
+#[test]
+fn bytes_of_a_route() {
+    requires!(Can::BeDormouse);
+    const RATE: usize = 256 << 10;
+    const EACH: usize = 400_000;
+    let (scene, free) = scene("route_bytes_per_second", "\"256 KiB\"");
+    let mut quick = Peer::connect(free).expect("a connection");
+    let began = Instant::now();
+    let greedy = [(); 2].map(|()| {
+        let mut peer = echo_of(scene.address).expect("a connection");
+        std::thread::spawn(move || {
+            let sent = vec![b'x'; EACH];
+            let mut received = vec![0; EACH];
+            for (piece, back) in sent.chunks(10_000).zip(received.chunks_mut(10_000)) {
+                peer.stream().write_all(piece).expect("sent");
+                peer.stream().read_exact(back).expect("received");
+            }
+            assert!(received == sent, "all bytes, unchanged");
+        })
+    });
+    let mut echoes = 0;
+    while !greedy.iter().all(|one| one.is_finished()) {
+        quick.echo().expect("another route does not wait");
+        echoes += 1;
+    }
+    greedy
+        .into_iter()
+        .for_each(|one| one.join().expect("no panic"));
+    // Each byte counts in both directions.
+    let least = (2 * 2 * EACH - RATE) as f64 / RATE as f64;
+    let took = began.elapsed().as_secs_f64();
+    assert!(took >= least / 2.0, "{took} s");
+    assert!(echoes > 100, "{echoes}");
+    let route = of_limited(&scene);
+    assert!(route["paced"].as_u64() > Some(5), "{route}");
+    let lines = scene.terminator.lines_with("route_bytes_per_second");
+    assert!(
+        (1..=2).contains(&lines.len()),
+        "a line per worker: {lines:?}"
+    );
+}
