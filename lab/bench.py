@@ -43,6 +43,8 @@ CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
 RATE = "bytes.rate"  # bulk: MB/s each way
 PER_SECOND = "handshakes.per_second"  # churn
 RESUMED = "handshakes.resumed"  # churn: %
+CPU_PER_WAKE = "cpu.server.per_message_after_rest"  # wake: microseconds
+ADDED_BY_REST = "wake.price.p50"  # wake: microseconds of the median latency, against connections kept busy
 # Figures in other places of its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
 PER_ROUND_UNSURE = "growth.unsure"  # churn: its uncertainty

@@ -21,6 +21,8 @@ BULK = ["bulk", "--streams", "8", "--bytes", "32M"]
 STREAM = ["bulk", "--streams", "1", "--bytes", "128M"]
 # One worker that has a core for itself, and established connections that are quiet otherwise.
 WAKE = ["wake", "--busy", "0", "-k", "500", "--for", "4s", "--settle", "500ms", "--rate", "1500", "--connections"]
+# Small messages, each on another of some thousand connections, with one suite.
+WAKES = ["wake", "-k", "1000", "--settle", "300ms", "--connections", "3000", "--suite"]
 # Clients at a time, until the handshake's 99th percentile is above the limit.
 CLIENTS_AT_A_TIME, HANDSHAKE_P99_MAX_US = (10, 25, 50, 100, 200, 400, 800), 100_000
 # The load, and the instrument's figure. In `rate`, more is better.
@@ -32,14 +34,19 @@ MODES = {
     "rate": (STREAM, bench.RATE),
     "latency-1000": ([*WAKE, "1000"], bench.WAKE_P99),
     "latency-9500": ([*WAKE, "9500"], bench.WAKE_P99),
+    "wake": ([*WAKES, "TLS_AES_128_GCM_SHA256", "--busy", "0", "--for", "3s"], bench.CPU_PER_WAKE),
+    "wake-aes-256": ([*WAKES, "TLS_AES_256_GCM_SHA384", "--busy", "0", "--for", "3s"], bench.CPU_PER_WAKE),
+    "wake-chacha20": ([*WAKES, "TLS_CHACHA20_POLY1305_SHA256", "--busy", "0", "--for", "3s"], bench.CPU_PER_WAKE),
+    "wake-latency": ([*WAKES, "TLS_AES_128_GCM_SHA256", "--for", "2s"], bench.ADDED_BY_REST),
 }
 PER_SECOND = "per-second"
 OF_CPU_TIME = ["full", "resumed", "bulk", "stream"]
-WITH_FLOOR = ["full", "bulk", "stream", "rate", "latency-1000", "latency-9500"]
+WITH_FLOOR = ["full", "bulk", "stream", "rate", "latency-1000", "latency-9500", "wake", "wake-latency"]
 WITH_CRYPTOGRAPHY = ["full", "bulk", "stream"]
 UNITS = {
     "full": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
     "latency-1000": "µs", "latency-9500": "µs", PER_SECOND: "1/s",
+    "wake": "µs", "wake-aes-256": "µs", "wake-chacha20": "µs", "wake-latency": "µs",
 }  # fmt: skip
 RESAMPLES = 2000
 FLOOR = servers.LAB / ".cache/floor"
@@ -92,6 +99,9 @@ def member(name, server, mode, directory, kind="proxy"):
     """A server under the load of `dormouse bench`."""
     asked, figure = MODES[mode]
     out = Path(directory) / "in-turn.json"
+    if kind == "plain" and "--suite" in asked:
+        at = asked.index("--suite")
+        asked = asked[:at] + asked[at + 2 :]
 
     def ask():
         return bench.run(asked, server, kind, out, table=out.with_suffix(".txt")).value(figure)
