@@ -167,16 +167,16 @@ demo: ## build, then show thousands of TLS connections going to rest and waking
 	$(CARGO) run $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --package dormouse -- demo
 
 figures: release-lto ## memory and CPU beside nginx and HAProxy in one run, against the goals
-	lab/figures
+	lab/speed/figures
 
 compare: release-lto ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
-	lab/compare $(PEERS)
+	lab/comparison/compare $(PEERS)
 
 lab: release-lto ## audit real systems, alone and behind dormouse, and try the advice: lab/results/; NAME=nginx selects
-	$(if $(NAME),lab/audit "$(NAME)",lab/all) $(MORE)
+	$(if $(NAME),lab/audits/audit "$(NAME)",lab/all) $(MORE)
 
 million: release ## 1,000,000 live TLS connections on this machine
-	lab/million
+	lab/rest/million
 
 .PHONY: sim
 sim: ## simulated connections with more seeds: SIM_SEEDS=2000

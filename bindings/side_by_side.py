@@ -167,7 +167,7 @@ class Report:
             print(f"written: {self.path}")
 
     def keep(self, runtime, part, servers):
-        """Adds figures to the result of all runtimes, from which `lab/runtimes` makes the guide's table and picture.
+        """Adds figures to the result of all runtimes, from which `lab/callers/runtimes` makes the guide's table and picture.
 
         `part`: bytes or cpu. `servers`: for each server, and each kind of TLS, a list of figures, one for each run.
         """

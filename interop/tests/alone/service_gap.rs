@@ -1,5 +1,5 @@
 //! Gaps in service when a worker is killed and when the binary is replaced. These are figures, not
-//! assertions on time: `lab/kill` runs them with the release build and stores the output.
+//! assertions on time: `lab/speed/kill` runs them with the release build and stores the output.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -124,14 +124,14 @@ struct LabEcho(Child);
 
 impl LabEcho {
     fn start(port: u16) -> Self {
-        let lab = tools::home().join("../lab/echo");
+        let lab = tools::home().join("../lab/tools/echo");
         let child = Command::new(lab)
             .arg(port.to_string())
             .stdout(Stdio::null())
             .spawn()
-            .expect("lab/echo starts");
+            .expect("lab/tools/echo starts");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        wait::until_listening("lab/echo", address);
+        wait::until_listening("lab/tools/echo", address);
         Self(child)
     }
 }
@@ -220,7 +220,7 @@ fn measure(connections: usize, target: Target, what: &str) {
 }
 
 #[test]
-#[ignore = "figures: lab/kill"]
+#[ignore = "figures: lab/speed/kill"]
 fn fifteen_thousand_with_echo() {
     let _alone = crate::alone();
     if applies(Can::BeDormouse) {
@@ -229,7 +229,7 @@ fn fifteen_thousand_with_echo() {
 }
 
 #[test]
-#[ignore = "figures: lab/kill"]
+#[ignore = "figures: lab/speed/kill"]
 fn nine_thousand_five_hundred_proxied() {
     let _alone = crate::alone();
     if applies(Can::BeDormouse) {

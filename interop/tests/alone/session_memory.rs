@@ -1,5 +1,5 @@
 //! Neither the session cache nor the heap grows with the number of handshakes: long-lived sessions are in a
-//! mapping of their own, where they pin no page among the garbage of handshakes. `lab/session-cache` does the
+//! mapping of their own, where they pin no page among the garbage of handshakes. `lab/memory/session-cache` does the
 //! same with half a million handshakes.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,3 @@
-module lab/echo
+module lab/tools/echo
 
 go 1.22

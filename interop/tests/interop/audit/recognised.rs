@@ -44,7 +44,7 @@ fn install(script: &str, names: &[&str]) {
 fn every_server_of_the_lab() {
     install("install", &PEERS.map(|(peer, _)| peer));
     let backend = unused_port();
-    let _echo = Started::new(Command::new(lab().join("echo")).arg(backend.to_string()));
+    let _echo = Started::new(Command::new(lab().join("tools/echo")).arg(backend.to_string()));
     for (peer, kind) in PEERS {
         let port = unused_port();
         let mut command = Command::new(lab().join("peer"));

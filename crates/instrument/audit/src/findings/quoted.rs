@@ -1,4 +1,4 @@
-//! Figures that advice quotes, from a table that `lab/quotes` makes of the lab's results. `cargo xtask tidy` checks
+//! Figures that advice quotes, from a table that `lab/audits/quotes` makes of the lab's results. `cargo xtask tidy` checks
 //! that the table and the results agree.
 
 use std::fmt::Write;
@@ -96,7 +96,7 @@ mod tests {
         for name in &named {
             assert!(
                 rows().any(|row| row.0 == *name),
-                "{name} was not measured: lab/quotes"
+                "{name} was not measured: lab/audits/quotes"
             );
         }
         for (name, _) in rows().filter(|row| row.0.contains('.')) {
