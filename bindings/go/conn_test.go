@@ -123,6 +123,27 @@ type sliced struct {
 
 func (s sliced) Read(p []byte) (int, error) { return s.Conn.Read(p[:min(len(p), s.most)]) }
 
+// TestTheLastFlightIsSentInTheHandshake: the transport may be closed as soon as the handshake has returned. A server's last
+// messages in TLS 1.2 are the client's to check; in TLS 1.3 they are tickets.
+func TestTheLastFlightIsSentInTheHandshake(t *testing.T) {
+	for range 20 {
+		serverEnd, clientEnd := tcp(t)
+		settings := serverSettings()
+		settings.MaxVersion = tls.VersionTLS12
+		ended := make(chan error, 1)
+		go func() {
+			transport := sliced{serverEnd, 1 << 14} // of a type of its own
+			err := Server(transport, must(ServerConfig(settings))).Handshake()
+			transport.Close()
+			ended <- err
+		}()
+		err := Client(clientEnd, must(ClientConfig(clientSettings()))).Handshake()
+		if errServer := <-ended; err != nil || errServer != nil {
+			t.Fatal(err, errServer)
+		}
+	}
+}
+
 func TestSmallReads(t *testing.T) {
 	eachPairing(t, func(t *testing.T, pairing pairing) {
 		s, c := pairing.connect(t, serverSettings(), clientSettings())

@@ -22,6 +22,9 @@ import (
 // ticketWait is how long a client waits for session tickets after the handshake, which keep some kilobytes meanwhile.
 const ticketWait = time.Second
 
+// recordApplicationData is the type of a record that TLS 1.3 protects (RFC 8446 §5.2).
+const recordApplicationData = 23
+
 var errEarlyCloseWrite = errors.New("dormouse: CloseWrite before the handshake")
 
 // A handshake is what a connection needs until it is established.
@@ -223,7 +226,7 @@ func (h *handshake) step(callbacks cgo.Handle, input []byte) (uint32, error) {
 			return 0, refused(step.status)
 		}
 		input = nil
-		if count := int(step.output_len); h.isLast(step) {
+		if count := int(step.output_len); h.isLast(step, room[:count]) {
 			h.last = append(h.last, room[:count]...)
 		} else if count > 0 && unsent == nil {
 			_, unsent = h.conn.transport.Write(room[:count])
@@ -238,10 +241,12 @@ func (h *handshake) step(callbacks cgo.Handle, input []byte) (uint32, error) {
 	}
 }
 
-// isLast says whether output is sent after the handshake, because a transport may have no buffer, as a net.Pipe: the
-// server's last messages would wait until the client reads, which may be writing already.
-func (h *handshake) isLast(step C.dormouse_step) bool {
-	return step.progress == C.DORMOUSE_ESTABLISHED && !h.config.isClient && h.conn.waiter.raw == nil
+// isLast says whether output is sent after the handshake: a server's session tickets of TLS 1.3, because a transport may
+// have no buffer, as a net.Pipe. They would wait until the client reads, which may be writing already. In TLS 1.2 the
+// client waits for the server's last messages.
+func (h *handshake) isLast(step C.dormouse_step, output []byte) bool {
+	isProtected := len(output) > 0 && output[0] == recordApplicationData
+	return isProtected && step.progress == C.DORMOUSE_ESTABLISHED && !h.config.isClient && h.conn.waiter.raw == nil
 }
 
 // failure returns why the handshake failed.
