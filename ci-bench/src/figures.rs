@@ -126,10 +126,10 @@ fn figure(value: &DeValue<'_>) -> Option<Figure> {
 }
 
 const HEAD: &str = "\
-# Instructions of one round of each case (src/cases/mod.rs), counted by callgrind and compared by `make test`. After an
+# Instructions of one round of each case (src/cases/mod.rs), counted by callgrind and compared by `make counts`. After an
 # intended change, write new counts with
 #
-#     DORMOUSE_BLESS=1 cargo test --workspace --test counts
+#     DORMOUSE_BLESS=1 make counts
 #
 # Edit tolerances here by hand; new counts keep them.
 

@@ -1,6 +1,6 @@
 //! Instruction counts of wakes and handshakes must equal those in `counts.toml`, within its tolerances.
 //!
-//! `DORMOUSE_BLESS=1 cargo test --workspace --test counts` writes new figures.
+//! `DORMOUSE_BLESS=1 make counts` writes new figures.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,8 @@ use dormouse_ci_bench::{build, callgrind};
 /// The directory for the profiles of the cases, to be read with callgrind_annotate.
 const PROFILES: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// `make test-build` runs this test alone, so that the compilation is not counted as test time.
 #[test]
-fn the_counted_program_compiles() {
-    if counts_here() {
-        counted();
-    }
-}
-
-#[test]
+#[ignore = "compiles the counted crates as a release has them, and takes minutes: make counts"]
 fn instruction_counts_are_unchanged() {
     if let Err(error) = callgrind::version() {
         return missing(&error);
@@ -46,7 +39,7 @@ fn instruction_counts_are_unchanged() {
         findings.is_empty(),
         "{}\n\nTo find the function, compare the profile with that of an earlier commit:\n    \
          callgrind_annotate {PROFILES}/CASE.callgrind | head -60\n\
-         If the change is intended:\n    DORMOUSE_BLESS=1 cargo test --workspace --test counts\n\n\
+         If the change is intended:\n    DORMOUSE_BLESS=1 make counts\n\n\
          figures made with {}\ncounted now with   {made_with}",
         findings.join("\n"),
         figures.made_with,

@@ -226,6 +226,7 @@ fn an_interrupted_audit_stops_its_processes() {
 /// Interrupted in any part, the audit exits as interrupted and reports what it knows. The server has the
 /// same processes, none of the audit's connections, and still serves its own clients.
 #[test]
+#[ignore = "several audits"]
 fn an_audit_interrupted_in_any_part_leaves_nothing_behind() {
     let scene = Scene::with(|settings| settings.target = Target::Echo);
     let mut bystander = Peer::connect(scene.address).expect("a connection");
