@@ -136,6 +136,7 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = []\nto = 'echo:'\ncertificates = []\n",
     "[[route]]\nlisten = ['127.0.0.1', 'localhost:https', '::1:443', '[::1]', '300.1.1.1:80', ':0', ':70000', 'a_b!:80']\nto = 'http://a/'\nself_signed = 'a b'\n",
     "[[route]]\nlisten = ['missing.example:80', 'nowhere:80', 'https://x/y', '443', '[::x]:1', 'unix:/x', 'x:', 7]\nto = ':80'\nself_signed = 5\n",
+    "[[route]]\nlisten = ':1024'\nto = '127.0.0.1:80, a.example:81'\nself_signed = 'x'\n",
     "[[route]]\nlisten = ':1024'\nto = '0.0.0.0:80'\ncertificates = [{ cert = 'a' }, { crt = 'a', key = 'b' }, 'x']\n",
     "[[route]]\nlisten = ':1024'\nto = '/run/x'\ncertificates = [{ cert = 'a', key = 'b' }, { cert = 'a', key = 'b' }]\n",
     "[[route]]\nlisten = ':1024'\nto = 'unix:'\nself_signed = 'x'\ntruncation = 'abrot'\nalpn = ['h2', 'h2']\nmin_version = 1.3\nmax_version = '1.2'\n",

@@ -218,6 +218,12 @@ fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
             .label("an address is expected here")
             .help(url_help(scheme, rest)));
     }
+    let several = text.split([',', ';', ' ']);
+    let several: Vec<&str> = several.filter(|one| !one.is_empty()).collect();
+    if several.len() > 1 && several.iter().all(|one| split(one).is_some()) {
+        return Err(Problem::new(format!("`{shown}` is more than one address"))
+            .help(format!("write a list: [\"{}\"]", several.join("\", \""))));
+    }
     let Some((host, port)) = split(text) else {
         return Err(match text.parse::<Ipv6Addr>() {
             Ok(ip) => Problem::new(format!("`{shown}` has no port"))
