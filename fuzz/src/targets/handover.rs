@@ -6,11 +6,11 @@ use dormouse_handover::{layout::Formats, status::Status};
 
 use super::choice;
 
-/// The handover's document and its three parts.
+/// The handover's document, its parts and its certificates.
 pub(crate) fn document(data: &[u8]) {
     let (how, rest) = choice(data);
     if how & 1 == 1
-        && let Ok(parts) = fuzzed::three_parts(rest)
+        && let Ok(parts) = fuzzed::parts_of(rest)
     {
         assert!(parts.concat().len() <= rest.len().next_multiple_of(4096));
     }

@@ -366,29 +366,27 @@ impl<I: Io> Worker<I> {
             .turn(is_quiet, &mut cx.connections, outbound, &mut cx.work);
     }
 
-    /// Whether work that was deferred at the start is left. If so, the loop does not sleep.
+    /// Whether work that was deferred at the start or by a reload is left. If so, the loop does not sleep.
     fn is_behind(&self) -> bool {
-        !self.lifecycle.startup.is_done() || self.cx.connections.has_unverified()
+        let Lifecycle {
+            startup, reloader, ..
+        } = &self.lifecycle;
+        !startup.is_done()
+            || self.cx.connections.has_unverified()
+            || reloader.is_loading()
+            || reloader.retirement.is_due()
     }
 
     /// Does a part of the deferred work, and reports to main when the worker has become quiet or empty.
     fn catch_up(&mut self) {
         if self.is_behind() {
             self.cx.connections.verify_some(&mut self.cx.work);
-            let Lifecycle {
-                startup, reloader, ..
-            } = &mut self.lifecycle;
-            let routes = &mut self.cx.settings.routes;
-            match startup.turn(self.events.is_empty(), routes, &mut reloader.parsed) {
-                Progress::Continues => {}
-                Progress::Done => self.report(&WorkerReport::Ready),
-                Progress::Failed(error) => {
-                    // The predecessor could read them. Established connections continue.
-                    tracing::error!(%error, "certificates unusable; not accepting connections");
-                    self.door.listeners.stop();
-                    self.report(&WorkerReport::Unusable);
-                }
+            // A reload builds all contexts, also those that a startup has not come to.
+            match self.lifecycle.reloader.is_loading() {
+                true => self.advance_reload(),
+                false => self.advance_startup(),
             }
+            self.release_former();
         }
         let in_flight = self.handshakes.live() + self.outbound.live();
         let (is_behind, now_ms) = (self.is_behind(), self.cx.work.now_ms);
@@ -401,6 +399,23 @@ impl<I: Io> Worker<I> {
             && let Some(number) = self.lifecycle.reports_empty.take()
         {
             self.report(&WorkerReport::Empty(number));
+        }
+    }
+
+    fn advance_startup(&mut self) {
+        let Lifecycle {
+            startup, reloader, ..
+        } = &mut self.lifecycle;
+        let routes = &mut self.cx.settings.routes;
+        match startup.turn(self.events.is_empty(), routes, &mut reloader.parsed) {
+            Progress::Continues => {}
+            Progress::Done => self.report(&WorkerReport::Ready),
+            Progress::Failed(error) => {
+                // The predecessor could read them. Established connections continue.
+                tracing::error!(%error, "certificates unusable; not accepting connections");
+                self.door.listeners.stop();
+                self.report(&WorkerReport::Unusable);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The handover: everything that a keeper and its workers get from main, in three parts of a memory file
+//! The handover: everything that a keeper and its workers get from main, in the parts of a memory file
 //! ([`parts`]). Each worker reads it again after a crash, and a new binary after an upgrade.
 //!
 //! The file can't be changed after it is written. Main registers its files on the board, so that a
@@ -12,6 +12,7 @@ use crate::descriptors::Descriptors;
 use crate::parts;
 use crate::pem::{ClientTrust, OriginPem, Pem};
 use crate::share::Share;
+use crate::stored::{Packed, Stored};
 use dormouse_config::{Config, Log, Timeouts};
 use dormouse_reactor::Fd;
 use dormouse_tables::counters::Count;
@@ -35,7 +36,9 @@ pub struct Handover {
     pub share: Share,
     /// Numbers of the routes, then of the originations, as slots use them.
     pub numbers: Vec<u16>,
-    /// Certificates by route, in the order of `config.routes`.
+    /// Certificates by route, in the order of `config.routes`. They pass in parts of their own ([`Stored`]), and a worker does
+    /// not read all of them at once.
+    #[serde(skip)]
     pub certificates: Vec<Vec<Pem>>,
     /// Trust settings for client certificates, by route.
     pub clients: Vec<Option<ClientTrust>>,
@@ -115,23 +118,45 @@ impl Handover {
     pub fn write(&self) -> io::Result<Fd> {
         let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
-        parts::write(&keeper, &public, &self.secrets())
+        self.write_with(&keeper, &public)
     }
 
-    /// Writes the handover with the secrets copied from the file `fd`.
+    /// Writes a memory file with these first two parts, and what is not in JSON: secrets and certificates.
+    pub fn write_with(&self, keeper: &[u8], public: &[u8]) -> io::Result<Fd> {
+        let Packed {
+            table,
+            certificates,
+        } = Packed::of(&self.certificates);
+        parts::write_all([keeper, public, &self.secrets(), &table, &certificates])
+    }
+
+    /// Writes the handover with the secrets and the certificates copied from the file `fd`.
     pub fn write_with_secrets_of(&self, fd: Fd) -> io::Result<Fd> {
         let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
-        let [.., secrets] = parts::locate(fd)?;
-        parts::write(&keeper, &public, &parts::read(fd, secrets)?)
+        let [_, _, rest @ ..] = parts::locate(fd)?;
+        let [secrets, table, certificates] = rest.map(|part| parts::read(fd, part));
+        parts::write_all([&keeper, &public, &secrets?, &table?, &certificates?])
     }
 
     /// Reads the whole handover.
     pub fn read(fd: Fd) -> io::Result<Handover> {
-        let [_, _, secrets] = parts::locate(fd)?;
-        let mut handover = Handover::read_without_secrets(fd)?;
-        handover.set_secrets(&parts::read(fd, secrets)?)?;
+        let (mut handover, stored) = Handover::open(fd)?;
+        handover.certificates = stored.read_all()?;
         Ok(handover)
+    }
+
+    /// Reads the handover without its certificates, which the second value reads from the file.
+    pub fn open(fd: Fd) -> io::Result<(Handover, Stored)> {
+        let mut handover = Handover::read_without_secrets(fd)?;
+        handover.read_secrets(fd)?;
+        Ok((handover, Stored::locate(fd)?))
+    }
+
+    /// Sets the secrets to those in the file `fd`.
+    pub fn read_secrets(&mut self, fd: Fd) -> io::Result<()> {
+        let [_, _, secrets, ..] = parts::locate(fd)?;
+        self.set_secrets(&parts::read(fd, secrets)?)
     }
 
     /// Sets the secrets from the bytes that [`Handover::secrets`] returned.
@@ -139,8 +164,7 @@ impl Handover {
         let mut rest = secrets;
         let backends = self.backend_tls.iter_mut().flatten();
         let origins = self.origins.iter_mut().chain(backends);
-        let own = origins.filter_map(|origin| origin.identity.as_mut());
-        for pem in self.certificates.iter_mut().flatten().chain(own) {
+        for pem in origins.filter_map(|origin| origin.identity.as_mut()) {
             let key = String::from_utf8(parts::take_secret(&mut rest)?.to_vec());
             let key = key.map_err(io::Error::other)?;
             pem.change(|pem| pem.key = key);
@@ -149,19 +173,17 @@ impl Handover {
         Ok(())
     }
 
-    /// Reads everything except the secrets; the keys are empty.
+    /// Reads everything except the secrets and the certificates; the keys are empty.
     pub fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
-        let [_, public, _] = parts::locate(fd)?;
+        let [_, public, ..] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, public)?)?)
     }
 
-    /// Returns the secrets, each preceded by its length: keys of the routes' certificates, keys of
-    /// originations, keys for backends with TLS, ticket keys.
+    /// Returns the secrets, each preceded by its length: keys of originations, keys for backends with TLS, ticket keys.
     pub fn secrets(&self) -> Zeroizing<Vec<u8>> {
         let own = self.origins.iter().chain(self.backend_tls.iter().flatten());
         let own = own.filter_map(|origin| origin.identity.as_ref());
-        let keys = self.certificates.iter().flatten().chain(own);
-        let all = keys.map(|pem| pem.key.as_bytes());
+        let all = own.map(|pem| pem.key.as_bytes());
         parts::join_secrets(all.chain([self.ticket_keys.as_slice()]).collect())
     }
 }

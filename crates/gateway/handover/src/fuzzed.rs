@@ -3,6 +3,7 @@
 use crate::layout;
 use crate::orders::{Order, WorkerReport};
 use crate::parts;
+use crate::stored::{Packed, Stored};
 use dormouse_reactor::memory::{Mapping, PAGE};
 use std::io;
 
@@ -42,20 +43,30 @@ pub fn is_sound_slot(version: u32, bytes: &[u8]) -> bool {
     })
 }
 
-/// Reads the three parts of a memory file with this content.
+/// Reads the parts of a memory file with this content, and the certificates in it.
 ///
 /// # Errors
 /// The content is not in this format.
-pub fn three_parts(content: &[u8]) -> io::Result<[Vec<u8>; 3]> {
+pub fn parts_of(content: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let mut file = Mapping::create("dormouse-fuzz", content.len().max(1).next_multiple_of(PAGE))?;
     let fd = file.fd();
     if let Some(room) = file.bytes_mut().get_mut(..content.len()) {
         room.copy_from_slice(content);
     }
-    let read = parts::locate(fd).and_then(|[a, b, c]| {
+    let read = parts::locate(fd).and_then(|parts| {
         let part = |part| parts::read(fd, part).map(|bytes| bytes.to_vec());
-        Ok([part(a)?, part(b)?, part(c)?])
+        parts.into_iter().map(part).collect()
     });
+    if let Ok(stored) = Stored::locate(fd)
+        && let Ok(certificates) = stored.read_all()
+    {
+        // Packed again, they are the same.
+        let packed = Packed::of(&certificates);
+        let file = parts::write_all([&[], &[], &[], &packed.table, &packed.certificates])?;
+        let again = Stored::locate(file).and_then(|stored| stored.read_all());
+        file.close();
+        assert!(again? == certificates);
+    }
     fd.close();
     read
 }

@@ -38,6 +38,7 @@ pub mod share;
 pub mod signing;
 pub mod slot;
 pub mod status;
+pub mod stored;
 pub mod trial;
 pub mod upgrade;
 

@@ -1,27 +1,31 @@
-//! A memory file in three parts, so that each process reads only what it needs:
+//! A memory file in five parts, so that each process reads only what it needs:
 //!
 //! | part | format | read by |
 //! |---|---|---|
 //! | keeper's part: log, names, bounds | JSON | keeper |
-//! | configuration, certificates, numbers of descriptors | JSON | worker |
-//! | private keys, ticket keys | bytes | worker |
+//! | configuration, trust, numbers of descriptors | JSON | worker |
+//! | keys of clients' certificates, ticket keys | bytes | worker |
+//! | digests and places of the certificates ([`stored`](crate::stored)) | bytes | worker |
+//! | certificates with their private keys | bytes | worker, a few at a time |
 //!
-//! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps nothing.
-//! Main's own state and the scout's task use the same format.
+//! A keeper never has the secrets in its memory, except while it copies them for an upgrade: it reads the first part with
+//! `pread` and maps nothing. Main's own state and the scout's task use the same format.
 
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{create_unchangeable, read_at};
 use std::io;
 use zeroize::Zeroizing;
 
-/// Version of the three parts and their order. JSON may gain fields without a new version.
-pub(crate) const HANDOVER_VERSION: u64 = 3;
+/// Version of the parts and their order. JSON may gain fields without a new version.
+pub(crate) const HANDOVER_VERSION: u64 = 4;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
-const HEAD_BYTES: usize = 8 * 5;
+/// Number of parts.
+const PARTS: usize = 5;
+const HEAD_BYTES: usize = 8 * (2 + PARTS);
 /// Maximum length of a part, so that a damaged head can't make the reader allocate all memory.
 const PART_BYTES_MAX: usize = 256 << 20;
-/// Maximum length of all certificates and revocation lists. JSON writes each line break as two bytes, and the
+/// Maximum length of all certificates and revocation lists. JSON writes each line break of a list as two bytes, and the
 /// configuration is in the same part.
 pub const MATERIAL_BYTES_MAX: usize = PART_BYTES_MAX / 4 * 3;
 
@@ -32,7 +36,7 @@ pub fn write_text(text: &str) -> io::Result<Fd> {
 
 /// Reads a text that [`write_text`] has written.
 pub fn read_text(fd: Fd) -> io::Result<String> {
-    let [_, text, _] = locate(fd)?;
+    let [_, text, ..] = locate(fd)?;
     String::from_utf8(read(fd, text)?.to_vec()).map_err(io::Error::other)
 }
 
@@ -51,10 +55,14 @@ pub fn join_secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
 /// Byte range of a part in the file.
 pub type Part = std::ops::Range<usize>;
 
-/// Writes the three parts into a new memory file that can't be changed. Fails if a part is larger than
-/// 256 MiB, or if the system has no memory.
+/// Writes the first three parts into a new memory file that can't be changed; the others are empty. Fails if a part is larger
+/// than 256 MiB, or if the system has no memory.
 pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
-    let parts = [keeper, public, secrets];
+    write_all([keeper, public, secrets, &[], &[]])
+}
+
+/// Writes all parts into a new memory file that can't be changed. Fails as [`write`].
+pub fn write_all(parts: [&[u8]; PARTS]) -> io::Result<Fd> {
     if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
         return Err(io::Error::other(
             "configuration or certificates are larger than 256 MiB",
@@ -65,12 +73,13 @@ pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
         .chain(parts.iter().map(|part| part.len() as u64))
         .flat_map(u64::to_le_bytes)
         .collect();
-    create_unchangeable("dormouse-handover", &[&head, keeper, public, secrets])
+    let [a, b, c, d, e] = parts;
+    create_unchangeable("dormouse-handover", &[&head, a, b, c, d, e])
 }
 
-/// Reads the ranges of the three parts from the file's head. Fails if the file is not a handover, or has
+/// Reads the ranges of the parts from the file's head. Fails if the file is not a handover, or has
 /// another version.
-pub fn locate(fd: Fd) -> io::Result<[Part; 3]> {
+pub fn locate(fd: Fd) -> io::Result<[Part; PARTS]> {
     let head = read_at(fd, 0, HEAD_BYTES)?;
     let word = |n: usize| {
         let bytes = head.get(8 * n..8 * n + 8).unwrap_or_default();
@@ -83,7 +92,7 @@ pub fn locate(fd: Fd) -> io::Result<[Part; 3]> {
         )));
     }
     let mut start = HEAD_BYTES;
-    let parts = [2, 3, 4].map(|n| {
+    let parts = [2, 3, 4, 5, 6].map(|n| {
         let len = usize::try_from(word(n)).unwrap_or(usize::MAX);
         let part = start..start.saturating_add(len.min(PART_BYTES_MAX));
         start = part.end;
@@ -114,14 +123,18 @@ mod tests {
 
     #[test]
     fn parts_are_read_separately() {
-        let file = write(b"{}", b"[1,2]", b"secret").expect("a memory file");
-        let [keeper, public, secrets] = locate(file).expect("three parts");
+        let file = write_all([b"{}", b"[1,2]", b"secret", b"table", b"certificates"]);
+        let file = file.expect("a memory file");
+        let [keeper, public, secrets, table, certificates] = locate(file).expect("five parts");
         assert_eq!(
             read(file, keeper).expect("for the keeper").as_slice(),
             b"{}"
         );
         assert_eq!(read(file, public).expect("public").as_slice(), b"[1,2]");
         assert_eq!(read(file, secrets).expect("secrets").as_slice(), b"secret");
+        assert_eq!(read(file, table).expect("a table").as_slice(), b"table");
+        let certificates = read(file, certificates).expect("certificates");
+        assert_eq!(certificates.as_slice(), b"certificates");
         file.close();
     }
 

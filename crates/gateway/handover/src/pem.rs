@@ -8,6 +8,7 @@ use dormouse_engine::{
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::io;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,7 @@ pub struct Pem(Arc<Shared>);
 struct Shared {
     contents: PemContents,
     identity: OnceLock<Result<Identity, IdentityError>>,
+    digest: OnceLock<[u8; 32]>,
 }
 
 /// What a [`Pem`] consists of.
@@ -138,14 +140,24 @@ fn as_bytes(crls: &[(String, String)]) -> Vec<(String, Vec<u8>)> {
 impl Pem {
     /// The certificate chain and the key, parsed when they are first needed.
     pub fn identity(&self) -> Result<&Identity, &IdentityError> {
-        let Shared { contents, identity } = &*self.0;
+        let Shared {
+            contents, identity, ..
+        } = &*self.0;
         identity.get_or_init(|| contents.parse()).as_ref()
+    }
+
+    /// The SHA-256 digest of everything in it, computed when it is first needed.
+    pub fn digest(&self) -> [u8; 32] {
+        let Shared {
+            contents, digest, ..
+        } = &*self.0;
+        *digest.get_or_init(|| dormouse_engine::digest(&contents.fields()))
     }
 
     /// Changes this one; others that share its contents keep them.
     pub fn change(&mut self, change: impl FnOnce(&mut PemContents)) {
         let shared = Arc::make_mut(&mut self.0);
-        shared.identity = OnceLock::new();
+        (shared.identity, shared.digest) = (OnceLock::new(), OnceLock::new());
         change(&mut shared.contents);
     }
 }
@@ -155,11 +167,51 @@ impl Clone for Shared {
         Shared {
             contents: self.contents.clone(),
             identity: OnceLock::new(),
+            digest: OnceLock::new(),
         }
     }
 }
 
 impl PemContents {
+    /// Everything in it, in the order of a handover's file.
+    pub(crate) fn fields(&self) -> [&[u8]; 6] {
+        let flags: &[u8] = match (self.ocsp_from_file, self.is_pushed) {
+            (false, false) => &[0],
+            (true, false) => &[1],
+            (false, true) => &[2],
+            (true, true) => &[3],
+        };
+        [
+            flags,
+            self.name.as_bytes(),
+            self.key_name.as_bytes(),
+            self.chain.as_bytes(),
+            &self.ocsp,
+            self.key.as_bytes(),
+        ]
+    }
+
+    /// The contents that consist of these fields.
+    pub(crate) fn of_fields(fields: [&[u8]; 6]) -> io::Result<PemContents> {
+        let [flags, name, key_name, chain, ocsp, key] = fields;
+        let &[flags @ 0..=3] = flags else {
+            return Err(io::Error::other(
+                "a certificate of the handover is malformed",
+            ));
+        };
+        let text = |bytes: &[u8]| str::from_utf8(bytes).map(str::to_owned);
+        let text = |bytes| text(bytes).map_err(io::Error::other);
+        Ok(PemContents {
+            ocsp_from_file: flags & 1 != 0,
+            is_pushed: flags & 2 != 0,
+            name: text(name)?,
+            key_name: text(key_name)?,
+            chain: text(chain)?,
+            ocsp: ocsp.to_vec(),
+            key: text(key)?,
+        })
+    }
+
     fn parse(&self) -> Result<Identity, IdentityError> {
         let chain = self.chain.as_bytes();
         let mut identity = match TokenKey::is_uri(Path::new(&self.key)) {
@@ -179,8 +231,11 @@ impl PemContents {
 
 impl From<PemContents> for Pem {
     fn from(contents: PemContents) -> Pem {
-        let identity = OnceLock::new();
-        Pem(Arc::new(Shared { contents, identity }))
+        Pem(Arc::new(Shared {
+            contents,
+            identity: OnceLock::new(),
+            digest: OnceLock::new(),
+        }))
     }
 }
 

@@ -34,7 +34,7 @@ impl Drop for TlsFile {
 /// Reads the file and closes it.
 pub(crate) fn connector(file: Fd) -> io::Result<Connector> {
     let file = TlsFile(file);
-    let [_, public, key] = parts::locate(file.0)?;
+    let [_, public, key, ..] = parts::locate(file.0)?;
     let public = parts::read(file.0, public)?;
     let (authorities, mut identity): (Option<String>, Option<Pem>) =
         serde_json::from_slice(&public)?;

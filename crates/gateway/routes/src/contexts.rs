@@ -6,8 +6,9 @@ use crate::route::{Direction, Route};
 use crate::session_cache::SessionCache;
 use dormouse_config::{self as config, Config, NameUnknown, seconds};
 use dormouse_engine::{
-    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnknownName,
+    Certificates, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnknownName,
 };
+use dormouse_handover::stored::Stored;
 use dormouse_handover::{ClientTrust, Handover, OriginPem, Pem};
 use dormouse_tables::backends::Backends;
 use std::io;
@@ -21,7 +22,6 @@ pub fn routes(
     clients: &[Option<ClientTrust>],
     ticket_keys: &[u8],
     backends: &Backends,
-    sessions: Option<&SessionCache>,
     known: &mut Parsed,
 ) -> Result<Vec<Route>, String> {
     known.begin_round();
@@ -33,8 +33,8 @@ pub fn routes(
         .map(|(n, (route, (pems, clients)))| {
             let mut made = Route::without_context(config, route, backends);
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
-                let made = identities(pems, known).and_then(|all| {
-                    context(config, route, (all, clients), ticket_keys, sessions, known)
+                let made = certificates_of(pems, known).and_then(|all| {
+                    context(config, route, (all, clients), ticket_keys, None, known)
                 });
                 *room = Some(made.map_err(|reason| of_route(config, n, &reason))?);
             }
@@ -44,7 +44,7 @@ pub fn routes(
 }
 
 /// Builds the contexts for TLS to backends, for all routes that use it. `routes` are those of the
-/// configuration, in its order, and from now on `known` has only what they use. An error names the route and the reason.
+/// configuration, in its order. An error names the route and the reason.
 pub fn make_backend_contexts<'a>(
     config: &Config,
     pems: &[Option<OriginPem>],
@@ -56,7 +56,6 @@ pub fn make_backend_contexts<'a>(
         make_backend_context(configured, pem.as_ref(), route, known)
             .map_err(|reason| of_route(config, n, &reason))?;
     }
-    known.forget_others();
     Ok(())
 }
 
@@ -78,68 +77,139 @@ fn of_route(config: &Config, n: usize, reason: &str) -> String {
     format!("route {}: {reason}", name.unwrap_or_default())
 }
 
-/// Certificates parsed by one call of [`LateContexts::load_next`], so that the caller's connections wait only briefly.
-const PARSED_AT_ONCE: usize = 8;
+/// What one call of [`LateContexts::load_some`] may cost, so that the caller's connections wait only briefly: about a
+/// millisecond. In units of a certificate that is known.
+const COST_AT_ONCE: usize = 512;
+/// Cost of a certificate that is read and parsed.
+const COST_PARSED: usize = 64;
+/// Cost of a context, without its certificates.
+const COST_CONTEXT: usize = 64;
 
-/// Builder of contexts one by one, for a worker that serves connections meanwhile.
+/// Builder of the contexts of a handover, a part at a time, for a worker that serves connections meanwhile.
 pub struct LateContexts {
     handover: Handover,
+    stored: Stored,
     sessions: Option<SessionCache>,
+    /// Place of the next route in the configuration.
     next: usize,
-    /// Parsed certificates of the next context.
-    identities: Vec<Identity>,
+    /// Certificates of the next context, as far as they are read.
+    certificates: Certificates,
+    /// Certificates that were parsed, not known.
+    parsed: usize,
 }
 
 impl LateContexts {
-    /// Creates a builder for all routes of `handover`.
-    pub fn new(handover: Handover, sessions: Option<SessionCache>) -> LateContexts {
+    /// Creates a builder for all routes of `handover`, with the certificates in its file. From now on, `known` notes what
+    /// these routes use.
+    pub fn new(
+        handover: Handover,
+        stored: Stored,
+        sessions: Option<SessionCache>,
+        known: &mut Parsed,
+    ) -> LateContexts {
+        known.begin_round();
         LateContexts {
             handover,
+            stored,
             sessions,
             next: 0,
-            identities: Vec::new(),
+            certificates: Certificates::new(),
+            parsed: 0,
         }
     }
 
-    /// Parses some certificates of the next context, or builds it from the last ones. Returns `false` when all are built.
-    /// An error names the route and the reason. What was parsed stays in `known` for a later reload.
-    pub fn load_next(&mut self, routes: &mut [Route], known: &mut Parsed) -> Result<bool, String> {
-        let n = self.next;
-        let config = &self.handover.config;
-        let number = self.handover.numbers.get(n);
-        let route = number.and_then(|&number| routes.get_mut(usize::from(number)));
-        let (Some(route), Some(configured)) = (route, config.routes.get(n)) else {
-            return Ok(false);
-        };
-        let pems = self.handover.certificates.get(n);
-        let pems = pems.map_or(&[] as &[Pem], Vec::as_slice);
-        let clients = self.handover.clients.get(n).unwrap_or(&None);
-        let keys = &self.handover.ticket_keys;
-        let sessions = self.sessions.as_ref();
-        if let Direction::Terminate { context: room, .. } = &mut route.direction {
-            let left = pems.get(self.identities.len()..).unwrap_or_default();
-            let some = left.get(..PARSED_AT_ONCE).unwrap_or(left);
-            let parsed = identities(some, known).map_err(|reason| of_route(config, n, &reason))?;
-            self.identities.extend(parsed);
-            if some.len() < left.len() {
+    /// Reads some certificates, and builds the contexts that are then complete. `routes` are by number. Returns `false` when
+    /// all are built. An error names the route and the reason. What was parsed stays in `known` for a later reload.
+    pub fn load_some(&mut self, routes: &mut [Route], known: &mut Parsed) -> Result<bool, String> {
+        let place = |handover: &Handover, n| handover.numbers.get(n).copied().map(usize::from);
+        self.load(routes, place, known)
+    }
+
+    /// As [`LateContexts::load_some`], for routes in the order of the configuration.
+    pub fn load_some_in_order(
+        &mut self,
+        routes: &mut [Route],
+        known: &mut Parsed,
+    ) -> Result<bool, String> {
+        self.load(routes, |_, n| Some(n), known)
+    }
+
+    /// `place` returns the place of a route of the configuration among `routes`.
+    fn load(
+        &mut self,
+        routes: &mut [Route],
+        place: impl Fn(&Handover, usize) -> Option<usize>,
+        known: &mut Parsed,
+    ) -> Result<bool, String> {
+        let mut left = COST_AT_ONCE;
+        while self.next < self.handover.config.routes.len() {
+            if left == 0 {
                 return Ok(true);
             }
-            let all = std::mem::take(&mut self.identities);
-            let made = context(config, configured, (all, clients), keys, sessions, known)
-                .map_err(|reason| of_route(config, n, &reason))?;
+            let place = place(&self.handover, self.next);
+            let loaded = match place.and_then(|place| routes.get_mut(place)) {
+                Some(route) => self.load_part(route, known, &mut left),
+                None => Err("it has no number".to_owned()),
+            };
+            loaded.map_err(|reason| of_route(&self.handover.config, self.next, &reason))?;
+        }
+        Ok(false)
+    }
+
+    /// Reads certificates of the next context as far as `left` allows, or builds it.
+    fn load_part(
+        &mut self,
+        route: &mut Route,
+        known: &mut Parsed,
+        left: &mut usize,
+    ) -> Result<(), String> {
+        let n = self.next;
+        let Some(configured) = self.handover.config.routes.get(n) else {
+            return Err("it is not configured".to_owned());
+        };
+        if let Direction::Terminate { context: room, .. } = &mut route.direction {
+            while let Some(one) = self.stored.of_route(n, self.certificates.len()) {
+                if *left == 0 {
+                    return Ok(());
+                }
+                let (identity, cost) = match known.known(one) {
+                    Some(identity) => (identity, 1),
+                    None => {
+                        self.parsed += 1;
+                        (known.read(&self.stored, one)?, COST_PARSED)
+                    }
+                };
+                self.certificates.add(&identity);
+                *left = left.saturating_sub(cost);
+            }
+            let all = std::mem::take(&mut self.certificates);
+            let clients = self.handover.clients.get(n).unwrap_or(&None);
+            let (config, keys) = (&self.handover.config, &self.handover.ticket_keys);
+            let sessions = self.sessions.as_ref();
+            let made = context(config, configured, (all, clients), keys, sessions, known)?;
             *room = Some(made);
         }
-        self.next += 1;
         let pem = self.handover.backend_tls.get(n).and_then(Option::as_ref);
-        make_backend_context(configured, pem, route, known)
-            .map_err(|reason| of_route(config, n, &reason))?;
-        Ok(self.next < config.routes.len())
+        make_backend_context(configured, pem, route, known)?;
+        *left = left.saturating_sub(COST_CONTEXT);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Returns the handover, when all contexts are built.
+    pub fn into_handover(self) -> Handover {
+        self.handover
     }
 
     /// Replaces the handover's ticket keys with newer ones from main.
     pub fn set_ticket_keys(&mut self, exported: &[u8]) {
         self.handover.ticket_keys.zeroize();
         self.handover.ticket_keys = exported.to_vec();
+    }
+
+    /// Certificates that were parsed, because no route had them before.
+    pub fn parsed(&self) -> usize {
+        self.parsed
     }
 }
 
@@ -159,21 +229,23 @@ pub fn warm_up(routes: &[Route]) -> io::Result<()> {
     Ok(())
 }
 
-fn identities(pems: &[Pem], known: &mut Parsed) -> Result<Vec<Identity>, String> {
-    let all = pems.iter();
-    all.map(|pem| known.identity(pem).map_err(|e| e.to_string()))
-        .collect()
+fn certificates_of(pems: &[Pem], known: &mut Parsed) -> Result<Certificates, String> {
+    let mut all = Certificates::new();
+    for pem in pems {
+        all.add(&known.identity(pem)?);
+    }
+    Ok(all)
 }
 
 fn context(
     config: &Config,
     route: &config::Route,
-    (identities, clients): (Vec<Identity>, &Option<ClientTrust>),
+    (certificates, clients): (Certificates, &Option<ClientTrust>),
     ticket_keys: &[u8],
     sessions: Option<&SessionCache>,
     known: &mut Parsed,
 ) -> Result<ServerContext, String> {
-    let mut settings = ServerSettings::new(identities);
+    let mut settings = ServerSettings::new(Vec::new());
     settings.alpn = alpn(&route.alpn);
     settings.protocols = Protocols {
         min: version(route.oldest_version()),
@@ -210,7 +282,7 @@ fn context(
         settings.client_verifier = Some(verifier);
         settings.client_certificates = Some(clients.settings_without_lists());
     }
-    ServerContext::new(settings).map_err(|e| e.to_string())
+    ServerContext::with_certificates(settings, certificates).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -251,17 +323,20 @@ mod tests {
         }
     }
 
-    /// Between two calls, the caller serves its connections.
-    #[test]
-    fn many_certificates_are_parsed_in_several_calls() {
-        let names: Vec<String> = (0..20).map(|n| format!("{n}.example")).collect();
-        let handover = handover(names.iter().map(|name| pem(name)).collect());
+    /// Loads all contexts of a handover as a worker does. Returns the parsed certificates, and the number of calls.
+    fn load(certificates: Vec<Pem>, known: &mut Parsed) -> (usize, usize) {
+        let file = handover(certificates).write().expect("a file");
+        let (handover, stored) = Handover::open(file).expect("a handover");
         let backends = Backends::create(1).expect("a table");
         let mut routes = route::without_contexts(&handover.config, &backends);
-        let mut late = LateContexts::new(handover, None);
-        let mut known = Parsed::default();
-        let mut load = || late.load_next(&mut routes, &mut known).expect("valid");
-        assert_eq!([load(), load(), load()], [true, true, false]);
+        let mut late = LateContexts::new(handover, stored, None, known);
+        let mut calls = 1;
+        let mut parsed = 0;
+        while late.load_some(&mut routes, known).expect("valid") {
+            let in_this_call = late.parsed() - parsed;
+            assert!(in_this_call <= 8, "{in_this_call} in call {calls}");
+            (calls, parsed) = (calls + 1, late.parsed());
+        }
         let Direction::Terminate { context, .. } = &routes[0].direction else {
             panic!("the route terminates TLS");
         };
@@ -270,5 +345,22 @@ mod tests {
             .warm_up(dormouse_handover::unix_time())
             .expect("a handshake");
         backends.fds().close();
+        file.close();
+        (late.parsed(), calls)
+    }
+
+    /// Between two calls, the caller serves its connections.
+    #[test]
+    fn many_certificates_are_parsed_in_several_calls_and_once() {
+        let names: Vec<String> = (0..20).map(|n| format!("{n}.example")).collect();
+        let mut all: Vec<Pem> = names.iter().map(|name| pem(name)).collect();
+        let known = &mut Parsed::default();
+        assert_eq!(load(all.clone(), known), (20, 3));
+        all[7] = pem("7.example");
+        assert_eq!(load(all.clone(), known), (1, 1), "one has changed");
+        assert_eq!(known.forget_others().len(), 1);
+        // Known ones are added in several calls, too.
+        let many = all.iter().cycle().take(2_000).cloned().collect();
+        assert_eq!(load(many, known), (0, 4));
     }
 }

@@ -1,8 +1,9 @@
-//! Cache of parsed certificates, keys and revocation lists, by the content of their files. When one of many
-//! certificates changes, only that one is parsed, so a reload blocks the worker's loop only briefly. Routes with
-//! the same authorities and revocation lists share one copy, because a list may have many megabytes.
+//! Cache of parsed certificates, keys and revocation lists, by their content. When one of many certificates changes, only
+//! that one is read and parsed. Routes with the same authorities and revocation lists share one copy, because a list may have
+//! many megabytes, and so do routes with the same certificates.
 
-use dormouse_engine::{ClientVerifier, Identity, IdentityError, SettingsError, TrustStore};
+use dormouse_engine::{ClientVerifier, OfferedIdentity, SettingsError, TrustStore};
+use dormouse_handover::stored::{Stored, StoredCertificate};
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,7 +11,8 @@ use std::hash::{BuildHasher as _, RandomState};
 /// What was parsed for the running configuration.
 #[derive(Default)]
 pub struct Parsed {
-    identities: HashMap<u64, Used<Identity>>,
+    /// By the digest of their content.
+    identities: HashMap<[u8; 32], Used<OfferedIdentity>>,
     verifiers: HashMap<u64, Used<ClientVerifier>>,
     stores: HashMap<u64, Used<TrustStore>>,
     hasher: RandomState,
@@ -24,20 +26,51 @@ struct Used<T> {
     round: u64,
 }
 
+/// Identities that no route uses any more. There may be tens of thousands, so their owner drops some at a time.
+pub type Unused = Vec<OfferedIdentity>;
+
 impl Parsed {
-    /// Returns the identity in `pem`, from the cache if it was parsed before.
-    pub(crate) fn identity(&mut self, pem: &Pem) -> Result<Identity, IdentityError> {
-        let id = self.hasher.hash_one((&pem.chain, &pem.key, &pem.ocsp));
-        if let Some(known) = known(&mut self.identities, id, self.round) {
-            return Ok(known);
+    /// Returns the identity in `pem`, from the cache if it was parsed before. An error names its file and the reason.
+    pub(crate) fn identity(&mut self, pem: &Pem) -> Result<OfferedIdentity, String> {
+        match self.known_identity(&pem.digest()) {
+            Some(known) => Ok(known),
+            None => self.parse(pem),
         }
-        let identity = pem.identity().map_err(Clone::clone)?;
+    }
+
+    /// Returns the identity with the digest of this certificate, if it was parsed before.
+    pub(crate) fn known(&mut self, one: &StoredCertificate) -> Option<OfferedIdentity> {
+        self.known_identity(&one.digest)
+    }
+
+    /// Reads an identity from the handover's file.
+    pub(crate) fn read(
+        &mut self,
+        stored: &Stored,
+        one: &StoredCertificate,
+    ) -> Result<OfferedIdentity, String> {
+        let pem = stored.read(one).map_err(|error| error.to_string())?;
+        self.parse(&pem)
+    }
+
+    fn known_identity(&mut self, digest: &[u8; 32]) -> Option<OfferedIdentity> {
+        let known = self.identities.get_mut(digest)?;
+        known.round = self.round;
+        Some(known.value.clone())
+    }
+
+    fn parse(&mut self, pem: &Pem) -> Result<OfferedIdentity, String> {
+        let identity = pem.identity().map_err(|error| error.to_string())?;
+        let value = OfferedIdentity::new(identity);
         // An OCSP response that is not valid yet may become valid, so the identity is parsed again.
         if pem.ocsp.is_empty() || identity.is_stapled() {
-            let (value, round) = (identity.clone(), self.round);
-            self.identities.insert(id, Used { value, round });
+            let used = Used {
+                value: value.clone(),
+                round: self.round,
+            };
+            self.identities.insert(pem.digest(), used);
         }
-        Ok(identity.clone())
+        Ok(value)
     }
 
     /// Returns the verifier of client certificates for these authorities and revocation lists, from the cache if they
@@ -75,12 +108,16 @@ impl Parsed {
         self.round += 1;
     }
 
-    /// Drops what was not used in this round: certificates with their keys, and revocation lists.
-    pub(crate) fn forget_others(&mut self) {
+    /// Drops what was not used in this round, except certificates with their keys, which it returns.
+    pub fn forget_others(&mut self) -> Unused {
         let round = self.round;
-        self.identities.retain(|_, known| known.round == round);
         self.verifiers.retain(|_, known| known.round == round);
         self.stores.retain(|_, known| known.round == round);
+        let unused = self
+            .identities
+            .extract_if(|_, known| known.round != round)
+            .map(|(_, known)| known.value);
+        unused.collect()
     }
 }
 
@@ -93,6 +130,7 @@ fn known<T: Clone>(all: &mut HashMap<u64, Used<T>>, id: u64, round: u64) -> Opti
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use dormouse_engine::Identity;
     use dormouse_handover::PemContents;
 
     /// A certificate for this name, with its key.

@@ -35,7 +35,6 @@ pub(crate) fn of_routes(
         &material.client_trust,
         &keys.export(),
         backends,
-        None,
         // Main has no use for parsed certificates.
         &mut Parsed::default(),
     )

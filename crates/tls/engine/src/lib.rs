@@ -58,6 +58,7 @@ mod x509;
 pub use alert_name::alert_name;
 pub use client_hello::expected_handshake::ExpectedHandshake;
 pub use client_hello::first_flight::{ClientHello, FirstFlight};
+pub use context::certificates::{Certificates, OfferedIdentity, RetiredCertificates};
 pub use context::choose_identity::ChooseIdentity;
 pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};
 pub use context::server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};

@@ -75,7 +75,7 @@ pub(crate) fn begin<I: Io>(
     set_logs: fn(&Log),
     io: impl FnOnce(Fd) -> io::Result<I>,
 ) -> io::Result<(Worker<I>, Bounds)> {
-    let mut handover = Handover::read(fd)?;
+    let (mut handover, stored) = Handover::open(fd)?;
     let notes = Notes::read(Fd(handover.descriptors.notes))?;
     notes.apply(&mut handover);
     let bounds = Bounds::of(&handover.config);
@@ -106,8 +106,8 @@ pub(crate) fn begin<I: Io>(
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let (worker, workers) = (handover.worker, share.workers);
     let remembered = Remembered::of(&handover, notes);
-    let mut late = LateContexts::new(handover, sessions.clone());
     let mut parsed = Parsed::default();
+    let mut late = LateContexts::new(handover, stored, sessions.clone(), &mut parsed);
     let io = io(slots.header().epoll())?;
     if adopted.live == 0 {
         // No connection waits, so certificates are parsed now, and errors in them are reported at once.
@@ -169,7 +169,7 @@ fn load_all(
     parsed: &mut Parsed,
     beat: impl Fn(),
 ) -> io::Result<()> {
-    while late.load_next(routes, parsed).map_err(io::Error::other)? {
+    while late.load_some(routes, parsed).map_err(io::Error::other)? {
         beat();
     }
     for route in routes {

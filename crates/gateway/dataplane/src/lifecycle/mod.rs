@@ -4,6 +4,7 @@ pub(crate) mod drain;
 pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod reload;
+pub(crate) mod retirement;
 pub(crate) mod startup;
 pub(crate) mod stop;
 pub(crate) mod upgrade;

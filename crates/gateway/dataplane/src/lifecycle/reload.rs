@@ -6,6 +6,11 @@
 //! After the last of them, the old tables are released. Clients without a backend that the new configuration does not
 //! admit are refused ([`Readmission`]), before the last step: the next worker does not know the old configuration.
 //!
+//! With thousands of certificates a reload takes many turns of the loop ([`Loading`]): each reads and parses some of the
+//! certificates that the worker does not know yet, while the old tables serve. Orders that come meanwhile stay in main's
+//! channel, so they are obeyed after the reload, in their order, by this worker or by its successor. What is no longer used
+//! is released over many turns, too ([`Retirement`](super::retirement::Retirement)).
+//!
 //! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
 //! that step, its successor starts with the old configuration, and main sends the new one again. If it
 //! dies after that step, its successor starts with the new one. The file must be the one that main made,
@@ -20,6 +25,7 @@ use crate::established::Connections;
 use crate::established::step::Event;
 use crate::handshake::Handshakes;
 use crate::io::Io;
+use crate::lifecycle::retirement::Retirement;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
@@ -28,7 +34,7 @@ use dormouse_handover::slot::{Phase, Slot};
 use dormouse_handover::{ClientTrust, Descriptors, Handover, OriginPem};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
-use dormouse_routes::contexts;
+use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{self, Route};
@@ -47,7 +53,30 @@ pub(crate) struct Reloader {
     pub(crate) parsed: Parsed,
     /// Listeners that main has sent ahead of a reload.
     arrived: Vec<Fd>,
+    /// The reload under way.
+    loading: Option<Loading>,
+    /// What was used before the last reloads.
+    pub(crate) retirement: Retirement,
     set_logs: fn(&Log),
+}
+
+/// A handover whose contexts are being built.
+struct Loading {
+    /// The file of the handover.
+    next: Fd,
+    /// The number of the order.
+    number: u64,
+    late: LateContexts,
+    /// In the order of the configuration.
+    routes: Vec<Route>,
+}
+
+/// The end of a reload.
+pub(crate) struct Reloaded {
+    /// The number of the order.
+    pub(crate) number: u64,
+    /// The numbers of the changed routes. On an error the current configuration stays.
+    pub(crate) changed: io::Result<Vec<u16>>,
 }
 
 impl Reloader {
@@ -63,6 +92,8 @@ impl Reloader {
             remembered,
             parsed,
             arrived: Vec::new(),
+            loading: None,
+            retirement: Retirement::default(),
             set_logs,
         }
     }
@@ -72,52 +103,97 @@ impl Reloader {
         self.arrived.extend(fds);
     }
 
-    /// Applies the handover in the file `next`; on an error the current configuration stays. Returns the
-    /// numbers of the changed routes.
-    pub(crate) fn reload<I: Io>(
+    /// Whether a reload is under way.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.loading.is_some()
+    }
+
+    /// Begins a reload with the handover in the file `next`. Returns its end if it has failed.
+    pub(crate) fn begin<I: Io>(
         &mut self,
         next: Fd,
+        number: u64,
+        cx: &WorkerContext<I>,
+    ) -> Option<Reloaded> {
+        let opened = Handover::open(next).and_then(|(handover, stored)| {
+            let routes = route::without_contexts(&handover.config, &cx.work.backends);
+            let sessions = SessionCache::adopt(&self.remembered.descriptors)?;
+            let late = LateContexts::new(handover, stored, sessions, &mut self.parsed);
+            Ok((late, routes))
+        });
+        match opened {
+            Ok((late, routes)) => {
+                self.loading = Some(Loading {
+                    next,
+                    number,
+                    late,
+                    routes,
+                });
+                None
+            }
+            Err(error) => Some(self.fail(next, number, error, cx)),
+        }
+    }
+
+    /// Loads some certificates of the reload under way, and applies the handover when all are loaded. Returns the end of the
+    /// reload, if it has come.
+    pub(crate) fn advance<I: Io>(
+        &mut self,
         door: &mut Door,
         handshakes: &mut Handshakes,
         cx: &mut WorkerContext<I>,
-    ) -> io::Result<Vec<u16>> {
-        let listeners = std::mem::take(&mut self.arrived);
-        let reloaded = self.apply(next, &listeners, door, handshakes, cx);
-        if let Err(error) = &reloaded {
-            next.close();
-            listeners.iter().for_each(|&fd| cx.work.io.close(fd));
-            tracing::error!(%error, "reload failed in a worker; the old configuration stays");
+    ) -> Option<Reloaded> {
+        let Loading { late, routes, .. } = self.loading.as_mut()?;
+        let loaded = late.load_some_in_order(routes, &mut self.parsed);
+        if loaded == Ok(true) {
+            return None;
         }
-        reloaded
+        let Loading {
+            next,
+            number,
+            late,
+            routes,
+        } = self.loading.take()?;
+        let applied = match loaded {
+            Ok(_) => self.apply((next, late.into_handover(), routes), door, handshakes, cx),
+            Err(reason) => Err(io::Error::other(reason)),
+        };
+        Some(match applied {
+            Ok(changed) => Reloaded {
+                number,
+                changed: Ok(changed),
+            },
+            Err(error) => self.fail(next, number, error, cx),
+        })
+    }
+
+    /// Gives a reload up.
+    fn fail<I: Io>(
+        &mut self,
+        next: Fd,
+        number: u64,
+        error: io::Error,
+        cx: &WorkerContext<I>,
+    ) -> Reloaded {
+        next.close();
+        let listeners = std::mem::take(&mut self.arrived);
+        listeners.iter().for_each(|&fd| cx.work.io.close(fd));
+        tracing::error!(%error, "reload failed in a worker; the old configuration stays");
+        Reloaded {
+            number,
+            changed: Err(error),
+        }
     }
 
     fn apply<I: Io>(
         &mut self,
-        next: Fd,
-        listeners: &[Fd],
+        (next, mut handover, routes): (Fd, Handover, Vec<Route>),
         door: &mut Door,
         handshakes: &mut Handshakes,
         cx: &mut WorkerContext<I>,
     ) -> io::Result<Vec<u16>> {
-        let work = &mut cx.work;
-        let mut handover = Handover::read(next)?;
-        let own = &self.remembered.descriptors;
-        let sessions = SessionCache::adopt(own)?;
-        let mut routes = contexts::routes(
-            &handover.config,
-            &handover.certificates,
-            &handover.clients,
-            &handover.ticket_keys,
-            &work.backends,
-            sessions.as_ref(),
-            &mut self.parsed,
-        )
-        .map_err(io::Error::other)?;
-        let backend_tls = &handover.backend_tls;
-        let known = &mut self.parsed;
-        contexts::make_backend_contexts(&handover.config, backend_tls, &mut routes, known)
-            .map_err(io::Error::other)?;
-        let (stale, listeners) = of_order(listeners, handover.descriptors.listeners.len())?;
+        let arrived = self.arrived.clone();
+        let (stale, listeners) = of_order(&arrived, handover.descriptors.listeners.len())?;
         // Main can't know the descriptor numbers in this process's table.
         let mut notes = self.remembered.notes.clone();
         let numbers = listeners.iter().map(|fd| fd.0).collect();
@@ -141,6 +217,7 @@ impl Reloader {
             door.replace(former, work);
             return Err(error);
         }
+        self.arrived.clear();
         let old = former.iter().map(|old| old.fd).chain(stale.iter().copied());
         old.for_each(|fd| work.io.close(fd));
         door.reserve(listeners.len(), former.len());
@@ -219,6 +296,8 @@ impl Reloader {
             .into_iter()
             .map(Some)
             .collect();
+        self.retirement
+            .add(former.iter().flatten(), self.parsed.forget_others());
         let mut unchanged = Vec::new();
         for (route, &new) in originations.into_iter().zip(&remembered.originations) {
             let same = self.remembered.originations.contains(&new);

@@ -74,7 +74,7 @@ impl Startup {
         let Some(late) = &mut self.late else {
             return Progress::Continues;
         };
-        match late.load_next(routes, parsed) {
+        match late.load_some(routes, parsed) {
             Ok(true) => Progress::Continues,
             Ok(false) => {
                 self.late = None;

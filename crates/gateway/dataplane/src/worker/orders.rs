@@ -5,6 +5,7 @@ use crate::handshake::route_choice::Challenge;
 use crate::io::Io;
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::page;
+use crate::lifecycle::reload::Reloaded;
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use crate::settings::Settings;
@@ -22,7 +23,12 @@ impl<I: Io> Worker<I> {
         self.cx.work.io.send_report(self.lifecycle.orders, report);
     }
 
+    /// Receives an order, except during a reload: orders are obeyed one after the other, and those that come meanwhile stay
+    /// in the channel, where a successor finds them if this worker dies.
     pub(super) fn receive_order(&mut self) {
+        if self.lifecycle.reloader.is_loading() {
+            return;
+        }
         match self.cx.work.io.receive_order(self.lifecycle.orders) {
             Ok(Some(order)) => self.obey(order),
             Ok(None) => {}
@@ -104,9 +110,17 @@ impl<I: Io> Worker<I> {
         }
     }
 
+    /// Begins a reload. With few certificates it ends here.
     fn reload(&mut self, next: Fd, number: u64) {
+        match self.lifecycle.reloader.begin(next, number, &self.cx) {
+            None => self.advance_reload(),
+            Some(failed) => self.report_reload(failed),
+        }
+    }
+
+    /// Continues the reload under way, and reports its end.
+    pub(super) fn advance_reload(&mut self) {
         let cx = &mut self.cx;
-        let reloader = &mut self.lifecycle.reloader;
         let timeouts = |settings: &Settings| {
             let lifetimes = settings.routes.iter().map(|route| route.lifetime);
             (
@@ -115,22 +129,30 @@ impl<I: Io> Worker<I> {
             )
         };
         let former = timeouts(&cx.settings);
-        let report = match reloader.reload(next, &mut self.door, &mut self.handshakes, cx) {
-            Ok(changed) => {
-                cx.connections.end_all_waits();
-                if timeouts(&cx.settings) != former {
-                    cx.connections.follow_new_timeouts();
-                }
-                self.outbound.reload(&changed, cx);
-                if self.lifecycle.startup.finish() {
-                    // A worker with an invalid certificate has stopped accepting. A drain or a stop continues.
-                    if self.lifecycle.drain.is_none() && self.lifecycle.stop.is_none() {
-                        self.door.listeners.restart();
-                    }
-                    self.report(&WorkerReport::Ready);
-                }
-                WorkerReport::Reloaded(number)
+        let reloader = &mut self.lifecycle.reloader;
+        let Some(reloaded) = reloader.advance(&mut self.door, &mut self.handshakes, cx) else {
+            return;
+        };
+        if let Ok(changed) = &reloaded.changed {
+            cx.connections.end_all_waits();
+            if timeouts(&cx.settings) != former {
+                cx.connections.follow_new_timeouts();
             }
+            self.outbound.reload(changed, cx);
+            if self.lifecycle.startup.finish() {
+                // A worker with an invalid certificate has stopped accepting. A drain or a stop continues.
+                if self.lifecycle.drain.is_none() && self.lifecycle.stop.is_none() {
+                    self.door.listeners.restart();
+                }
+                self.report(&WorkerReport::Ready);
+            }
+        }
+        self.report_reload(reloaded);
+    }
+
+    fn report_reload(&mut self, Reloaded { number, changed }: Reloaded) {
+        let report = match changed {
+            Ok(_) => WorkerReport::Reloaded(number),
             Err(error) => {
                 let effect = match self.lifecycle.startup.has_failed() {
                     true => "; it accepts no connections, because its certificates are unusable",
@@ -140,8 +162,15 @@ impl<I: Io> Worker<I> {
             }
         };
         self.apply_effects();
-        self.cx.work.io.return_heap();
         self.report(&report);
+    }
+
+    /// Releases some of what was used before a reload.
+    pub(super) fn release_former(&mut self) {
+        let retirement = &mut self.lifecycle.reloader.retirement;
+        if retirement.is_due() && retirement.release_some() {
+            self.cx.work.io.return_heap();
+        }
     }
 
     /// Passes a signature to the handshake that waits for it.

@@ -106,7 +106,7 @@ impl Task {
 
     /// Reads and closes the memory file.
     pub(super) fn read(fd: Fd) -> io::Result<Task> {
-        let [_, task, keys] = parts::locate(fd)?;
+        let [_, task, keys, ..] = parts::locate(fd)?;
         let read = serde_json::from_slice(&parts::read(fd, task)?);
         let keys = parts::read(fd, keys);
         fd.close();

@@ -20,7 +20,7 @@ use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket;
 use dormouse_reactor::{Fd, OnExec};
-use pair::{Life, Pair, Renewal};
+use pair::{HeldFile, Life, Pair, Renewal};
 use std::io;
 
 pub(crate) use pair::PairState;
@@ -67,7 +67,7 @@ impl Pairs {
         let keeper = program.start()?;
         // Main keeps only its end of the channel.
         let memory = [slots.fd(), pending.fd(), notes, log_entries.fd()];
-        for fd in memory.into_iter().chain([theirs, log_lines, file, reader]) {
+        for fd in memory.into_iter().chain([theirs, log_lines, reader]) {
             fd.close();
         }
         if let Some((_, theirs)) = repair {
@@ -87,7 +87,9 @@ impl Pairs {
             log_source: log_source.0,
             repair_channel: repair.map(|(ours, _)| ours.0),
         };
-        self.all.push(Pair::of(state, board, Life::Starts));
+        let mut pair = Pair::of(state, board, Life::Starts);
+        pair.editions.held = Some(HeldFile::new(file)?);
+        self.all.push(pair);
         Ok(())
     }
 

@@ -4,11 +4,11 @@ use dormouse_handover::child::Bounds;
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::{Descriptors, Handover, orphaned_ms_max};
-use dormouse_reactor::Fd;
 use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::{self, Board, Ended, FILES_MAX, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
+use dormouse_reactor::{Fd, OnExec};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -116,6 +116,27 @@ pub(super) struct Editions {
     pub(super) given: Vec<Given>,
     /// The number of the last order with an edition.
     pub(super) last_given: u64,
+    /// The file that the worker follows, or that was the last one sent to a worker. Main holds it, so that a worker that puts
+    /// another one in its place does not wait until the kernel has released a file with thousands of certificates.
+    pub(super) held: Option<HeldFile>,
+}
+
+/// An open file of a handover, closed on drop.
+pub(super) struct HeldFile(Fd);
+
+impl HeldFile {
+    /// Takes a file, which no program that main becomes inherits.
+    pub(super) fn new(file: Fd) -> io::Result<HeldFile> {
+        file.set_on_exec(OnExec::Close)
+            .inspect_err(|_| file.close())?;
+        Ok(HeldFile(file))
+    }
+}
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// An edition sent to a worker.
@@ -126,7 +147,8 @@ pub(super) struct Given {
     /// Its sandbox limits.
     bounds: Bounds,
     /// The file with its handover.
-    file: FileIdentity,
+    identity: FileIdentity,
+    file: HeldFile,
     /// For how long keeper and worker may outlive main.
     orphaned_ms_max: u64,
 }
@@ -183,6 +205,7 @@ impl Pair {
                 bounds: state.bounds,
                 given: Vec::new(),
                 last_given: 0,
+                held: None,
             },
             challenge: 0,
             bounds: state.bounds,
@@ -229,13 +252,12 @@ impl Pair {
             doors,
             ..self.descriptors.clone()
         };
-        let file = handover.write()?;
+        let file = HeldFile::new(handover.write()?)?;
         // Before the worker has the file, because its keeper may find it there at any time after.
-        let vouched = self.board.vouch_for(file);
-        let identity = vouched.inspect_err(|_| file.close())?;
+        let identity = self.board.vouch_for(file.0)?;
         let number = self.editions.last_given + 1;
         let reload = Order::Reload {
-            handover: file,
+            handover: file.0,
             number,
         };
         let ahead = listeners.chunks(DESCRIPTORS_MAX);
@@ -243,7 +265,6 @@ impl Pair {
             .map(|some| Order::Listeners(some.to_vec()))
             .chain([reload]);
         let sent = orders.try_for_each(|order| self.try_order(&order));
-        file.close();
         // The list is short, and must keep the file that the worker follows.
         sent.inspect_err(|_| self.board.withdraw(identity))?;
         self.editions.last_given = number;
@@ -251,7 +272,8 @@ impl Pair {
             number,
             edition: handover.edition,
             bounds: Bounds::of(&handover.config),
-            file: identity,
+            identity,
+            file,
             orphaned_ms_max: orphaned_ms_max(&handover.config.timeouts),
         });
         Ok(())
@@ -289,12 +311,13 @@ impl Pair {
                 let given = self.take_given(number)?;
                 self.editions.current = given.edition;
                 self.editions.bounds = given.bounds;
+                self.editions.held = Some(given.file);
                 self.board.set_orphaned_max(given.orphaned_ms_max);
                 return Some(WorkerReport::Reloaded(given.edition));
             }
             WorkerReport::NotReloaded(number, why) => {
                 let given = self.take_given(number)?;
-                self.board.withdraw(given.file);
+                self.board.withdraw(given.identity);
                 // A worker that has not reported yet may have obeyed half of an order to its predecessor. It gets the edition
                 // again when it is ready, or cannot become ready.
                 let has_reported = self.worker.by() == Some(sender);
@@ -340,9 +363,19 @@ impl Pair {
 
     /// Follows a new worker, which may have started with an edition that its predecessor did not confirm any more.
     fn note_start(&mut self) {
-        let given = self.editions.given.drain(..).map(|given| given.bounds);
-        let all = given.chain([self.editions.bounds]);
-        let narrowest = all.min_by_key(|bounds| bounds.unix);
+        let Editions {
+            given,
+            held,
+            bounds: of_edition,
+            ..
+        } = &mut self.editions;
+        let mut all = Vec::new();
+        for given in given.drain(..) {
+            all.push(given.bounds);
+            *held = Some(given.file);
+        }
+        all.push(*of_edition);
+        let narrowest = all.into_iter().min_by_key(|bounds| bounds.unix);
         self.bounds = narrowest.unwrap_or(self.editions.bounds);
         self.renewal = Renewal::None;
     }

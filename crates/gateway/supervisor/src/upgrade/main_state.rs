@@ -9,6 +9,7 @@ use crate::sockets::control_addresses::ControlAddressesState;
 use crate::sockets::socket_file::SocketFile;
 use dormouse_config::Plan;
 use dormouse_handover::layout::Formats;
+use dormouse_handover::stored::Stored;
 use dormouse_handover::{Handover, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
@@ -56,21 +57,19 @@ impl MainState {
     /// Writes the state to a memory file.
     pub(crate) fn write(&self) -> io::Result<Fd> {
         let formats = serde_json::to_vec(&Formats::ours())?;
-        parts::write(
-            &formats,
-            &serde_json::to_vec(self)?,
-            &self.handover.secrets(),
-        )
+        self.handover
+            .write_with(&formats, &serde_json::to_vec(self)?)
     }
 
     /// Reads the state, if this build supports the writer's formats.
     pub(crate) fn read(fd: Fd) -> io::Result<MainState> {
-        let [formats, state, secrets] = parts::locate(fd)?;
+        let [formats, state, ..] = parts::locate(fd)?;
         let formats: Formats = serde_json::from_slice(&parts::read(fd, formats)?)?;
         let formats = formats.check();
         formats.map_err(|why| io::Error::other(format!("{why}; restart with the new one")))?;
         let mut state: MainState = serde_json::from_slice(&parts::read(fd, state)?)?;
-        state.handover.set_secrets(&parts::read(fd, secrets)?)?;
+        state.handover.read_secrets(fd)?;
+        state.handover.certificates = Stored::locate(fd)?.read_all()?;
         check_workers(state.pairs.len(), state.handover.share.workers)?;
         Ok(state)
     }

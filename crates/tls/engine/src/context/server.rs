@@ -1,35 +1,32 @@
 //! Server settings, made once into a context that all connections share.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, SignatureScheme};
-use rustls_pki_types::ServerName;
 
 use crate::call_scope::{self, CallerTime, in_scope};
-use crate::client_hello::first_flight::{self, host_name};
+use crate::client_hello::first_flight::host_name;
 use crate::client_hello::requested::Requested;
+use crate::context::certificates::{
+    Certificates, OfferedCertificate, OfferedIdentity, RetiredCertificates,
+};
 use crate::context::choose_identity::ChooseIdentity;
 use crate::context::settings::{Group, Protocols, check_alpn, provider};
 use crate::context::suites::{self, Suite};
 use crate::failure::NoCertificate;
 use crate::handshake::secret_log::{SecretCatcher, SecretLog};
 use crate::handshake::{Handshake, HandshakeLimits};
-use crate::sessions::client_session::digest;
-use crate::sessions::refusal::{NAMES_LEN, ServerResumption};
 use crate::sessions::server_sessions::ServerSessions;
 use crate::sessions::server_store::SealedStore;
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{ClientAuth, ClientCertificates, ClientVerifier};
-use crate::x509::facts::CertificateFacts;
-use crate::x509::identity::{Algorithms, Identity, Stapled};
+use crate::x509::identity::Identity;
 use crate::x509::judge_certificate::JudgeCertificate;
 use crate::x509::standing::ClientStandings;
 
@@ -145,8 +142,20 @@ pub struct ServerContext {
 
 impl ServerContext {
     /// Checks the settings and prepares them, so that no connection has to parse anything.
-    pub fn new(settings: ServerSettings) -> Result<ServerContext, SettingsError> {
-        let no_identity = settings.identities.is_empty() && settings.awaited.is_empty();
+    pub fn new(mut settings: ServerSettings) -> Result<ServerContext, SettingsError> {
+        let mut certificates = Certificates::new();
+        for identity in std::mem::take(&mut settings.identities) {
+            certificates.add(&OfferedIdentity::new(&identity));
+        }
+        ServerContext::with_certificates(settings, certificates)
+    }
+
+    /// As [`ServerContext::new`], with these certificates in place of `identities`.
+    pub fn with_certificates(
+        settings: ServerSettings,
+        mut certificates: Certificates,
+    ) -> Result<ServerContext, SettingsError> {
+        let no_identity = certificates.is_empty() && settings.awaited.is_empty();
         if no_identity && settings.chooser.is_none() {
             return Err(SettingsError::NoIdentity);
         }
@@ -164,9 +173,9 @@ impl ServerContext {
             Some(client_auth) => Arc::clone(client_auth) as _,
             None => WebPkiClientVerifier::no_client_auth(),
         };
-        let own_name = own_name(&settings.identities);
-        let is_deferred = settings.identities.iter().any(Identity::has_deferred_key);
-        let mut certificates = Certificates::new(&settings.identities, settings.unknown_name);
+        let own_name = certificates.own_name();
+        let is_deferred = certificates.has_deferred_key();
+        certificates.unknown_name = settings.unknown_name;
         certificates.awaited = settings.awaited.into_iter().collect();
         certificates.chooser = settings.chooser;
         let certificates = Arc::new(certificates);
@@ -239,8 +248,12 @@ impl ServerContext {
 
     /// Returns the SHA-256 digest of each certificate, and its names in lower case.
     pub fn certificates(&self) -> impl Iterator<Item = ([u8; 32], &[String])> {
-        let all = self.certificates.all.iter();
-        all.map(|one| (one.fingerprint, one.names.as_slice()))
+        self.certificates.described()
+    }
+
+    /// Returns the certificates, to be released after all clones of this context.
+    pub fn retired(&self) -> RetiredCertificates {
+        RetiredCertificates(Arc::clone(&self.certificates))
     }
 
     /// Installs new ticket keys in this context and all its clones.
@@ -270,227 +283,14 @@ impl fmt::Debug for ServerContext {
     }
 }
 
-/// Returns a host name that an identity covers, or an invalid name if there is none.
-fn own_name(identities: &[Identity]) -> String {
-    let names = identities.iter().flat_map(Identity::names);
-    let hosts = names.filter(|name| name.parse::<std::net::IpAddr>().is_err());
-    let good = |name: &String| ServerName::try_from(name.as_str()).is_ok();
-    let mut hosts = hosts
-        .map(|name| name.replacen('*', "warm-up", 1))
-        .filter(good);
-    hosts.next().unwrap_or_else(|| "warm-up.invalid".to_owned())
-}
-
 /// The protocol of the ACME challenge for domain validation (RFC 8737 §6.2). It carries no data.
 pub const ACME_TLS: &[u8] = b"acme-tls/1";
-
-/// A certificate, with and without its stapled OCSP response.
-struct OfferedCertificate {
-    bare: Arc<CertifiedKey>,
-    stapled: Option<Stapled>,
-    algorithms: Arc<Algorithms>,
-    fingerprint: [u8; 32],
-    /// First and last second of validity, in Unix time.
-    validity_s: RangeInclusive<u64>,
-    /// In lower case, sorted.
-    names: Vec<String>,
-    names_digest: [u8; NAMES_LEN],
-}
-
-impl OfferedCertificate {
-    fn new(identity: &Identity) -> OfferedCertificate {
-        let names = identity.names().iter();
-        let mut names: Vec<String> = names.map(|name| name.to_ascii_lowercase()).collect();
-        names.sort();
-        let parts: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
-        let names_digest = digest(&parts).first_chunk().copied().unwrap_or_default();
-        OfferedCertificate {
-            bare: identity.certified_key(),
-            stapled: identity.stapled(),
-            algorithms: identity.algorithms(),
-            fingerprint: identity.fingerprint(),
-            validity_s: identity.begins_at_s()..=identity.expires_at_s(),
-            names,
-            names_digest,
-        }
-    }
-
-    /// Returns the certificate as it is presented now, if the client accepts its signature. `name` is that of the session.
-    fn fitting(&self, name: &str, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let signer = self.bare.key.choose_scheme(schemes)?;
-        in_scope(|facts: &mut CertificateFacts| {
-            facts.signature = Some(signer.scheme());
-            facts.algorithms = Some(Arc::clone(&self.algorithms));
-            facts.fingerprint = Some(self.fingerprint);
-        });
-        self.bind_session(name);
-        Some(self.now())
-    }
-
-    /// Returns the certificate for a client that cannot use it: given any certificate, rustls sends the right
-    /// alert.
-    fn unfitting(&self, name: &str) -> Arc<CertifiedKey> {
-        self.bind_session(name);
-        Arc::clone(&self.bare)
-    }
-
-    /// Binds the session of the current connection to this certificate. If the certificate covers the requested
-    /// name, the name is enough. Otherwise the client accepted the certificate for another reason, so its session
-    /// belongs to the names that the certificate has.
-    ///
-    /// Without this, a client whose connection is diverted to another address of this server, or to another
-    /// machine with the same ticket keys, would resume there, although it would refuse that certificate.
-    fn bind_session(&self, name: &str) {
-        let names = match self.covers(name) {
-            true => [0; NAMES_LEN],
-            false => self.names_digest,
-        };
-        in_scope(|resumption: &mut ServerResumption| resumption.certificate_names = names);
-    }
-
-    /// Whether the certificate covers this name; a wildcard stands for one label (RFC 6125 §6.4.3).
-    fn covers(&self, name: &str) -> bool {
-        // In every handshake: a certificate may have thousands of names.
-        let wildcard = || "*.".bytes().chain(parent(name).bytes());
-        let exact = |own: &String| own.as_str().cmp(name);
-        self.names.binary_search_by(exact).is_ok()
-            || self
-                .names
-                .binary_search_by(|own| own.bytes().cmp(wildcard()))
-                .is_ok()
-    }
-
-    /// Returns the certificate as it is presented now: stapled while the OCSP response is valid.
-    fn now(&self) -> Arc<CertifiedKey> {
-        let now_s = call_scope::now().map_or(u64::MAX, |now| now.as_secs());
-        match &self.stapled {
-            Some(stapled) if now_s < stapled.until_s => Arc::clone(&stapled.certified),
-            _ => Arc::clone(&self.bare),
-        }
-    }
-}
 
 /// Chooses a certificate by the requested name and the signatures that the client accepts.
 struct CertificateChoice {
     certificates: Arc<Certificates>,
     /// Our application protocols, preferred first.
     alpn: Vec<Vec<u8>>,
-}
-
-/// The certificates of a context.
-struct Certificates {
-    all: Vec<OfferedCertificate>,
-    exact: HashMap<String, Vec<usize>>,
-    /// Keyed by the part after `*.`.
-    wildcard: HashMap<String, Vec<usize>>,
-    unknown_name: UnknownName,
-    /// In lower case.
-    awaited: HashSet<String>,
-    /// Consulted before the other certificates.
-    chooser: Option<Arc<dyn ChooseIdentity>>,
-}
-
-impl Certificates {
-    fn new(identities: &[Identity], unknown_name: UnknownName) -> Certificates {
-        let mut choice = Certificates {
-            all: Vec::new(),
-            exact: HashMap::new(),
-            wildcard: HashMap::new(),
-            unknown_name,
-            awaited: HashSet::new(),
-            chooser: None,
-        };
-        for (index, identity) in identities.iter().enumerate() {
-            let offered = OfferedCertificate::new(identity);
-            for name in &offered.names {
-                let (names, key) = match name.strip_prefix("*.") {
-                    Some(parent) => (&mut choice.wildcard, parent),
-                    None => (&mut choice.exact, name.as_str()),
-                };
-                names.entry(key.to_owned()).or_default().push(index);
-            }
-            choice.all.push(offered);
-        }
-        choice
-    }
-
-    /// Returns candidates in order of preference: certificates for this name, then all others, the default first. Of
-    /// both, those that are not valid now are last: a renewed certificate may have another file than the expired one.
-    fn candidates<'a>(
-        &'a self,
-        name: &str,
-        now_s: u64,
-    ) -> impl Iterator<Item = &'a OfferedCertificate> + use<'a> {
-        let all = if self.refuses(name) {
-            0
-        } else {
-            self.all.len()
-        };
-        let for_name = self.timely_first(self.for_name(name), now_s);
-        for_name.chain(self.timely_first(0..all, now_s))
-    }
-
-    fn timely_first(
-        &self,
-        indices: impl Iterator<Item = usize> + Clone,
-        now_s: u64,
-    ) -> impl Iterator<Item = &OfferedCertificate> {
-        let all = indices.filter_map(|index| self.all.get(index));
-        let is_timely = move |one: &&OfferedCertificate| one.validity_s.contains(&now_s);
-        let rest = all.clone().filter(move |one| !is_timely(one));
-        all.filter(is_timely).chain(rest)
-    }
-
-    /// Certificates for exactly this name, then wildcards for it (one label, RFC 6125 §6.4.3).
-    fn for_name<'a>(&'a self, name: &str) -> impl Iterator<Item = usize> + Clone + use<'a> {
-        let exact = listed(&self.exact, name).iter();
-        exact.chain(listed(&self.wildcard, parent(name))).copied()
-    }
-
-    /// Returns the reason for presenting no certificate, if there is one.
-    fn no_certificate(&self, name: &str) -> Option<NoCertificate> {
-        // A certificate covers it.
-        if self.for_name(name).next().is_some() {
-            return None;
-        }
-        let is_awaited = || {
-            let wildcard = format!("*.{}", parent(name));
-            self.awaited.contains(name) || self.awaited.contains(&wildcard)
-        };
-        if self.all.is_empty() || is_awaited() {
-            return Some(NoCertificate::Awaited);
-        }
-        self.refuses(name).then_some(NoCertificate::UnknownName)
-    }
-
-    /// Returns whether a client whose name no certificate covers is refused; the name is empty if it sends none.
-    fn refuses(&self, name: &str) -> bool {
-        match self.unknown_name {
-            UnknownName::Default => false,
-            UnknownName::Refuse => true,
-            UnknownName::RefuseNamed => !name.is_empty(),
-        }
-    }
-
-    /// Returns the identity that the caller's hook chooses.
-    fn chosen(&self, hello: &ClientHello<'_>, name: Option<String>) -> Option<Identity> {
-        let chooser = self.chooser.as_ref()?;
-        chooser.choose_identity(&first_flight::ClientHello {
-            server_name: name,
-            alpn: (hello.alpn().into_iter().flatten())
-                .map(<[u8]>::to_vec)
-                .collect(),
-        })
-    }
-}
-
-/// Returns the name without its first label, which a wildcard stands for.
-fn parent(name: &str) -> &str {
-    name.split_once('.').map_or("", |(_, parent)| parent)
-}
-
-fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize] {
-    names.get(name).map_or(&[], Vec::as_slice)
 }
 
 impl ResolvesServerCert for CertificateChoice {
@@ -537,7 +337,7 @@ impl ResolvesServerCert for CertificateChoice {
             return fitting;
         }
         let any = certificates.for_name(&name).next().unwrap_or(0);
-        let any = certificates.all.get(any);
+        let any = certificates.get(any);
         any.map(|shown| shown.unfitting(&of_session))
     }
 }

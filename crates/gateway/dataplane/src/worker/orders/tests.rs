@@ -14,12 +14,26 @@ use dormouse_reactor::pending::Pending;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::{OnExec, socket};
+use dormouse_routes::route::Direction;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::traffic::Traffic;
 use std::time::Duration;
 
 const CONNECTIONS: u32 = 64;
+
+fn pem(name: &str) -> Pem {
+    let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
+    Pem::from(PemContents {
+        name: name.to_owned(),
+        key_name: format!("{name}.key"),
+        chain,
+        ocsp: Vec::new(),
+        ocsp_from_file: false,
+        is_pushed: false,
+        key: key.to_string(),
+    })
+}
 
 /// The handover of a worker that has a connection, and main's end of its channel.
 fn handover() -> (Handover, Fd) {
@@ -32,16 +46,6 @@ fn handover() -> (Handover, Fd) {
     let loaded = config::load(None, Section::Route, &flags, &Machine::read()).expect("valid");
     let mut plan = loaded.plan;
     (plan.workers, plan.connections_max) = (1, CONNECTIONS);
-    let (chain, key) = Identity::self_signed_pem("x").expect("a certificate");
-    let pem = Pem::from(PemContents {
-        name: "x".to_owned(),
-        key_name: "x.key".to_owned(),
-        chain,
-        ocsp: Vec::new(),
-        ocsp_from_file: false,
-        is_pushed: false,
-        key: key.to_string(),
-    });
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
     let keys = TicketKeys::generate(now, 3_600).expect("keys");
     let share = Share::of(0, &plan);
@@ -70,7 +74,7 @@ fn handover() -> (Handover, Fd) {
         user: None,
         share,
         numbers: vec![0],
-        certificates: vec![vec![pem]],
+        certificates: vec![vec![pem("x")]],
         clients: vec![None],
         origins: Vec::new(),
         backend_tls: vec![None],
@@ -167,4 +171,56 @@ fn a_worker_without_certificates_accepts_again_after_a_reload() {
     assert!(!is_stopped(&worker));
     let expected = [WorkerReport::Ready, WorkerReport::Reloaded(7)];
     assert_eq!([report(), report()], expected.map(Some));
+}
+
+/// Established connections are served between the turns. An order that comes meanwhile waits in the channel.
+#[test]
+fn a_reload_with_many_certificates_is_spread_over_turns() {
+    let (mut handover, main) = handover();
+    let first = handover.write().expect("a file");
+    handover.edition = 2;
+    let many = (0..60).map(|n| pem(&format!("{n}.example")));
+    handover.certificates[0] = many.collect();
+    let second = handover.write().expect("a file");
+    handover.edition = 3;
+    handover.certificates[0].truncate(50);
+    handover.certificates[0].push(pem("new.example"));
+    let third = handover.write().expect("a file");
+    let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
+    let begun = begin::begin(first, 0, &keep, |_| {}, OsIo::adopt);
+    let (mut worker, _) = begun.expect("a worker");
+    let report = || {
+        let report = orders::receive_report(main).expect("a report");
+        report.and_then(|received| received.report)
+    };
+    let turns_until = |worker: &mut Worker<OsIo>, expected: WorkerReport| {
+        let turns = (1..200).find(|_| {
+            worker.turn().expect("a turn");
+            report().as_ref() == Some(&expected)
+        });
+        turns.expect("the report")
+    };
+    let served = |worker: &Worker<OsIo>| match &worker.cx.settings.routes[0].direction {
+        Direction::Terminate { context, .. } => {
+            let context = context.as_ref().expect("a context");
+            context.certificates().count()
+        }
+        _ => panic!("the route terminates TLS"),
+    };
+    turns_until(&mut worker, WorkerReport::Ready);
+    for (handover, number) in [(second, 1), (third, 2)] {
+        orders::send_order(main, &Order::Reload { handover, number }).expect("sent");
+    }
+    worker.turn().expect("a turn");
+    assert!(worker.lifecycle.reloader.is_loading());
+    assert_eq!(served(&worker), 1, "the former certificate");
+    let turns = turns_until(&mut worker, WorkerReport::Reloaded(1));
+    assert!(turns >= 60 / 8 - 1, "{turns} turns");
+    assert_eq!(served(&worker), 60);
+    turns_until(&mut worker, WorkerReport::Reloaded(2));
+    assert_eq!(served(&worker), 51);
+    while worker.lifecycle.reloader.retirement.is_due() {
+        worker.turn().expect("a turn");
+    }
+    main.close();
 }
