@@ -22,6 +22,8 @@ struct Shared {
     contents: PemContents,
     identity: OnceLock<Result<Identity, IdentityError>>,
     digest: OnceLock<[u8; 32]>,
+    /// Digest of the files that it was read from, as they were.
+    source: Option<[u8; 32]>,
 }
 
 /// What a [`Pem`] consists of.
@@ -138,6 +140,25 @@ fn as_bytes(crls: &[(String, String)]) -> Vec<(String, Vec<u8>)> {
 }
 
 impl Pem {
+    /// Contents that were read from files with this digest.
+    pub fn of_files(contents: PemContents, source: [u8; 32]) -> Pem {
+        Pem::new(contents, Some(source))
+    }
+
+    fn new(contents: PemContents, source: Option<[u8; 32]>) -> Pem {
+        Pem(Arc::new(Shared {
+            contents,
+            identity: OnceLock::new(),
+            digest: OnceLock::new(),
+            source,
+        }))
+    }
+
+    /// The digest of the files that it was read from, if it was read by this process.
+    pub fn source(&self) -> Option<[u8; 32]> {
+        self.0.source
+    }
+
     /// The certificate chain and the key, parsed when they are first needed.
     pub fn identity(&self) -> Result<&Identity, &IdentityError> {
         let Shared {
@@ -168,6 +189,7 @@ impl Clone for Shared {
             contents: self.contents.clone(),
             identity: OnceLock::new(),
             digest: OnceLock::new(),
+            source: self.source,
         }
     }
 }
@@ -231,11 +253,7 @@ impl PemContents {
 
 impl From<PemContents> for Pem {
     fn from(contents: PemContents) -> Pem {
-        Pem(Arc::new(Shared {
-            contents,
-            identity: OnceLock::new(),
-            digest: OnceLock::new(),
-        }))
+        Pem::new(contents, None)
     }
 }
 

@@ -77,13 +77,13 @@ fn of_route(config: &Config, n: usize, reason: &str) -> String {
     format!("route {}: {reason}", name.unwrap_or_default())
 }
 
-/// What one call of [`LateContexts::load_some`] may cost, so that the caller's connections wait only briefly: about a
+/// What one call of [`LateContexts::load_some`] may cost, so that the caller's connections wait only briefly: less than a
 /// millisecond. In units of a certificate that is known.
-const COST_AT_ONCE: usize = 512;
+const COST_AT_ONCE: usize = 256;
 /// Cost of a certificate that is read and parsed.
-const COST_PARSED: usize = 64;
+const COST_PARSED: usize = 32;
 /// Cost of a context, without its certificates.
-const COST_CONTEXT: usize = 64;
+const COST_CONTEXT: usize = 32;
 
 /// Builder of the contexts of a handover, a part at a time, for a worker that serves connections meanwhile.
 pub struct LateContexts {
@@ -194,6 +194,13 @@ impl LateContexts {
         *left = left.saturating_sub(COST_CONTEXT);
         self.next += 1;
         Ok(())
+    }
+
+    /// Whether so many certificates are to be read that even known ones take several calls.
+    pub fn is_long(&self) -> bool {
+        let routes = 0..self.handover.config.routes.len();
+        let count: usize = routes.map(|n| self.stored.count(n)).sum();
+        count > COST_AT_ONCE
     }
 
     /// Returns the handover, when all contexts are built.
@@ -361,6 +368,6 @@ mod tests {
         assert_eq!(known.forget_others().len(), 1);
         // Known ones are added in several calls, too.
         let many = all.iter().cycle().take(2_000).cloned().collect();
-        assert_eq!(load(many, known), (0, 4));
+        assert_eq!(load(many, known), (0, 8));
     }
 }

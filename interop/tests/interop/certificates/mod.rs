@@ -6,6 +6,7 @@ mod acme_dns;
 mod choice;
 mod client_certificates;
 mod files;
+mod many;
 mod ocsp;
 mod pass_through;
 mod passphrases;

@@ -108,6 +108,13 @@ impl Reloader {
         self.loading.is_some()
     }
 
+    /// Whether the reload under way has so many certificates that its begin was long enough for one turn.
+    pub(crate) fn is_long(&self) -> bool {
+        self.loading
+            .as_ref()
+            .is_some_and(|loading| loading.late.is_long())
+    }
+
     /// Begins a reload with the handover in the file `next`. Returns its end if it has failed.
     pub(crate) fn begin<I: Io>(
         &mut self,

@@ -113,6 +113,7 @@ impl<I: Io> Worker<I> {
     /// Begins a reload. With few certificates it ends here.
     fn reload(&mut self, next: Fd, number: u64) {
         match self.lifecycle.reloader.begin(next, number, &self.cx) {
+            None if self.lifecycle.reloader.is_long() => {}
             None => self.advance_reload(),
             Some(failed) => self.report_reload(failed),
         }

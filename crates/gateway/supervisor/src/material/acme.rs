@@ -124,7 +124,7 @@ fn is_newer(pem: &Pem, than: &Pem) -> bool {
 
 fn read(file: &Path, name: &str, known: Option<&Pem>) -> Result<Pem, Vec<String>> {
     let mut mistakes = Vec::new();
-    let Some(read) = read_pair(file, file, None, &mut mistakes) else {
+    let Some(read) = read_pair(file, file, None, None, &mut mistakes) else {
         return Err(mistakes);
     };
     let same = known.filter(|known| known.chain == read.chain && known.key == read.key);
@@ -173,7 +173,7 @@ pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String>
 /// Whether the file for a name has this certificate.
 pub(crate) fn is_saved(config: &Config, name: &str, pem: &Pem) -> bool {
     let file = file_of(config, name);
-    let found = read_pair(&file, &file, None, &mut Vec::new());
+    let found = read_pair(&file, &file, None, None, &mut Vec::new());
     found.is_some_and(|found| found.chain == pem.chain)
 }
 

@@ -5,6 +5,7 @@ use super::acme;
 use super::files;
 use super::former::{self, Changes, Covered, Former};
 use super::key_mode;
+use super::layouts::Found;
 use super::pair::PairFiles;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
@@ -13,7 +14,7 @@ use dormouse_config::{CertificateFiles, Config, Place, Route, TlsVersion};
 use dormouse_engine::{Identity, KeyKind};
 use dormouse_handover::{Pem, PemContents};
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads the certificates of every route. A self-signed certificate that serves is reused, so that clients keep seeing
 /// the same one.
@@ -54,8 +55,8 @@ fn load_route(
         let place = Place::of_route(index, "certificates").item(item);
         match entries.read(files) {
             Ok(entry) => {
-                let is_new = |pem: &&Pem| entry.new.contains(&pem.name);
-                let same = entry.pems.iter().filter(|pem| !is_new(pem));
+                let new: HashSet<&String> = entry.new.iter().collect();
+                let same = entry.pems.iter().filter(|pem| !new.contains(&pem.name));
                 let mut warnings: Vec<String> = same.flat_map(warnings_of_serving).collect();
                 warnings.extend(entry.warnings);
                 let kept = entry
@@ -223,10 +224,14 @@ impl<'a> Entries<'a> {
         read
     }
 
-    /// What else may be a certificate or a key in the directory of an entry.
+    /// What else may be a certificate or a key in the directory of an entry that was read.
     fn unused(&mut self, files: &CertificateFiles) -> Vec<String> {
+        let Some(Ok(entry)) = self.read.get(files) else {
+            return Vec::new();
+        };
         let known = self.unused.entry(files.clone());
-        known.or_insert_with(|| files::unused(files)).clone()
+        let unused = || files::not_used(&files.cert, &entry.others);
+        known.or_insert_with(unused).clone()
     }
 }
 
@@ -234,6 +239,8 @@ impl<'a> Entries<'a> {
 #[derive(Clone, Default)]
 struct Entry {
     pems: Vec<Pem>,
+    /// Files and directories in its directory that belong to no pair.
+    others: Vec<PathBuf>,
     /// Whether one of the pairs can be used as it is in its files.
     is_usable: bool,
     /// Files of new certificates.
@@ -250,8 +257,11 @@ struct Entry {
 
 /// Reads the files of an entry. Fails if it cannot be found out which files these are.
 fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, String> {
-    let pairs = files::pairs(files)?;
-    let mut entry = Entry::default();
+    let Found { pairs, others } = files::pairs(files)?;
+    let mut entry = Entry {
+        others,
+        ..Entry::default()
+    };
     for pair in &pairs {
         match read_again(pair, former.pair(&pair.cert, &pair.key)) {
             Look::Same(current) => {
@@ -335,6 +345,7 @@ fn read_again<'a>(pair: &PairFiles, current: Option<&'a Pem>) -> Look<'a> {
         &pair.cert,
         &pair.key,
         pair.passphrase.as_deref(),
+        current,
         &mut mistakes,
     ) else {
         return Look::Invalid(mistakes);

@@ -1,12 +1,11 @@
 //! The files that a configuration means: pairs of certificate and key, and the contents of directories.
 
 use super::directory::{CERTIFICATES_MAX, Entry, entries};
-use super::layouts;
+use super::layouts::{self, Found};
 use super::pair::PairFiles;
 use crate::error::unreadable;
 use dormouse_config::CertificateFiles;
 use dormouse_reactor::process;
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,8 @@ use std::path::{Path, PathBuf};
 /// Maximum number of other files in a directory that are named.
 const OTHERS_NAMED_MAX: usize = 20;
 
-/// The pairs that `files` stands for, ordered by name.
-pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
+/// The pairs that `files` stands for, ordered by name, and what else is in their directory.
+pub(super) fn pairs(files: &CertificateFiles) -> Result<Found, String> {
     let CertificateFiles {
         cert,
         key,
@@ -23,23 +22,28 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> 
         passphrase,
     } = files;
     if !is_directory(files)? {
-        return Ok(vec![PairFiles {
+        let pair = PairFiles {
             cert: cert.clone(),
             key: key.clone(),
             ocsp: ocsp.clone(),
             passphrase: passphrase.clone(),
             found: false,
-        }]);
+        };
+        return Ok(Found {
+            pairs: vec![pair],
+            others: Vec::new(),
+        });
     }
-    let mut pairs = layouts::look_into(cert)?.pairs;
-    pairs
+    let mut found = layouts::look_into(cert)?;
+    (found.pairs)
         .iter_mut()
         .for_each(|pair| pair.passphrase.clone_from(passphrase));
-    match pairs.len() {
+    match found.pairs.len() {
         0 => {
             let needed =
                 "it needs NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem";
-            let reasons: String = unused(files).iter().map(|why| format!("\n{why}")).collect();
+            let reasons = not_used(cert, &found.others);
+            let reasons: String = reasons.iter().map(|why| format!("\n{why}")).collect();
             Err(format!(
                 "{}: no certificates in this directory; {needed}{reasons}",
                 cert.display()
@@ -49,23 +53,19 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> 
             "{}: {n} certificates in this directory; at most {CERTIFICATES_MAX} are allowed",
             cert.display()
         )),
-        _ => Ok(pairs),
+        _ => Ok(found),
     }
 }
 
-/// What else is in the directory that `files` names and may be a certificate or a key, with the reason why it is not
-/// used.
-pub(super) fn unused(files: &CertificateFiles) -> Vec<String> {
-    if is_directory(files) != Ok(true) {
-        return Vec::new();
-    }
-    let found = layouts::look_into(&files.cert).unwrap_or_default();
-    let reasons = found.others.iter().filter_map(|path| layouts::reason(path));
+/// The files of a directory that may be a certificate or a key, of `others` that belong to no pair, with the reason why each
+/// is not used.
+pub(super) fn not_used(directory: &Path, others: &[PathBuf]) -> Vec<String> {
+    let reasons = others.iter().filter_map(|path| layouts::reason(path));
     let mut reasons: Vec<String> = reasons.map(|why| format!("not used: {why}")).collect();
     let more = reasons.len().saturating_sub(OTHERS_NAMED_MAX);
     if more > 0 {
         reasons.truncate(OTHERS_NAMED_MAX);
-        reasons.push(format!("not used: {more} more in {}", files.cert.display()));
+        reasons.push(format!("not used: {more} more in {}", directory.display()));
     }
     reasons
 }
@@ -94,8 +94,8 @@ pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> 
 }
 
 /// All paths whose change requires another read.
-pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
-    let mut all = BTreeSet::from([files.cert.clone(), files.key.clone()]);
+pub(crate) fn watched(files: &CertificateFiles) -> Vec<PathBuf> {
+    let mut all = vec![files.cert.clone(), files.key.clone()];
     all.extend(files.passphrase.clone());
     if is_directory(files) == Ok(true) {
         // A directory below it changes when a file in it is created.
@@ -103,7 +103,7 @@ pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
         let below = below.filter(Entry::is_directory);
         all.extend(below.map(|entry| entry.path));
     }
-    for pair in pairs(files).unwrap_or_default() {
+    for pair in pairs(files).unwrap_or_default().pairs {
         all.extend([pair.cert, pair.key]);
         all.extend(pair.ocsp);
     }

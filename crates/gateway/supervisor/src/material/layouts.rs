@@ -18,7 +18,7 @@
 use super::directory::{Entry, entries};
 use super::pair::{PairFiles, read_with};
 use dormouse_engine::{IdentityProblem, PemFile};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
@@ -27,7 +27,7 @@ const PARTS: [&str; 4] = ["pem", "crt", "cer", "key"];
 const BUNDLES: [&str; 3] = ["rsa", "ecdsa", "dsa"];
 
 /// What a directory has.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Found {
     /// Ordered by name.
     pub(super) pairs: Vec<PairFiles>,
@@ -39,7 +39,7 @@ pub(super) struct Found {
 pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
     let names = Names::of(directory, entries(directory)?);
     let mut used: HashSet<PathBuf> = HashSet::new();
-    let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    let mut pairs = Pairs::default();
     // A directory that certbot or acme.sh keeps for one name.
     if let Some((chain, key)) = own_pair(directory, &names) {
         let companions = ["cert.pem", "chain.pem", "ca.cer"].map(|name| names.find(name));
@@ -49,28 +49,27 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
     }
     let files = names.entries.iter().filter(|entry| entry.is_file());
     for chain in files.map(|file| &file.path).filter(|path| is_chain(path)) {
-        if !used.contains(chain) && !pairs.contains_key(chain) {
+        if !used.contains(chain) && !pairs.has(chain) {
             let key = key_of(chain, &names).unwrap_or_else(|| chain.clone());
             pairs.insert(chain.clone(), key);
         }
     }
-    let keys = pairs.iter().filter(|(chain, key)| chain != key);
-    let keys: HashSet<PathBuf> = keys.map(|(_, key)| key.clone()).collect();
-    pairs.retain(|chain, _| !keys.contains(chain));
+    pairs.drop_keys();
     let directories = names.entries.iter().filter(|entry| entry.is_directory());
     for directory in directories.map(|entry| &entry.path) {
         let of_name = directory.file_name().unwrap_or_default().to_string_lossy();
-        let before = pairs.len();
-        pairs.extend(pair_of(directory, &of_name));
+        let before = pairs.in_order.len();
+        let mut add = |(chain, key)| pairs.insert(chain, key);
+        pair_of(directory, &of_name).into_iter().for_each(&mut add);
         if of_name == "certs" {
-            pairs.extend(with_private(directory)?);
+            with_private(directory)?.into_iter().for_each(add);
         }
-        if of_name == "private" || pairs.len() > before {
+        if of_name == "private" || pairs.in_order.len() > before {
             used.insert(directory.clone());
         }
     }
     let mut found = Found::default();
-    for (cert, key) in pairs {
+    for (cert, key) in pairs.sorted() {
         let ocsp = [cert.with_extension("ocsp"), with_more(&cert, "ocsp")];
         let ocsp = ocsp.into_iter().find(|path| names.is_file(path));
         used.extend([&cert, &key].into_iter().chain(&ocsp).cloned());
@@ -85,6 +84,44 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
     let others = names.entries.into_iter().map(|entry| entry.path);
     found.others = others.filter(|path| !used.contains(path)).collect();
     Ok(found)
+}
+
+/// The pairs of a directory: chain and key. They are nearly in order, because the files of a directory are.
+#[derive(Default)]
+struct Pairs {
+    in_order: Vec<(PathBuf, PathBuf)>,
+    chains: HashSet<PathBuf>,
+}
+
+impl Pairs {
+    fn has(&self, chain: &Path) -> bool {
+        self.chains.contains(chain)
+    }
+
+    /// Adds a pair. If the chain has one already, it gets this key.
+    fn insert(&mut self, chain: PathBuf, key: PathBuf) {
+        if self.chains.insert(chain.clone()) {
+            self.in_order.push((chain, key));
+            return;
+        }
+        let mut all = self.in_order.iter_mut();
+        if let Some((_, former)) = all.find(|(known, _)| *known == chain) {
+            *former = key;
+        }
+    }
+
+    /// Drops the pairs whose chain is the key of another chain.
+    fn drop_keys(&mut self) {
+        let keys = self.in_order.iter().filter(|(chain, key)| chain != key);
+        let keys: HashSet<PathBuf> = keys.map(|(_, key)| key.clone()).collect();
+        self.in_order.retain(|(chain, _)| !keys.contains(chain));
+        self.chains.retain(|chain| !keys.contains(chain));
+    }
+
+    fn sorted(mut self) -> Vec<(PathBuf, PathBuf)> {
+        self.in_order.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.in_order
+    }
 }
 
 /// Why this file or directory is not used. `None`: it has nothing to do with certificates.

@@ -103,8 +103,8 @@ impl Material {
 
 /// The files that main watches for changes: certificates and keys, CAs, revocation lists, and the directories of these
 /// files.
-pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
-    let mut all = BTreeSet::new();
+pub(crate) fn watched(config: &Config) -> Vec<PathBuf> {
+    let mut all = Vec::new();
     let certificates = config.routes.iter().flat_map(|route| &route.certificates);
     let distinct: BTreeSet<&CertificateFiles> = certificates.collect();
     all.extend(distinct.into_iter().flat_map(files::watched));
@@ -113,13 +113,16 @@ pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
         all.extend(names.map(|name| acme::file_of(config, name.as_str())));
     }
     for path in trust_in_clients(config).chain(lists_for_servers(config)) {
-        all.insert(path.clone());
+        all.push(path.clone());
         all.extend(files::files_of(path, "file").unwrap_or_default());
     }
     for (certificates, ca) in of_client(config) {
         all.extend(certificates.iter().flat_map(files::watched));
         all.extend(ca.cloned());
     }
+    // To compare tens of thousands of paths part by part takes long.
+    all.sort_unstable_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
+    all.dedup_by(|one, other| one.as_os_str() == other.as_os_str());
     all
 }
 

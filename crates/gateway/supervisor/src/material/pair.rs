@@ -3,7 +3,7 @@
 use super::former::Former;
 use crate::error::unreadable;
 use dormouse_config::TokenKey;
-use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile};
+use dormouse_engine::{Identity, IdentityError, IdentityProblem, OcspProblem, PemFile, digest};
 use dormouse_handover::unix_time;
 use dormouse_handover::{Pem, PemContents};
 use dormouse_helpers::private_file::read_secret_line;
@@ -31,16 +31,16 @@ pub(super) struct PairFiles {
     pub(super) found: bool,
 }
 
-/// Reads a certificate and its key, with the file of its passphrase if it has one. `None`: the errors were added to
-/// `mistakes`.
+/// Reads a certificate and its key, with the file of its passphrase if it has one. If the files are as they were when
+/// `current` was read, it is that one, and nothing is parsed. `None`: the errors were added to `mistakes`.
 pub(super) fn read_pair(
     cert: &Path,
     key: &Path,
     passphrase: Option<&Path>,
+    current: Option<&Pem>,
     mistakes: &mut Vec<String>,
 ) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
-    let read = |path| read_with(PemFile::read, path);
     let words = |error: IdentityError| match error.problem {
         IdentityProblem::CertificateInsteadOfKey if cert == key => format!(
             "{}: has no key, neither in this file nor in {} beside it",
@@ -54,23 +54,35 @@ pub(super) fn read_pair(
         ),
         _ => error.to_string(),
     };
-    let chain = read(cert).and_then(|file| file.chain().map_err(words));
-    let key = match TokenKey::is_uri(key) {
-        true => Ok(Zeroizing::new(names.1.clone())),
-        false => read_key(key, passphrase, words),
+    let chain = read_file(cert);
+    let key_source = KeySource::read(key, passphrase);
+    let source = match (&chain, &key_source) {
+        (Ok(chain), Ok(key)) => {
+            let parts = [names.0.as_bytes(), names.1.as_bytes(), chain.text()];
+            Some(digest(&[&parts[..], &key.parts()].concat()))
+        }
+        _ => None,
     };
-    match (chain, key) {
-        (Ok(chain), Ok(mut key)) => Some(Pem::from(PemContents {
-            name: names.0,
-            key_name: names.1,
-            chain,
-            ocsp: Vec::new(),
-            ocsp_from_file: false,
-            is_pushed: false,
-            // Moved: a copy would not be wiped.
-            key: std::mem::take(&mut *key),
-        })),
-        (chain, key) => {
+    if let Some(current) = current.filter(|pem| source.is_some() && pem.source() == source) {
+        return Some(current.clone());
+    }
+    let chain = chain.and_then(|file| file.chain().map_err(words));
+    let key = key_source.and_then(|source| source.key(&names.1).map_err(words));
+    match (chain, key, source) {
+        (Ok(chain), Ok(mut key), Some(source)) => {
+            let contents = PemContents {
+                name: names.0,
+                key_name: names.1,
+                chain,
+                ocsp: Vec::new(),
+                ocsp_from_file: false,
+                is_pushed: false,
+                // Moved: a copy would not be wiped.
+                key: std::mem::take(&mut *key),
+            };
+            Some(Pem::of_files(contents, source))
+        }
+        (chain, key, _) => {
             let mut found: Vec<String> = chain.err().into_iter().chain(key.err()).collect();
             // One file has both.
             found.dedup();
@@ -80,17 +92,43 @@ pub(super) fn read_pair(
     }
 }
 
-/// Reads a key from its file, with the file of its passphrase if it has one.
-fn read_key(
-    key: &Path,
-    passphrase: Option<&Path>,
-    words: impl FnOnce(IdentityError) -> String,
-) -> Result<Zeroizing<String>, String> {
-    let read = |path| read_secret_line(path, "the passphrase of a key");
-    let passphrase = passphrase.map(read).transpose()?;
-    let passphrase = passphrase.as_ref().map(|bytes| bytes.as_slice());
-    let file = read_with(PemFile::read, key)?;
-    file.key_with(passphrase).map_err(words)
+/// Where a key comes from.
+enum KeySource {
+    /// A token: its URI is the key's name.
+    Token,
+    /// A file, and the passphrase for it.
+    File(PemFile, Option<Zeroizing<Vec<u8>>>),
+}
+
+impl KeySource {
+    fn read(key: &Path, passphrase: Option<&Path>) -> Result<KeySource, String> {
+        if TokenKey::is_uri(key) {
+            return Ok(KeySource::Token);
+        }
+        let read = |path| read_secret_line(path, "the passphrase of a key");
+        let passphrase = passphrase.map(read).transpose()?;
+        Ok(KeySource::File(read_file(key)?, passphrase))
+    }
+
+    /// Everything that the key depends on.
+    fn parts(&self) -> [&[u8]; 2] {
+        match self {
+            KeySource::Token => [&[], &[]],
+            KeySource::File(file, passphrase) => {
+                let passphrase = passphrase.as_ref().map(|bytes| bytes.as_slice());
+                [file.text(), passphrase.unwrap_or_default()]
+            }
+        }
+    }
+
+    fn key(&self, name: &str) -> Result<Zeroizing<String>, IdentityError> {
+        match self {
+            KeySource::Token => Ok(Zeroizing::new(name.to_owned())),
+            KeySource::File(file, passphrase) => {
+                file.key_with(passphrase.as_ref().map(|bytes| bytes.as_slice()))
+            }
+        }
+    }
 }
 
 /// Reads the OCSP response from its file, if there is one. A response for another certificate is an
@@ -135,6 +173,12 @@ pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
     warnings
         .map(|warning| format!("{name}: {warning}"))
         .collect()
+}
+
+/// Reads a file with a chain or a key, if it is one: a pipe would block main.
+fn read_file(path: &Path) -> Result<PemFile, String> {
+    let file = open_regular(path).map_err(|error| unreadable(path, &error))?;
+    PemFile::read_from(file, path).map_err(|error| error.to_string())
 }
 
 /// Reads a file, if it is one: a pipe would block main.

@@ -431,7 +431,7 @@ fn read_identity(
         let place = place.item(item);
         let mut mistakes = Vec::new();
         let passphrase = files.passphrase.as_deref();
-        if let Some(pem) = read_pair(&files.cert, &files.key, passphrase, &mut mistakes) {
+        if let Some(pem) = read_pair(&files.cert, &files.key, passphrase, None, &mut mistakes) {
             match pem.identity() {
                 Ok(own) => {
                     findings.warnings(place, warnings_of(own, &pem.name));

@@ -152,6 +152,8 @@ impl OfferedCertificate {
 pub struct Certificates {
     all: Vec<Arc<OfferedCertificate>>,
     names: Names,
+    /// Whether the key of a certificate is elsewhere.
+    pub(super) has_deferred_key: bool,
     pub(super) unknown_name: UnknownName,
     /// In lower case.
     pub(super) awaited: HashSet<String>,
@@ -171,6 +173,7 @@ impl Certificates {
         Certificates {
             all: Vec::new(),
             names: Names::default(),
+            has_deferred_key: false,
             unknown_name: UnknownName::Default,
             awaited: HashSet::new(),
             chooser: None,
@@ -184,6 +187,7 @@ impl Certificates {
         for place in 0..offered.names.len() {
             self.names.add(&self.all, offered, place);
         }
+        self.has_deferred_key |= offered.is_deferred;
         self.all.push(Arc::clone(offered));
     }
 
@@ -201,11 +205,6 @@ impl Certificates {
     pub(super) fn described(&self) -> impl Iterator<Item = ([u8; 32], &[String])> {
         let all = self.all.iter();
         all.map(|one| (one.fingerprint, one.names.as_slice()))
-    }
-
-    /// Whether the key of a certificate is elsewhere.
-    pub(super) fn has_deferred_key(&self) -> bool {
-        self.all.iter().any(|one| one.is_deferred)
     }
 
     /// Returns a host name that a certificate covers, or an invalid name if there is none.

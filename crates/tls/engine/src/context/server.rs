@@ -174,7 +174,7 @@ impl ServerContext {
             None => WebPkiClientVerifier::no_client_auth(),
         };
         let own_name = certificates.own_name();
-        let is_deferred = certificates.has_deferred_key();
+        let is_deferred = certificates.has_deferred_key;
         certificates.unknown_name = settings.unknown_name;
         certificates.awaited = settings.awaited.into_iter().collect();
         certificates.chooser = settings.chooser;

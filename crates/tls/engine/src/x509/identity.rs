@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::{self, sign::any_supported_type};
+use rustls::crypto::aws_lc_rs;
+use rustls::crypto::aws_lc_rs::sign::{any_ecdsa_type, any_supported_type};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error, InconsistentKeys};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, SignatureVerificationAlgorithm, UnixTime};
@@ -287,7 +288,15 @@ impl Identity {
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
         Identity::describe(chain, certificate_name, |kind| {
-            any_supported_type(key).map_err(|error| {
+            // It would try RSA first, which parses any other key in vain.
+            let of_kind = match (kind, key) {
+                (KeyKind::Ecdsa { .. }, PrivateKeyDer::Pkcs8(_) | PrivateKeyDer::Sec1(_)) => {
+                    any_ecdsa_type(key).ok()
+                }
+                _ => None,
+            };
+            let signing_key = of_kind.map_or_else(|| any_supported_type(key), Ok);
+            signing_key.map_err(|error| {
                 let why = unusable_length(kind).unwrap_or_else(|| error.to_string());
                 IdentityProblem::UnusableKey(why).of(key_name)
             })
@@ -432,8 +441,9 @@ impl Identity {
             if own.has_old_signature() {
                 warnings.push(IdentityWarning::OldSignature);
             }
-            let has_response = self.stapled.is_some() || ocsp_question(&self.chain()).is_some();
-            if own.extension(id::TLS_FEATURE).is_some() && !has_response {
+            // Parses the chain, and few certificates demand one.
+            let has_response = || self.stapled.is_some() || ocsp_question(&self.chain()).is_some();
+            if own.extension(id::TLS_FEATURE).is_some() && !has_response() {
                 warnings.push(IdentityWarning::NothingToStaple);
             }
         }

@@ -1,5 +1,6 @@
 //! Files of certificates, keys, authorities and revocation lists.
 
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -33,6 +34,11 @@ impl PemFile {
     /// Reads a file with a chain, a key, or both: up to 1 MiB.
     pub fn read(path: &Path) -> Result<PemFile, IdentityError> {
         PemFile::read_up_to(path, FILE_MAX)
+    }
+
+    /// As [`PemFile::read`], from an open file. `path` is for errors.
+    pub fn read_from(file: File, path: &Path) -> Result<PemFile, IdentityError> {
+        PemFile::read_opened(file, path, FILE_MAX)
     }
 
     /// Reads a file with authorities or revocation lists: up to 32 MiB.
@@ -124,10 +130,16 @@ impl PemFile {
     }
 
     fn read_up_to(path: &Path, max: usize) -> Result<PemFile, IdentityError> {
+        let opened = File::open(path).map_err(|error| {
+            IdentityProblem::Unreadable(error.to_string()).of(&path.display().to_string())
+        });
+        PemFile::read_opened(opened?, path, max)
+    }
+
+    fn read_opened(mut file: File, path: &Path, max: usize) -> Result<PemFile, IdentityError> {
         let name = path.display().to_string();
         let unreadable =
             |error: io::Error| IdentityProblem::Unreadable(error.to_string()).of(&name);
-        let mut file = std::fs::File::open(path).map_err(unreadable)?;
         // Allocated in full at the start, because a growing vector leaves copies behind.
         let expected = file.metadata().map_or(0, |found| found.len());
         let room = match usize::try_from(expected) {
