@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 /// What serves now, and which files there were at the last look.
 pub(crate) struct Former<'a> {
     material: Option<&'a Material>,
-    /// The certificates from files, by the file of the chain: there may be tens of thousands, and each is looked up.
-    by_chain_file: BTreeMap<&'a Path, Vec<&'a Pem>>,
+    /// The certificates from files, by the file of the chain ([`key`]): there may be tens of thousands, and each is looked up.
+    by_chain_file: BTreeMap<String, Vec<&'a Pem>>,
     /// Those whose OCSP response was fetched, by their chain.
     by_chain: HashMap<&'a str, &'a Pem>,
     was_there: &'a dyn Fn(&str) -> bool,
@@ -49,8 +49,8 @@ impl<'a> Former<'a> {
             ..Former::none()
         };
         for pem in of_files(material) {
-            let file = Path::new(&pem.name);
-            former.by_chain_file.entry(file).or_default().push(pem);
+            let of_file = former.by_chain_file.entry(key(&pem.name));
+            of_file.or_default().push(pem);
         }
         let fetched = material.certificates.iter().flatten();
         for pem in fetched.filter(|pem| !pem.ocsp_from_file) {
@@ -76,15 +76,14 @@ impl<'a> Former<'a> {
     /// The certificates whose chain is in this file.
     fn of_chain_file(&self, path: &Path) -> &[&'a Pem] {
         // Names are what is shown of a path.
-        let shown = path.display().to_string();
         self.by_chain_file
-            .get(Path::new(&shown))
+            .get(&key(&path.display().to_string()))
             .map_or(&[], Vec::as_slice)
     }
 
     /// The certificate with this name, of an ACME server or made here: it may be in no file.
     pub(super) fn named(&self, name: &str) -> Option<&'a Pem> {
-        let of_file = self.by_chain_file.get(Path::new(name));
+        let of_file = self.by_chain_file.get(&key(name));
         of_file.and_then(|pems| pems.first()).copied()
     }
 
@@ -95,13 +94,19 @@ impl<'a> Former<'a> {
 
     /// The certificates that serve from this file, or from files below this directory.
     pub(super) fn within(&self, path: &Path) -> Vec<&'a Pem> {
-        let shown = path.display().to_string();
-        let shown = Path::new(&shown);
-        let range = (Bound::Included(shown), Bound::Unbounded);
-        let from = self.by_chain_file.range::<Path, _>(range);
-        from.take_while(|(file, _)| file.starts_with(shown))
-            .filter_map(|(_, pems)| pems.last().copied())
-            .collect()
+        let file = key(&path.display().to_string());
+        let directory = match file.ends_with('/') {
+            true => file.clone(),
+            false => format!("{file}/"),
+        };
+        let range = (Bound::Included(&directory), Bound::Unbounded);
+        let below = self.by_chain_file.range::<String, _>(range);
+        let below = below.take_while(|(file, _)| file.starts_with(&directory));
+        let below = below.map(|(_, pems)| pems);
+        let all = self.by_chain_file.get(&file).into_iter().chain(below);
+        let mut found: Vec<&Pem> = all.filter_map(|pems| pems.last().copied()).collect();
+        found.sort_by(|one, other| Path::new(&one.name).cmp(Path::new(&other.name)));
+        found
     }
 
     /// Why a certificate stays that this directory no longer has completely. `None`: it is removed.
@@ -128,6 +133,12 @@ impl<'a> Former<'a> {
         };
         Some(remains)
     }
+}
+
+/// A path as it is shown, in one form, so that it can be compared byte by byte: to compare paths part by part takes long.
+fn key(shown: &str) -> String {
+    let path: PathBuf = Path::new(shown).components().collect();
+    path.display().to_string()
 }
 
 /// The certificates that were not pushed, those of originations and for backends included.
