@@ -178,7 +178,8 @@ pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
 /// Reads a file with a chain or a key, if it is one: a pipe would block main.
 fn read_file(path: &Path) -> Result<PemFile, String> {
     let file = open_regular(path).map_err(|error| unreadable(path, &error))?;
-    PemFile::read_from(file, path).map_err(|error| error.to_string())
+    let len = file.metadata().map_or(0, |found| found.len());
+    PemFile::read_from(file, len, path).map_err(|error| error.to_string())
 }
 
 /// Reads a file, if it is one: a pipe would block main.

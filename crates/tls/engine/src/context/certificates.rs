@@ -19,12 +19,25 @@ use rustls_pki_types::ServerName;
 use crate::call_scope::{self, in_scope};
 use crate::client_hello::first_flight;
 use crate::context::choose_identity::ChooseIdentity;
-use crate::context::server::UnknownName;
 use crate::failure::NoCertificate;
 use crate::sessions::client_session::digest;
 use crate::sessions::refusal::{NAMES_LEN, ServerResumption};
 use crate::x509::facts::CertificateFacts;
 use crate::x509::identity::{Algorithms, Identity, Stapled};
+
+/// What happens if a client sends no server name, or one that no certificate covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnknownName {
+    /// The first certificate that the client can use.
+    #[default]
+    Default,
+    /// The alert unrecognized_name (RFC 6066 §3); missing_extension without a name
+    /// (RFC 8446 §9.2).
+    Refuse,
+    /// The alert unrecognized_name for a name that no certificate covers; the first certificate for a client that
+    /// sends none.
+    RefuseNamed,
+}
 
 /// A certificate with its key, prepared once for all contexts. Cloning it is cheap.
 #[derive(Clone)]

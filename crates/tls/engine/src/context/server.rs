@@ -13,7 +13,7 @@ use crate::call_scope::{self, CallerTime, in_scope};
 use crate::client_hello::first_flight::host_name;
 use crate::client_hello::requested::Requested;
 use crate::context::certificates::{
-    Certificates, OfferedCertificate, OfferedIdentity, RetiredCertificates,
+    Certificates, OfferedCertificate, OfferedIdentity, RetiredCertificates, UnknownName,
 };
 use crate::context::choose_identity::ChooseIdentity;
 use crate::context::settings::{Group, Protocols, check_alpn, provider};
@@ -71,20 +71,6 @@ pub struct ServerSettings {
     pub exporter: bool,
     /// Receives the secrets of all connections.
     pub secret_log: Option<Arc<dyn SecretLog>>,
-}
-
-/// What happens if a client sends no server name, or one that no certificate covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UnknownName {
-    /// The first certificate that the client can use.
-    #[default]
-    Default,
-    /// The alert unrecognized_name (RFC 6066 §3); missing_extension without a name
-    /// (RFC 8446 §9.2).
-    Refuse,
-    /// The alert unrecognized_name for a name that no certificate covers; the first certificate for a client that
-    /// sends none.
-    RefuseNamed,
 }
 
 impl ServerSettings {

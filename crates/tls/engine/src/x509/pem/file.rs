@@ -1,7 +1,6 @@
 //! Files of certificates, keys, authorities and revocation lists.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use dormouse_printable::line_up_to;
@@ -36,9 +35,9 @@ impl PemFile {
         PemFile::read_up_to(path, FILE_MAX)
     }
 
-    /// As [`PemFile::read`], from an open file. `path` is for errors.
-    pub fn read_from(file: File, path: &Path) -> Result<PemFile, IdentityError> {
-        PemFile::read_opened(file, path, FILE_MAX)
+    /// As [`PemFile::read`], from an open file of this length. `path` is for errors.
+    pub fn read_from(file: impl io::Read, len: u64, path: &Path) -> Result<PemFile, IdentityError> {
+        PemFile::read_opened(file, len, path, FILE_MAX)
     }
 
     /// Reads a file with authorities or revocation lists: up to 32 MiB.
@@ -130,18 +129,24 @@ impl PemFile {
     }
 
     fn read_up_to(path: &Path, max: usize) -> Result<PemFile, IdentityError> {
-        let opened = File::open(path).map_err(|error| {
+        let opened = std::fs::File::open(path).map_err(|error| {
             IdentityProblem::Unreadable(error.to_string()).of(&path.display().to_string())
         });
-        PemFile::read_opened(opened?, path, max)
+        let file = opened?;
+        let expected = file.metadata().map_or(0, |found| found.len());
+        PemFile::read_opened(file, expected, path, max)
     }
 
-    fn read_opened(mut file: File, path: &Path, max: usize) -> Result<PemFile, IdentityError> {
+    fn read_opened(
+        mut file: impl io::Read,
+        expected: u64,
+        path: &Path,
+        max: usize,
+    ) -> Result<PemFile, IdentityError> {
         let name = path.display().to_string();
         let unreadable =
             |error: io::Error| IdentityProblem::Unreadable(error.to_string()).of(&name);
         // Allocated in full at the start, because a growing vector leaves copies behind.
-        let expected = file.metadata().map_or(0, |found| found.len());
         let room = match usize::try_from(expected) {
             // A pipe, as in `--cert <(command)`, has no length.
             Ok(0) | Err(_) => max + 1,
