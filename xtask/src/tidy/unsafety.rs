@@ -1,5 +1,5 @@
-//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java (`keyfiles` calls AWS-LC);
-//! every other crate root forbids it, or denies it if its macros need it.
+//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java (`keyfiles` calls AWS-LC),
+//! and in one block of `x25519`; every other crate root forbids it, or denies it if its macros need it.
 
 use super::finding::Finding;
 use crate::lex;
@@ -12,6 +12,11 @@ const HOMES_OF_UNSAFE: [&str; 4] = [
     "bindings/java/native/",
     "bindings/keyfiles/",
 ];
+/// Files with one block of `unsafe`, and what it is for. Their crates deny it elsewhere.
+const HOMES_OF_ONE_BLOCK: [(&str, &str); 1] = [(
+    "crates/tls/x25519/src/lib.rs",
+    "calls a function for CPUs with AVX-512 IFMA after asking the CPU, and clears its registers",
+)];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 /// Crates whose macros write `unsafe`, with an `allow` that `forbid` refuses. They deny it for their own code.
 const UNSAFE_IN_MACROS: [&str; 1] = ["bindings/node/"];
@@ -20,7 +25,8 @@ const WEAKER_ATTRIBUTE: &str = "#![deny(unsafe_code)]";
 pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, file) in tree.rust().filter(|(path, _)| !is_home_of_unsafe(path)) {
-        for at in lex::words(&file.code, "unsafe") {
+        let blocks = usize::from(has_one_block(path));
+        for at in lex::words(&file.code, "unsafe").skip(blocks) {
             findings.push(Finding::new(
                 path,
                 lex::line_of(&file.code, at),
@@ -60,7 +66,7 @@ pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding
 /// The attribute that a crate root needs.
 fn attribute(path: &str) -> &'static str {
     let is_weaker = UNSAFE_IN_MACROS.iter().any(|home| path.starts_with(home));
-    if is_weaker {
+    if is_weaker || has_one_block(path) {
         WEAKER_ATTRIBUTE
     } else {
         ATTRIBUTE
@@ -69,6 +75,10 @@ fn attribute(path: &str) -> &'static str {
 
 fn is_home_of_unsafe(path: &str) -> bool {
     HOMES_OF_UNSAFE.iter().any(|home| path.starts_with(home))
+}
+
+fn has_one_block(path: &str) -> bool {
+    HOMES_OF_ONE_BLOCK.iter().any(|(home, _)| *home == path)
 }
 
 /// Packages outside the workspace are not in Cargo's metadata.
@@ -94,12 +104,24 @@ mod tests {
                 "crates/gateway/dataplane/src/a.rs",
                 "\nfn a() { unsafe { x() } }",
             ),
+            (
+                "crates/tls/x25519/src/lib.rs",
+                "unsafe { x() }\n\nunsafe { y() }",
+            ),
+            ("crates/tls/x25519/src/field.rs", "unsafe { x() }"),
         ]);
-        let found = unsafe_code(&tree, &[]);
-        assert_eq!(found.len(), 1);
+        let mut found: Vec<(String, usize)> = unsafe_code(&tree, &[])
+            .into_iter()
+            .map(|finding| (finding.path, finding.line))
+            .collect();
+        found.sort();
         assert_eq!(
-            (found[0].path.as_str(), found[0].line),
-            ("crates/gateway/dataplane/src/a.rs", 2)
+            found,
+            [
+                ("crates/gateway/dataplane/src/a.rs".to_owned(), 2),
+                ("crates/tls/x25519/src/field.rs".to_owned(), 1),
+                ("crates/tls/x25519/src/lib.rs".to_owned(), 3),
+            ]
         );
     }
 
