@@ -2,7 +2,7 @@
 
 use crate::kernel::Kernel;
 use dormouse_dataplane::Io;
-use dormouse_engine::UnixTime;
+use dormouse_engine::{AgreementBatches, UnixTime};
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
@@ -280,6 +280,12 @@ impl Io for SimIo {
 
     fn random(&self) -> u64 {
         self.kernel.borrow_mut().random()
+    }
+
+    fn agreement_batches(&self) -> Option<AgreementBatches> {
+        // A seed means the same on every CPU.
+        let has_batches = self.kernel.borrow().has_batches;
+        has_batches.then(AgreementBatches::one_by_one)
     }
 
     fn receive_order(&self, channel: Fd) -> io::Result<Option<Order>> {

@@ -101,6 +101,8 @@ pub(crate) struct Kernel {
     pub(crate) orders: VecDeque<Order>,
     pub(crate) reports: Vec<WorkerReport>,
     next_port: u16,
+    /// Whether key agreements are computed together.
+    pub(crate) has_batches: bool,
     /// The process tcp-repair, if connections may rest.
     pub(crate) repair: Option<Repair>,
 }
@@ -133,6 +135,7 @@ impl Kernel {
             orders: VecDeque::new(),
             reports: Vec::new(),
             next_port: 1_024,
+            has_batches: seed.is_multiple_of(2),
             repair: None,
         }
     }

@@ -11,7 +11,7 @@
 //! The trait leaves out what works in a test without processes: the slab, pending memory, shared
 //! tables, and the handover, which a reload reads from a memory file.
 
-use dormouse_engine::{Handshake, UnixTime};
+use dormouse_engine::{AgreementBatches, Handshake, NoBatches, UnixTime};
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{
@@ -186,6 +186,9 @@ pub trait Io {
 
     /// Returns a random number; not for secrets.
     fn random(&self) -> u64;
+
+    /// Returns what computes the key agreements of several handshakes together, if this machine can do so.
+    fn agreement_batches(&self) -> Option<AgreementBatches>;
 
     // ---- the main process ----
 
@@ -420,6 +423,19 @@ impl Io for OsIo {
 
     fn random(&self) -> u64 {
         RandomState::new().build_hasher().finish()
+    }
+
+    fn agreement_batches(&self) -> Option<AgreementBatches> {
+        match AgreementBatches::detect() {
+            Ok(batches) => return Some(batches),
+            Err(why @ NoBatches::CpuLacksIfma) => {
+                tracing::debug!(%why, "key agreements are not batched");
+            }
+            Err(why @ NoBatches::Disagrees) => {
+                tracing::error!(%why, "key agreements are not batched");
+            }
+        }
+        None
     }
 
     fn receive_order(&self, channel: Fd) -> io::Result<Option<Order>> {

@@ -505,6 +505,7 @@ impl<I: Io> Worker<I> {
             routes,
             names,
         };
+        let batches = io.agreement_batches();
         let mut work = Workspace::new(io, parts, &settings);
         ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
@@ -545,7 +546,7 @@ impl<I: Io> Worker<I> {
                 connections,
             },
             door,
-            handshakes: Handshakes::new(),
+            handshakes: Handshakes::new(batches),
             outbound,
             compaction: Compaction::default(),
             cooling: Cooling::default(),

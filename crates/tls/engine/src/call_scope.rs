@@ -40,6 +40,8 @@ pub(crate) enum Subject {
     ClientSessions,
     /// The session of a loopback handshake.
     Loopback,
+    /// A key agreement that was computed before.
+    Agreement,
     /// A signature that is made elsewhere.
     DeferredSignature,
 }

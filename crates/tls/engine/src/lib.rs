@@ -34,6 +34,7 @@
 //! slot that is set for one call: see `call_scope`.
 #![forbid(unsafe_code)]
 
+mod agreements;
 mod alert_name;
 mod call_scope;
 mod client_hello;
@@ -55,9 +56,11 @@ mod signing_scheme;
 pub mod stream;
 mod x509;
 
+pub use agreements::{AgreementBatches, NoBatches, PreparedAgreement};
 pub use alert_name::alert_name;
 pub use client_hello::expected_handshake::ExpectedHandshake;
 pub use client_hello::first_flight::{ClientHello, FirstFlight};
+pub use client_hello::key_share::ClientShare;
 pub use context::certificates::{Certificates, OfferedIdentity, RetiredCertificates, UnknownName};
 pub use context::choose_identity::ChooseIdentity;
 pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};

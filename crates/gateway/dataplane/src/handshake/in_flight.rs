@@ -28,11 +28,12 @@ use crate::settings::Settings;
 use crate::starttls::{Prelude, Spoken};
 use crate::workspace::Workspace;
 use dormouse_config::Starttls;
-use dormouse_engine::{Blame, FailureKind, Handshake, HandshakeFailure, Progress};
+use dormouse_engine::{Blame, FailureKind, Handshake, HandshakeFailure, Progress, ServerContext};
 use dormouse_handover::signing::Signed;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::Attempt;
+use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use std::io;
 use std::rc::Rc;
@@ -69,6 +70,8 @@ pub(crate) struct Newcomer {
     /// Time of the last step, or of the accept.
     stepped_ms: u64,
     watch: Watch,
+    /// Whether its hello was looked at for a key agreement.
+    looked_at: bool,
 }
 
 /// State of the socket in epoll.
@@ -602,6 +605,7 @@ impl InFlight {
             accepted_ms: now_ms,
             stepped_ms: now_ms,
             watch: Watch::Unwatched,
+            looked_at: false,
         };
         InFlight {
             newcomer,
@@ -639,6 +643,27 @@ impl InFlight {
     /// Notes that epoll has reported the socket, which disarms it.
     pub(crate) fn note_reported(&mut self) {
         self.newcomer.watch = Watch::Reported;
+    }
+
+    /// Returns the context that will probably be used, if the next bytes of the socket may be a hello at which nobody has
+    /// looked for a key agreement. Until the hello has chosen a route, that is the context of the listener's first one.
+    pub(crate) fn expected_context<'a>(&self, settings: &'a Settings) -> Option<&'a ServerContext> {
+        let reads_hello = match &self.stage {
+            Some(Stage::Known(stage)) => stage.received.is_empty(),
+            Some(Stage::AwaitsHello(stage)) => stage.received.is_empty(),
+            _ => false,
+        };
+        let is_new = reads_hello && !self.newcomer.looked_at;
+        let route = settings.route(is_new.then(|| self.newcomer.route())??)?;
+        match &route.direction {
+            Direction::Terminate { context, .. } => context.as_ref(),
+            Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
+        }
+    }
+
+    /// Notes that the hello was looked at for a key agreement.
+    pub(crate) fn note_looked_at(&mut self) {
+        self.newcomer.looked_at = true;
     }
 
     /// Whether the client has sent nothing since this time.

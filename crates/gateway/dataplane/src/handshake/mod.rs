@@ -12,6 +12,7 @@
 //! that succeeds becomes a slot and frees its entry. A handshake that fails sends its alert and lingers briefly, so that
 //! a reset does not overtake the alert. When the last handshake of a burst ends, its memory goes back to the system.
 
+mod agreements;
 pub(crate) mod in_flight;
 mod lingering;
 pub(crate) mod queue;
@@ -34,8 +35,9 @@ use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
 use crate::workspace::Workspace;
+use agreements::{Agreements, LOOKS_MAX};
 use dormouse_config::Starttls;
-use dormouse_engine::{ExpectedHandshake, Handshake};
+use dormouse_engine::{AgreementBatches, ExpectedHandshake, Handshake};
 use dormouse_handover::signing::Signed;
 use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
@@ -70,6 +72,7 @@ const BURST_MIN: usize = 16;
 pub(crate) struct Handshakes {
     entries: Entries<InFlight>,
     queue: Queue,
+    agreements: Agreements,
     deadlines: HandshakeDeadlines,
     /// Number of handshakes that have begun, so that they use the heap.
     begun: usize,
@@ -94,11 +97,12 @@ struct HandshakeDeadlines {
 }
 
 impl Handshakes {
-    /// Creates an empty table and queue.
-    pub(crate) fn new() -> Handshakes {
+    /// Creates an empty table and queue. `batches` computes key agreements together.
+    pub(crate) fn new(batches: Option<AgreementBatches>) -> Handshakes {
         Handshakes {
             entries: Entries::default(),
             queue: Queue::default(),
+            agreements: Agreements::new(batches),
             deadlines: HandshakeDeadlines::default(),
             begun: 0,
             most: 0,
@@ -155,6 +159,7 @@ impl Handshakes {
             return false;
         }
         debug_assert_eq!(self.begun, 0, "no handshake is left");
+        debug_assert!(self.agreements.are_none(), "they end with their handshakes");
         let was_burst = self.most >= BURST_MIN;
         self.entries = Entries::default();
         self.queue = Queue::default();
@@ -245,6 +250,7 @@ impl Handshakes {
             let Some((id, waited)) = next else {
                 return;
             };
+            self.prepare_agreements(id, cx);
             self.advance(id, waited, cx);
             if cx.work.io.monotonic_us() >= until_us {
                 return;
@@ -318,6 +324,32 @@ impl Handshakes {
         });
     }
 
+    /// Computes the key agreement of the next handshake together with those of the handshakes that are next after it. It
+    /// peeks at their hellos, which stay in the kernel, and at each hello once.
+    fn prepare_agreements<I: Io>(&mut self, next: Id, cx: &mut WorkerContext<I>) {
+        if !self.queue.has_queued() || !self.agreements.may_prepare(next) {
+            return;
+        }
+        let Handshakes { entries, queue, .. } = self;
+        let upcoming = queue.upcoming(cx.work.now_ms, LOOKS_MAX);
+        let Workspace { io, scratch, .. } = &mut cx.work;
+        let hello = &mut scratch.opening[..HELLO_MAX];
+        let handshakes = std::iter::once(next).chain(upcoming);
+        let prepared = self.agreements.prepare(handshakes, |id| {
+            let entry = entries.get_mut(id)?;
+            let context = entry.expected_context(&cx.settings)?;
+            match io.peek(entry.newcomer.fd, hello) {
+                Ok(Attempt::Done(n)) if n > 0 => {
+                    entry.note_looked_at();
+                    context.x25519_share(&hello[..n])
+                }
+                // It may arrive later. An end is found by the handshake's step.
+                Ok(_) | Err(_) => None,
+            }
+        });
+        cx.work.count.add(Count::AgreementsBatched, prepared as u64);
+    }
+
     /// Makes a step of a queued handshake, and acts on its result.
     fn advance<I: Io>(&mut self, id: Id, waited: bool, cx: &mut WorkerContext<I>) {
         // It may have ended while it was queued.
@@ -326,6 +358,7 @@ impl Handshakes {
         };
         let had_begun = entry.has_begun();
         let next = entry.step(&mut Turn {
+            agreement: self.agreements.take(id),
             settings: &cx.settings,
             work: &mut cx.work,
             challenges: &self.challenges,
@@ -462,6 +495,7 @@ impl Handshakes {
 
     /// Closes a handshake between two steps.
     fn drop_handshake<I: Io>(&mut self, id: Id, work: &Workspace<I>) {
+        self.agreements.take(id);
         if let Some(entry) = self.entries.take(id) {
             self.begun -= usize::from(entry.has_begun());
             self.close(&entry.newcomer, work);

@@ -81,6 +81,20 @@ impl Queue {
         }
     }
 
+    /// Returns the handshakes, at most `most`, that will probably be next if no other one arrives.
+    pub(crate) fn upcoming(&self, now_ms: u64, most: usize) -> Vec<Id> {
+        let classes = [&self.resuming, &self.full];
+        let upcoming = classes.into_iter().flat_map(|class| {
+            let newest_first = class.front().is_some_and(|front| is_late(front, now_ms));
+            let at = move |nth: usize| match newest_first {
+                true => class.len() - 1 - nth,
+                false => nth,
+            };
+            (0..class.len()).filter_map(move |nth| class.get(at(nth)))
+        });
+        upcoming.map(|waiting| waiting.id).take(most).collect()
+    }
+
     /// Returns the next handshake, and whether its client may have given up.
     pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(Id, bool)> {
         if let Some(id) = self.answered.pop_front() {
@@ -103,11 +117,16 @@ impl Queue {
 
 fn take(queue: &mut VecDeque<Waiting>, now_ms: u64, oldest: bool) -> Option<Waiting> {
     let front = queue.front()?;
-    if !oldest && front.since_ms + PATIENCE_MS < now_ms {
+    if !oldest && is_late(front, now_ms) {
         queue.pop_back()
     } else {
         queue.pop_front()
     }
+}
+
+/// Whether later handshakes overtake this one.
+fn is_late(waiting: &Waiting, now_ms: u64) -> bool {
+    waiting.since_ms + PATIENCE_MS < now_ms
 }
 
 #[cfg(test)]
@@ -155,6 +174,25 @@ mod tests {
         assert_eq!(queue.next(1_401, true), Some(((3, 1), true)));
         assert_eq!(queue.next(1_401, true), Some(((2, 1), true)));
         assert_eq!(queue.next(1_401, true), Some(((1, 1), true)));
+    }
+
+    #[test]
+    fn upcoming_handshakes_are_those_that_come_next() {
+        let mut queue = Queue::default();
+        for index in 0..20 {
+            queue.push_new((index, 1), 10);
+        }
+        queue.sort(|(index, _)| index % 5 == 0);
+        for now_ms in [10, 2_000] {
+            // The turns of other classes and of the oldest handshake are no matter here.
+            queue.turns = 0;
+            let expected = queue.upcoming(now_ms, 3);
+            let next: Vec<Id> = (0..3)
+                .map(|_| queue.next(now_ms, true).unwrap().0)
+                .collect();
+            assert_eq!(next, expected, "at {now_ms}");
+        }
+        assert_eq!(queue.upcoming(2_000, 100).len(), 14);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::route_choice::Challenge;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
-use dormouse_engine::{Handshake, HandshakeLimits};
+use dormouse_engine::{Handshake, HandshakeLimits, PreparedAgreement};
 use dormouse_routes::route::Direction;
 
 /// Where a connection goes.
@@ -18,6 +18,8 @@ pub(crate) enum Goal {
 
 /// What a step on a connection uses besides the connection.
 pub(crate) struct Turn<'a, I> {
+    /// The key agreement that was computed for the connection.
+    pub(crate) agreement: Option<Box<PreparedAgreement>>,
     pub(crate) settings: &'a Settings,
     pub(crate) work: &'a mut Workspace<I>,
     /// The open challenges.
@@ -29,7 +31,7 @@ pub(crate) struct Turn<'a, I> {
 impl<I: Io> Turn<'_, I> {
     /// Creates the handshake of a route, or that of the challenge. `None`: a reload has removed the route, or changed
     /// what it does.
-    pub(super) fn start(&self, goal: Option<Goal>) -> Option<Handshake> {
+    pub(super) fn start(&mut self, goal: Option<Goal>) -> Option<Handshake> {
         let limits = HandshakeLimits {
             bytes_max: self.settings.limits.handshake_bytes_max,
         };
@@ -42,7 +44,11 @@ impl<I: Io> Turn<'_, I> {
         };
         match &self.settings.route(number)?.direction {
             Direction::Terminate { context, .. } => {
-                Some(Handshake::server(context.as_ref()?, limits))
+                let mut handshake = Handshake::server(context.as_ref()?, limits);
+                if let Some(agreement) = self.agreement.take() {
+                    handshake.use_agreement(agreement);
+                }
+                Some(handshake)
             }
             Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
         }

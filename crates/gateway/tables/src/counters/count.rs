@@ -170,6 +170,8 @@ counts! {
         "Handshakes whose client closed the connection while it was queued.";
     HandshakesSilent = "handshakes_silent", counter,
         "Handshakes dropped because the client was silent and other clients were queued.";
+    AgreementsBatched = "agreements_batched", counter,
+        "Key agreements with clients that were computed together with those of others.";
     PlainHttp = "plain_http", counter, "Plain HTTP requests to the TLS port.";
     ProxyHeaderRefused = "proxy_header_refused", counter,
         "Connections from a trusted proxy without a valid PROXY protocol header.";

@@ -2,4 +2,5 @@
 
 pub(crate) mod expected_handshake;
 pub(crate) mod first_flight;
+pub(crate) mod key_share;
 pub(crate) mod requested;

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
+use dormouse_record::Version;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
+use rustls::{NamedGroup, ServerConfig};
 
 use crate::call_scope::{self, CallerTime, in_scope};
 use crate::client_hello::first_flight::host_name;
+use crate::client_hello::key_share::ClientShare;
 use crate::client_hello::requested::Requested;
 use crate::context::certificates::{
     Certificates, OfferedCertificate, OfferedIdentity, RetiredCertificates, UnknownName,
@@ -124,6 +126,8 @@ pub struct ServerContext {
     client_auth: Option<Arc<ClientAuth>>,
     /// Whether handshakes may wait for signatures that are made elsewhere.
     is_deferred: bool,
+    /// The groups of TLS 1.3; none, if it is disabled.
+    groups: Arc<[NamedGroup]>,
 }
 
 impl ServerContext {
@@ -147,6 +151,10 @@ impl ServerContext {
         }
         check_alpn(&settings.alpn)?;
         let provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
+        let groups = match settings.protocols.max {
+            Version::Tls13 => settings.groups.iter().map(|group| group.id()).collect(),
+            Version::Tls12 => [].into(),
+        };
         let time = Arc::new(CallerTime);
         let client_auth = match &settings.client_certificates {
             Some(asked) => {
@@ -208,6 +216,7 @@ impl ServerContext {
             exporter: settings.exporter,
             client_auth,
             is_deferred,
+            groups,
         })
     }
 
@@ -240,6 +249,12 @@ impl ServerContext {
     /// Returns the certificates, to be released after all clones of this context.
     pub fn retired(&self) -> RetiredCertificates {
         RetiredCertificates(Arc::clone(&self.certificates))
+    }
+
+    /// Predicts from a client's first bytes for which of its shares the handshake will need an agreement, if X25519 makes
+    /// it.
+    pub fn x25519_share(&self, first: &[u8]) -> Option<ClientShare> {
+        ClientShare::of(first, &self.groups)
     }
 
     /// Installs new ticket keys in this context and all its clones.

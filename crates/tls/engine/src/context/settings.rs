@@ -7,6 +7,7 @@ use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, NamedGroup, SupportedProtocolVersion, version};
 
+use crate::agreements::PreparedGroup;
 use crate::deferred::{self, KeptGroup};
 use crate::handshake::scoped_suites::scoped;
 use crate::settings_error::SettingsError;
@@ -85,13 +86,13 @@ impl Group {
         }
     }
 
-    fn id(self) -> NamedGroup {
+    pub(crate) fn id(self) -> NamedGroup {
         self.supported().name()
     }
 
     fn supported(self) -> &'static dyn SupportedKxGroup {
-        static X25519_ML_KEM_768: KeptGroup = KeptGroup(kx_group::X25519MLKEM768);
-        static X25519: KeptGroup = KeptGroup(kx_group::X25519);
+        static X25519_ML_KEM_768: KeptGroup = KeptGroup(&PreparedGroup::X25519MlKem768);
+        static X25519: KeptGroup = KeptGroup(&PreparedGroup::X25519);
         static P256: KeptGroup = KeptGroup(kx_group::SECP256R1);
         static P384: KeptGroup = KeptGroup(kx_group::SECP384R1);
         match self {

@@ -31,6 +31,7 @@ use self::info::{Flights, HandshakeInfo, LocalFacts, handshake_info};
 use self::record_protection::Protection;
 use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
 use self::rest::{Rested, establish, scrub_stack};
+use crate::agreements::{NextAgreement, PreparedAgreement};
 use crate::call_scope::{CallScope, Facts, enter, if_in_scope, in_scope};
 use crate::client_hello::requested::Requested;
 use crate::deferred::Deferred;
@@ -167,6 +168,11 @@ impl Handshake {
         self.facts::<SessionSecrets>().master = Derivation::Captured(Secret::empty());
     }
 
+    /// Uses this agreement, if the handshake answers the share that it was made for. Call it before the first byte.
+    pub fn use_agreement(&mut self, prepared: Box<PreparedAgreement>) {
+        self.facts::<NextAgreement>().0 = Some(prepared);
+    }
+
     /// Collects the secrets for an exporter. Call it first.
     pub(crate) fn keep_exporter(mut self, wanted: bool) -> Self {
         if wanted {
@@ -278,6 +284,10 @@ impl Handshake {
         self.flights
             .add(!from_client, self.driver.output.len() - written);
         self.scope = Some(scope);
+        if self.has_answered() {
+            // Now it was used, or never will be.
+            self.scope().forget::<NextAgreement>();
+        }
         if outcome.is_err() && self.signature_request().is_some() {
             self.phase = Phase::AwaitsSignature;
             return Ok(Progress::Handshaking);
