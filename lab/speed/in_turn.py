@@ -17,6 +17,9 @@ CONNECTIONS, CLIENTS = 1000, 20
 CHURN = [
     "churn", "--connections", str(CONNECTIONS), "--concurrency", str(CLIENTS), "--rounds", "1", *bench.QUICK,
 ]  # fmt: skip
+# Full handshakes that wait for each other, and one after the other.
+STORM = ["churn", "--connections", str(CONNECTIONS), "--concurrency", "64", "--rounds", "1", *bench.QUICK]
+ALONE = ["churn", "--connections", str(CONNECTIONS), "--concurrency", "1", "--rounds", "1", *bench.QUICK]
 BULK = ["bulk", "--streams", "8", "--bytes", "32M"]
 STREAM = ["bulk", "--streams", "1", "--bytes", "128M"]
 # One worker that has a core for itself, and established connections that are quiet otherwise.
@@ -28,6 +31,8 @@ CLIENTS_AT_A_TIME, HANDSHAKE_P99_MAX_US = (10, 25, 50, 100, 200, 400, 800), 100_
 # The load, and the instrument's figure. In `rate`, more is better.
 MODES = {
     "full": (CHURN, bench.CPU_PER_HANDSHAKE),
+    "storm": (STORM, bench.CPU_PER_HANDSHAKE),
+    "alone": (ALONE, bench.CPU_PER_HANDSHAKE),
     "resumed": ([*CHURN, "--resume"], bench.CPU_PER_HANDSHAKE),
     "bulk": (BULK, bench.CPU_PER_GB),
     "stream": (STREAM, bench.CPU_PER_GB),
@@ -44,7 +49,7 @@ OF_CPU_TIME = ["full", "resumed", "bulk", "stream"]
 WITH_FLOOR = ["full", "bulk", "stream", "rate", "latency-1000", "latency-9500", "wake", "wake-latency"]
 WITH_CRYPTOGRAPHY = ["full", "bulk", "stream"]
 UNITS = {
-    "full": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
+    "full": "µs", "storm": "µs", "alone": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
     "latency-1000": "µs", "latency-9500": "µs", PER_SECOND: "1/s",
     "wake": "µs", "wake-aes-256": "µs", "wake-chacha20": "µs", "wake-latency": "µs",
 }  # fmt: skip

@@ -29,6 +29,9 @@ pub(crate) fn client_hello(data: &[u8]) {
     if let FirstFlight::ClientHello(hello) = whole {
         assert!(hello.server_name.is_none_or(|name| name.len() <= 255));
     }
+    if let Some(share) = fuzzed::x25519_share(data) {
+        assert!(data.windows(32).any(|bytes| bytes == share));
+    }
 }
 
 /// Framing gives the same records wherever the stream is cut, and loses no bytes.

@@ -24,6 +24,7 @@ use zeroize::Zeroizing;
 
 use crate::call_scope::{Facts, Subject, if_in_scope};
 use crate::client_hello::key_share::ClientShare;
+use crate::deferred;
 
 /// Length of a client's share for ML-KEM-768, which comes before that for X25519 in their hybrid.
 const ML_KEM_SHARE_LEN: usize = 1184;
@@ -60,6 +61,13 @@ pub struct PreparedAgreement {
     secret: Zeroizing<[u8; 32]>,
 }
 
+impl PreparedAgreement {
+    /// Returns the public key that the client receives, if the agreement is used.
+    pub fn public_key(&self) -> &[u8; 32] {
+        &self.public_key
+    }
+}
+
 impl AgreementBatches {
     /// The smallest batch that takes less time than AWS-LC.
     pub const SIZE_MIN: usize = 2;
@@ -93,7 +101,7 @@ impl AgreementBatches {
     /// itself. Without random bytes there is none at all.
     pub fn prepare(self, shares: &[ClientShare]) -> Vec<Option<Box<PreparedAgreement>>> {
         let shares = &shares[..shares.len().min(Self::SIZE_MAX)];
-        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+        let random = deferred::random();
         let mut public_keys = BASE_POINTS;
         let mut secrets = Zeroizing::new(BASE_POINTS);
         if !self.compute(random, shares, &mut public_keys, &mut secrets) {
@@ -179,7 +187,7 @@ fn by_library(scalars: &Batch, points: &Batch, results: &mut Batch) {
 
 /// Whether `x25519` and AWS-LC return the same for some random scalars and points, and for points at the limits.
 fn agrees(x25519: impl Fn(&Batch, &Batch, &mut Batch)) -> bool {
-    let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+    let random = deferred::random();
     let (mut scalars, mut points) = ([[0; 32]; LANES], [[0; 32]; LANES]);
     for limits in [false, true] {
         let filled = random.fill(scalars.as_flattened_mut());

@@ -9,6 +9,7 @@ use rustls::server::danger::ClientCertVerifier as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::ClientRule;
+use crate::client_hello::key_share::ClientShare;
 use crate::context::settings::{Group, provider};
 use crate::handshake::record_assembly::RecordAssembler;
 use crate::handshake::record_rules::{HeaderRules, Reading};
@@ -21,6 +22,13 @@ use crate::x509::pem::contents;
 use crate::x509::pem::kind::Kind;
 use crate::x509::pem::sections;
 use crate::x509::trust::Roots;
+
+/// Predicts the X25519 share of a ClientHello for which a server with all groups needs an agreement. A share is part of
+/// the hello.
+pub fn x25519_share(first: &[u8]) -> Option<[u8; 32]> {
+    let groups = Group::ALL.map(Group::id);
+    ClientShare::of(first, &groups).map(|share| *share.bytes())
+}
 
 /// Splits the pieces of a peer's stream into records, in the situation that `how` chooses: the protection of the
 /// records, our role, and whether early data is skipped. Returns the records, the number of bytes taken including a

@@ -7,3 +7,4 @@ mod per_client;
 mod per_route;
 mod rates;
 mod spread;
+mod storm;

@@ -331,7 +331,7 @@ impl Handshakes {
             return;
         }
         let Handshakes { entries, queue, .. } = self;
-        let upcoming = queue.upcoming(cx.work.now_ms, LOOKS_MAX);
+        let upcoming = queue.upcoming(cx.work.now_ms).take(LOOKS_MAX);
         let Workspace { io, scratch, .. } = &mut cx.work;
         let hello = &mut scratch.opening[..HELLO_MAX];
         let handshakes = std::iter::once(next).chain(upcoming);

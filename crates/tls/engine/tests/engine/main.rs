@@ -1,5 +1,6 @@
 //! The engine against stock rustls, misbehaving peers and invalid certificates.
 
+mod agreements;
 mod before_finished;
 mod before_finished_protected;
 mod certificates;
