@@ -71,7 +71,7 @@ pub(crate) struct Newcomer {
     stepped_ms: u64,
     watch: Watch,
     /// Whether its hello was looked at for a key agreement.
-    looked_at: bool,
+    pub(crate) looked_at: bool,
 }
 
 /// State of the socket in epoll.
@@ -645,11 +645,10 @@ impl InFlight {
         self.newcomer.watch = Watch::Reported;
     }
 
-    /// Returns the context that will probably be used, if the next bytes of the socket may be a hello at which nobody has
-    /// looked for a key agreement. Until the hello has chosen a route, that is the context of the listener's first one.
+    /// Returns the route's context (before the choice: the first route's) if the next bytes may be a hello not looked at.
     pub(crate) fn expected_context<'a>(&self, settings: &'a Settings) -> Option<&'a ServerContext> {
         let reads_hello = match &self.stage {
-            Some(Stage::Known(stage)) => stage.received.is_empty(),
+            Some(Stage::Known(Known { received, .. })) => received.is_empty(),
             Some(Stage::AwaitsHello(stage)) => stage.received.is_empty(),
             _ => false,
         };
@@ -659,11 +658,6 @@ impl InFlight {
             Direction::Terminate { context, .. } => context.as_ref(),
             Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
         }
-    }
-
-    /// Notes that the hello was looked at for a key agreement.
-    pub(crate) fn note_looked_at(&mut self) {
-        self.newcomer.looked_at = true;
     }
 
     /// Whether the client has sent nothing since this time.

@@ -340,7 +340,7 @@ impl Handshakes {
             let context = entry.expected_context(&cx.settings)?;
             match io.peek(entry.newcomer.fd, hello) {
                 Ok(Attempt::Done(n)) if n > 0 => {
-                    entry.note_looked_at();
+                    entry.newcomer.looked_at = true;
                     context.x25519_share(&hello[..n])
                 }
                 // It may arrive later. An end is found by the handshake's step.
