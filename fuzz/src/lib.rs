@@ -45,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     target("dns", targets::messages::dns),
     target("dns_updates", targets::messages::dns_updates),
     target("resp", targets::messages::resp),
+    target("spiffe", targets::messages::spiffe),
     target("ocsp", targets::x509::ocsp),
     target("certificate", targets::x509::certificate),
     target("peer_certificates", targets::peer_certificates::run),

@@ -288,6 +288,9 @@ pub(crate) enum Command {
     Signer(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
+    SpiffeClient(ProcessArgs),
+    /// Process that only `serve` starts
+    #[command(hide = true, disable_help_flag = true)]
     TcpRepair(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]

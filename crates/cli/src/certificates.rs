@@ -1,6 +1,6 @@
 //! The certificates of a route, as `serve` reads them.
 
-use dormouse_config::{AcmeName, Config, Route, show_duration, show_number};
+use dormouse_config::{AcmeName, CertificateFiles, Config, Route, show_duration, show_number};
 use dormouse_engine::{Identity, ocsp_question, pem_chain};
 use dormouse_handover::{Pem, unix_time};
 use dormouse_supervisor::acme_file;
@@ -26,6 +26,11 @@ pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
         names.any(|name| pem.name == issued_file(config, name))
     };
     let mut rows: Vec<Row> = Vec::new();
+    let of_agent = route
+        .certificates
+        .iter()
+        .filter(|one| one.spiffe().is_some());
+    let of_agent: Vec<Row> = of_agent.map(|one| agent_row(config, one)).collect();
     for pem in pems.iter().filter(|pem| !is_issued(pem)) {
         rows.push(match &route.self_signed {
             Some(name) if pem.key_name == pem.name && pem.name.starts_with("self_signed") => row(
@@ -38,7 +43,9 @@ pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     }
     rows.extend(route.acme.iter().map(|name| acme_row(config, name, pems)));
     rows.extend(staple_row(pems, config.process.ocsp_fetch));
-    if !route.certificates.is_empty() {
+    let has_files = route.certificates.len() > of_agent.len();
+    rows.extend(of_agent);
+    if has_files {
         let often = match config.process.reload_certificates {
             Some(every) => format!("checked for changes every {}", show_duration(every)),
             None => "read again only on a reload".to_owned(),
@@ -64,6 +71,17 @@ fn acme_row(config: &Config, name: &AcmeName, pems: &[Pem]) -> Row {
         None => format!("not issued yet by {server}"),
     };
     row("certificate", name, remark)
+}
+
+/// Returns the row of a certificate of the SPIFFE agent, which `check` does not ask.
+fn agent_row(config: &Config, files: &CertificateFiles) -> Row {
+    let agent = config.process.spiffe_agent.as_ref();
+    let agent = agent.map_or_else(String::new, ToString::to_string);
+    row(
+        "certificate",
+        files.cert.display(),
+        format!("from the SPIFFE agent {agent}, which also renews it"),
+    )
 }
 
 /// Returns the row about the sources of OCSP responses. `None` if no certificate has a source.

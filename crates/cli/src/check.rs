@@ -203,6 +203,7 @@ fn originate_rows(originate: &Originate) -> Vec<Row> {
         let revoked = revocation(&originate.crl, originate.ocsp);
         format!("{}{revoked}", originate.ca)
     };
+    let ids = list(&originate.server_ids);
     let names: Vec<&str> = originate
         .to
         .iter()
@@ -229,7 +230,14 @@ fn originate_rows(originate: &Originate) -> Vec<Row> {
     }
     rows.extend([
         row("trust", trust, ""),
-        row("server name", names.join(", "), ""),
+        row(
+            "server name",
+            names.join(", "),
+            match originate.server_ids.is_empty() {
+                true => String::new(),
+                false => format!("only sent; the certificate must be of {ids}"),
+            },
+        ),
         row("certificate", own, ""),
         row(
             "versions",
@@ -319,7 +327,7 @@ fn client_row(route: &Route) -> Row {
     let Some(ca) = &route.client_ca else {
         return row("client certificates", route.client_certificates, "");
     };
-    let mut remark = format!("signed by {}", ca.display());
+    let mut remark = format!("signed by {ca}");
     if !route.client_crl.is_empty() {
         let lists: Vec<String> = (route.client_crl.iter())
             .map(|path| path.display().to_string())
@@ -369,8 +377,12 @@ fn backend_rows(route: &Route) -> Vec<Row> {
                 format!("; sends {}", own.cert.display())
             });
             let revoked = revocation(&route.backend_crl, route.backend_ocsp);
+            let expected = match route.backend_ids.is_empty() {
+                true => format!("name: {name}"),
+                false => format!("ids: {}", list(&route.backend_ids)),
+            };
             let trust = format!(
-                "authorities: {}{revoked}; name: {name}{own}",
+                "authorities: {}{revoked}; {expected}{own}",
                 route.backend_ca
             );
             row("backend TLS", "yes", trust)

@@ -43,7 +43,7 @@ use admin::Exit;
 use arguments::{Arguments, Command};
 use dormouse_dataplane::keeper;
 use dormouse_helpers::{
-    acme_hook, connection_log, control, errand, fleet, redirect, scout, signer, tcp_repair,
+    acme_hook, connection_log, control, errand, fleet, redirect, scout, signer, spiffe, tcp_repair,
     upgrade_trial,
 };
 use dormouse_reactor::wiping::WipingAllocator;
@@ -94,6 +94,7 @@ fn run(command: Command) -> Exit {
         Command::Redirect(args) => args.run(redirect::process_entry),
         Command::Scout(args) => args.run(scout::process_entry),
         Command::Signer(args) => args.run(signer::process_entry),
+        Command::SpiffeClient(args) => args.run(spiffe::process_entry),
         Command::TcpRepair(args) => args.run(tcp_repair::process_entry),
         Command::TicketStore(args) => args.run(fleet::process_entry),
         Command::UpgradeTrial(args) => args.run(upgrade_trial::process_entry),

@@ -65,6 +65,7 @@ fn page(status: &Status) -> String {
     parts::backends(&mut page, status);
     parts::certificates(&mut page, status);
     parts::orders(&mut page, status);
+    parts::spiffe(&mut page, status);
     processes(&mut page, status);
     parts::other_counters(&mut page, status);
     page

@@ -49,6 +49,13 @@ pub(crate) fn dns(data: &[u8]) {
     fuzzed::dns_answer(&[&head[..], question, rest].concat());
 }
 
+/// The stream of a SPIFFE agent: where it is cut does not matter.
+pub(crate) fn spiffe(data: &[u8]) {
+    let (cut, bytes) = choice(data);
+    let whole = fuzzed::spiffe_stream(bytes, 0);
+    assert_eq!(whole, fuzzed::spiffe_stream(bytes, usize::from(cut)));
+}
+
 /// The response of a DNS server that accepts updates, and the file of the key that they share.
 pub(crate) fn dns_updates(data: &[u8]) {
     fuzzed::dns_zone(data);

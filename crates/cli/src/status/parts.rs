@@ -199,6 +199,25 @@ pub(super) fn orders(page: &mut String, status: &Status) {
     }
 }
 
+/// Writes a row about the SPIFFE agent, and one for each of its certificates.
+pub(super) fn spiffe(page: &mut String, status: &Status) {
+    let Some(of_agent) = &status.spiffe else {
+        return;
+    };
+    let state = match &of_agent.away {
+        None => "connected".to_owned(),
+        Some(why) => format!("AWAY for {}: {}", age(of_agent.for_s), line(why)),
+    };
+    let _ = writeln!(page, "\nSPIFFE agent {}  {state}", line(&of_agent.agent));
+    for one in &of_agent.certificates {
+        let left = match u64::try_from(one.expires_in_s) {
+            Ok(left_s @ 1..) => age(left_s),
+            _ => "EXPIRED".to_owned(),
+        };
+        let _ = writeln!(page, "  {}  {left}", line(&one.id));
+    }
+}
+
 /// Writes the counters that no other part shows, except those at 0.
 pub(super) fn other_counters(page: &mut String, status: &Status) {
     let is_shown =

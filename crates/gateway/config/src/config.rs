@@ -10,6 +10,7 @@ use crate::options::{
 use crate::values::choices::{TlsProfile, TlsVersion};
 use crate::values::endpoints::{Backend, Listen, PlainListen};
 use crate::values::pem_files::CertificateFiles;
+use crate::values::spiffe::SpiffeAgent;
 use crate::values::token_key::TokenKey;
 use crate::values::units::milliseconds;
 use crate::values::upstream::Upstream;
@@ -288,6 +289,21 @@ impl Config {
         keys
     }
 
+    /// Returns the agent, if something comes from it.
+    pub fn spiffe_agent(&self) -> Option<&SpiffeAgent> {
+        let has = |files: &[CertificateFiles]| files.iter().any(|one| one.spiffe().is_some());
+        let of_route = |route: &Route| {
+            has(&route.certificates)
+                || (route.client_ca.as_ref()).is_some_and(|ca| ca.trust_domain().is_some())
+                || has(&route.backend_certificates)
+                || route.backend_ca.trust_domain().is_some()
+        };
+        let of_origination =
+            |one: &Originate| has(&one.certificates) || one.ca.trust_domain().is_some();
+        let is_used = self.routes.iter().any(of_route) || self.originate.iter().any(of_origination);
+        self.process.spiffe_agent.as_ref().filter(|_| is_used)
+    }
+
     /// Returns whether connections of a route may leave the kernel.
     pub fn rests(&self) -> bool {
         self.routes.iter().any(|route| route.rest_after.is_some())
@@ -323,6 +339,18 @@ impl Route {
             TlsProfile::Modern => TlsVersion::Tls13,
             TlsProfile::Intermediate => self.min_version,
         }
+    }
+
+    /// Returns the names of certificates that may not have arrived yet.
+    pub fn awaited(&self) -> Vec<String> {
+        let of_agent = self
+            .certificates
+            .iter()
+            .filter(|one| one.spiffe().is_some());
+        let of_agent = of_agent.map(|one| one.cert.display().to_string());
+        (self.acme.iter().map(ToString::to_string))
+            .chain(of_agent)
+            .collect()
     }
 
     /// Returns whether the route answers by itself.

@@ -259,6 +259,8 @@ pub struct State {
     pub certificates: Vec<Certificate>,
     /// Automatic certificates, if there are any.
     pub acme: Option<Acme>,
+    /// What comes from a SPIFFE agent, if anything does.
+    pub spiffe: Option<Spiffe>,
     /// The current drain, if there is one.
     pub drain: Option<Drain>,
     /// The addresses of all listeners.
@@ -407,6 +409,32 @@ pub struct Certificate {
     pub expires_s: u64,
     /// An administrator pushed it through the admin socket.
     pub is_pushed: bool,
+}
+
+/// What comes from a SPIFFE agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spiffe {
+    /// Its address.
+    pub agent: String,
+    /// Why there is no agent. `None`: it has answered last.
+    pub away: Option<String>,
+    /// When it came or went.
+    pub since_ms: u64,
+    /// Its responses since main started.
+    pub responses: u64,
+    /// Certificates, the first few.
+    pub certificates: Vec<SpiffeCertificate>,
+    /// Trust domains whose authorities are known, the first few.
+    pub trust_domains: Vec<String>,
+}
+
+/// A certificate of a SPIFFE agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpiffeCertificate {
+    /// Its id.
+    pub id: String,
+    /// Unix time of the expiry.
+    pub expires_s: u64,
 }
 
 /// Certificates from an ACME server.

@@ -45,6 +45,9 @@ pub struct Status {
     pub certificates: Option<Vec<CertificateStatus>>,
     /// Certificates from an ACME server.
     pub acme: Option<AcmeStatus>,
+    /// Certificates and authorities from a SPIFFE agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spiffe: Option<SpiffeStatus>,
     /// Counters and gauges by name, summed over the workers.
     pub counts: BTreeMap<String, u64>,
 }
@@ -472,6 +475,34 @@ pub struct AcmeNameStatus {
     pub failures: u32,
     /// Why the last attempt failed.
     pub last_error: Option<String>,
+}
+
+/// What comes from a SPIFFE agent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpiffeStatus {
+    /// Address of the agent.
+    pub agent: String,
+    /// Why there is no agent. `None`: it has answered last.
+    pub away: Option<String>,
+    /// Seconds since it came or went.
+    pub for_s: u64,
+    /// Responses since the start.
+    pub responses: u64,
+    /// Certificates, the first few.
+    pub certificates: Vec<SpiffeCertificateStatus>,
+    /// Trust domains whose authorities are known, the first few.
+    pub trust_domains: Vec<String>,
+}
+
+/// A certificate of a SPIFFE agent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpiffeCertificateStatus {
+    /// The id.
+    pub id: String,
+    /// Seconds until it expires.
+    pub expires_in_s: i64,
 }
 
 /// The result of an order (`POST`).

@@ -6,6 +6,7 @@ use crate::control::http::{self, Parsed};
 use crate::errand;
 use crate::fleet;
 use crate::scout;
+use crate::spiffe;
 
 /// Parses a request to the admin address. Returns its method, path and number of query parameters, or
 /// the response that rejects it, or `None` if the request is incomplete.
@@ -43,6 +44,23 @@ pub fn store_reply(mut bytes: &[u8]) -> Result<(), String> {
 /// Whether bytes are a response of a DNS server from which the zone of `_acme-challenge.example.com` can be found.
 pub fn dns_zone(bytes: &[u8]) -> bool {
     errand::dns_update::understands(bytes)
+}
+
+/// Reads messages of a SPIFFE agent from a stream, cut at `cut`. Returns the number of reports for main from those that can
+/// be used, or why the stream cannot be understood.
+///
+/// # Errors
+/// A message is compressed or too long.
+pub fn spiffe_stream(bytes: &[u8], cut: usize) -> Result<usize, String> {
+    let (mut frames, mut count) = (spiffe::Frames::default(), 0);
+    let mut on_message = |message: &[u8]| {
+        count += spiffe::reports(message).map_or(0, |reports| reports.len());
+        true
+    };
+    let (first, second) = bytes.split_at(cut.min(bytes.len()));
+    frames.take(first, &mut on_message)?;
+    frames.take(second, &mut on_message)?;
+    Ok(count)
 }
 
 /// Verifies a response that claims to be signed with TSIG, and reads a key file. Returns why the key is none.

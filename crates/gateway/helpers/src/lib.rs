@@ -11,6 +11,7 @@
 //! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //! | [`signer`] | signs with keys in PKCS #11 tokens |
+//! | [`spiffe`] | asks a SPIFFE agent for certificates and authorities |
 //! | [`tcp_repair`] | takes quiet connections out of the kernel and brings them back |
 //! | [`upgrade_trial`] | executes a new binary, which tells whether it can take over |
 //!
@@ -33,6 +34,7 @@ pub mod private_file;
 pub mod redirect;
 pub mod scout;
 pub mod signer;
+pub mod spiffe;
 pub mod syslog;
 pub mod tcp_repair;
 pub mod tls_file;

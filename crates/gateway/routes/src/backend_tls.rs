@@ -5,9 +5,9 @@
 //! rests, survives and ends separately, and a worker works on one of them at a time.
 
 use crate::balance::Target;
-use crate::engine_values::alpn;
+use crate::engine_values::{alpn, judge_of_ids};
 use crate::parsed::Parsed;
-use dormouse_config::{self as config, Truncation};
+use dormouse_config::{self as config, SpiffeRule, Truncation};
 use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots};
 use dormouse_handover::{OriginPem, Pem};
 
@@ -50,7 +50,11 @@ impl BackendTls {
             None => return Err("no authorities are configured for backends".to_owned()),
         };
         let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
-        self.context = Some(context(offered, Roots::Store(roots), own, true)?);
+        let trust = Trust {
+            roots: Roots::Store(roots),
+            ids: (configured.backend_ca.trust_domain()).map(|_| &configured.backend_ids[..]),
+        };
+        self.context = Some(context(offered, trust, own, true)?);
         Ok(())
     }
 
@@ -60,14 +64,23 @@ impl BackendTls {
     }
 }
 
+/// What is demanded of backends' certificates.
+pub struct Trust<'a> {
+    /// The authorities.
+    pub roots: Roots,
+    /// The SPIFFE ids that take the place of the name, if the authorities are those of a trust domain.
+    pub ids: Option<&'a [SpiffeRule]>,
+}
+
 /// Builds the TLS context for backends, which connections and health checks use.
 pub fn context(
     offered: &[String],
-    roots: Roots,
+    trust: Trust<'_>,
     own: Option<&Pem>,
     resumes: bool,
 ) -> Result<ClientContext, String> {
-    let mut settings = ClientSettings::new(roots);
+    let mut settings = ClientSettings::new(trust.roots);
+    settings.judge = trust.ids.map(judge_of_ids);
     settings.alpn = alpn(offered);
     settings.resumption = resumes.then(|| ResumptionSettings {
         tickets_expected: TICKETS_EXPECTED,

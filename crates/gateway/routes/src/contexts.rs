@@ -283,7 +283,7 @@ fn context(
         NameUnknown::Refuse => UnknownName::Refuse,
         NameUnknown::RefuseNamed => UnknownName::RefuseNamed,
     };
-    settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
+    settings.awaited = route.awaited();
     if let Some(clients) = clients {
         let verifier = known.verifier(clients).map_err(|e| e.to_string())?;
         settings.client_verifier = Some(verifier);

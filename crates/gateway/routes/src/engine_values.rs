@@ -1,7 +1,8 @@
 //! Conversion of option values to the engine's types.
 
-use dormouse_config::{TlsGroup, TlsSuite, TlsVersion};
-use dormouse_engine::{Group, Suite, Version};
+use dormouse_config::{SpiffeRule, TlsGroup, TlsSuite, TlsVersion};
+use dormouse_engine::{Group, JudgeCertificate, ServerIds, Suite, Version};
+use std::sync::Arc;
 
 pub(crate) fn suite(suite: TlsSuite) -> Suite {
     match suite {
@@ -35,4 +36,9 @@ pub(crate) fn version(version: TlsVersion) -> Version {
         TlsVersion::Tls12 => Version::Tls12,
         TlsVersion::Tls13 => Version::Tls13,
     }
+}
+
+/// What accepts servers by their SPIFFE ids, whatever their names are.
+pub(crate) fn judge_of_ids(ids: &[SpiffeRule]) -> Arc<dyn JudgeCertificate> {
+    Arc::new(ServerIds(ids.iter().map(SpiffeRule::rule).collect()))
 }

@@ -1,7 +1,7 @@
 //! An origination (`[[originate]]`) at run time.
 
 use crate::backend_tls::TICKETS_EXPECTED;
-use crate::engine_values::{alpn, version};
+use crate::engine_values::{alpn, judge_of_ids, version};
 use crate::parsed::Parsed;
 use dormouse_config::{Config, Originate, Server, milliseconds};
 use dormouse_engine::{
@@ -114,6 +114,11 @@ fn origin(
     let roots = trust.map_or(Roots::Insecure, Roots::Store);
     let reuse = reuse(originate);
     let mut settings = ClientSettings::new(roots);
+    let ids = originate
+        .ca
+        .trust_domain()
+        .map(|_| &originate.server_ids[..]);
+    settings.judge = ids.map(judge_of_ids);
     settings.alpn = alpn(&originate.alpn);
     settings.protocols = Protocols {
         min: version(originate.min_version),
@@ -225,6 +230,12 @@ pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKe
     } = &pem.revocation;
     parts.extend(ocsp_required.then_some(&b"OCSP required"[..]));
     parts.extend(crls.iter().map(|(_, list)| list.as_bytes()));
+    let ids: Vec<String> = originate
+        .server_ids
+        .iter()
+        .map(|id| format!("id {id}"))
+        .collect();
+    parts.extend(ids.iter().map(String::as_bytes));
     let digest = digest(&parts);
     let mut key = SessionKey::default();
     key.copy_from_slice(&digest[..16]);

@@ -1,5 +1,6 @@
 //! Main's side of a helper process: its start, its channel, its end.
 
+use dormouse_config::Config;
 use dormouse_handover::message;
 use dormouse_helpers::helper::{self, Privileges, RestartTimer};
 use dormouse_reactor::poller::{Interest, Poller};
@@ -93,6 +94,25 @@ impl Helper {
     pub(crate) fn release(&mut self) -> Option<HelperProcess> {
         self.restart.set_due();
         self.process.take()
+    }
+}
+
+/// The privileges of a helper that runs as the user with this name, or as nobody.
+pub(crate) fn privileges_of(user: Option<&str>, config: &Config) -> Result<Privileges, String> {
+    let Some(name) = user else {
+        return Ok(Privileges::nobody(config));
+    };
+    let user = process::look_up_user(name, None)?;
+    let own = process::user_id();
+    if own != 0 && own != user.uid {
+        return Err(format!(
+            "cannot run a process as the user `{name}`; start as root, or remove this"
+        ));
+    }
+    let user = (own == 0).then_some((user.uid, user.gid));
+    match user {
+        Some(_) => Ok(Privileges::of(user, config)),
+        None => Ok(Privileges::nobody(config)),
     }
 }
 

@@ -62,6 +62,7 @@ mod session_files;
 mod shared_memory;
 mod signer;
 mod sockets;
+mod spiffe;
 mod start;
 mod supervisor;
 mod ticket_keys;

@@ -3,7 +3,7 @@
 //! Main starts the process where a key is in a token, and anew after an exit, after a change of the keys, or when a
 //! signature takes too long: then every signature that is outstanding fails, and with it its handshake.
 
-use crate::helper_process::{Helper, HelperProcess};
+use crate::helper_process::{Helper, HelperProcess, privileges_of};
 use crate::pairs::Pairs;
 use crate::tokens;
 use dormouse_config::{Config, TokenKey};
@@ -268,19 +268,5 @@ fn read_pin(path: &Path) -> Result<SecretText, String> {
 
 /// The user of the process, and what it may do.
 pub(crate) fn privileges(config: &Config) -> Result<Privileges, String> {
-    let Some(name) = &config.process.pkcs11_user else {
-        return Ok(Privileges::nobody(config));
-    };
-    let user = process::look_up_user(name, None)?;
-    let own = process::user_id();
-    if own != 0 && own != user.uid {
-        return Err(format!(
-            "cannot run a process as the user `{name}`; start as root, or remove this"
-        ));
-    }
-    let user = (own == 0).then_some((user.uid, user.gid));
-    match user {
-        Some(_) => Ok(Privileges::of(user, config)),
-        None => Ok(Privileges::nobody(config)),
-    }
+    privileges_of(config.process.pkcs11_user.as_deref(), config)
 }

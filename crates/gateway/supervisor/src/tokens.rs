@@ -10,5 +10,6 @@ pub(crate) const REDIRECT: u64 = 7;
 pub(crate) const LOG_WRITER: u64 = 8;
 pub(crate) const REPAIR: u64 = 9;
 pub(crate) const SIGNER: u64 = 10;
+pub(crate) const SPIFFE: u64 = 11;
 /// Token of the first worker; the others follow.
 pub(crate) const WORKERS: u64 = 1000;

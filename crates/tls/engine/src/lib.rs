@@ -100,5 +100,6 @@ pub use x509::outline::fingerprint;
 pub use x509::pem::contents::certificates as pem_chain;
 pub use x509::pem::file::PemFile;
 pub use x509::sign::Sign;
+pub use x509::spiffe::{ServerIds, pem_of_certificates, pem_of_key, spiffe_id};
 pub use x509::standing::{ClientStanding, ClientStandings};
 pub use x509::trust::{Roots, ServerCertificates, TrustStore};

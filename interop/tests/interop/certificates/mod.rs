@@ -16,4 +16,5 @@ mod rotation;
 mod routes;
 mod self_signed;
 pub(crate) mod site;
+mod spiffe;
 mod tokens;

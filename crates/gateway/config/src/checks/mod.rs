@@ -11,6 +11,7 @@ mod program;
 mod resumption;
 mod route;
 mod sharing;
+mod spiffe;
 mod starttls;
 mod unused;
 
@@ -47,6 +48,7 @@ pub(crate) fn check(
     listeners::loops(config, locations, mistakes);
     resumption::tickets(config, locations, mistakes);
     acme::check(config, locations, mistakes);
+    spiffe::check(config, locations, mistakes);
     program::check(config, locations, mistakes);
 }
 

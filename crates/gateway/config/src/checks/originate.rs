@@ -58,7 +58,7 @@ fn trust(originate: &Originate, at: SectionRef<'_>, mistakes: &mut MistakeCollec
     }
     let location = at.location("insecure", None);
     let contradicting = [
-        ("ca", matches!(originate.ca, Ca::File(_))),
+        ("ca", originate.ca != Ca::System),
         ("crl", !originate.crl.is_empty()),
         ("ocsp", originate.ocsp != StapledOcsp::Optional),
     ];

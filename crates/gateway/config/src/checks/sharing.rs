@@ -166,6 +166,7 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "backend_connect",
         "backend_down",
         "backend_ca",
+        "backend_ids",
         "backend_crl",
         "backend_ocsp",
         "backend_name",

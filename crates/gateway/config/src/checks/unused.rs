@@ -218,6 +218,7 @@ pub(crate) fn of_route(route: &Route, at: SectionRef<'_>, mistakes: &mut Mistake
         Dependent {
             options: &[
                 "backend_ca",
+                "backend_ids",
                 "backend_crl",
                 "backend_ocsp",
                 "backend_name",

@@ -7,6 +7,7 @@ use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::quantities::ByteSize;
 use crate::values::route_name::RouteName;
 use crate::values::route_timeout::{Inherited, RouteTimeout};
+use crate::values::spiffe::SpiffeRule;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,8 +41,13 @@ option_groups! {
             like "\"smtp\"";
 
         /// Authorities that may sign the server's certificate: a PEM file, or `system` for those
-        /// that the operating system trusts.
+        /// that the operating system trusts. Or a trust domain, `spiffe://example.org`, whose authorities
+        /// `spiffe_agent` keeps current: then `server_ids` takes the place of the name in the certificate.
         ca: Ca = default "system", like "\"authority.pem\"";
+
+        /// SPIFFE ids of the server, of the trust domain in `ca`; `*` at the end stands for any rest. Its
+        /// certificate must have one of them.
+        server_ids: Vec<SpiffeRule> = default "", like "\"spiffe://example.org/db\"";
 
         /// Revocation lists for the server's certificate, in PEM: files, or directories, all files of
         /// which are read. With any list, every issuer in the server's chain needs a current one.
@@ -59,7 +65,8 @@ option_groups! {
         /// everything. Use it only for tests.
         insecure: bool = default "false";
 
-        /// Client certificate and key for servers that request one, as PEM files.
+        /// Client certificate and key for servers that request one, as PEM files; or one of `spiffe_agent`:
+        /// `spiffe:` for its first, `spiffe://example.org/web` for the one with this id.
         certificates: Vec<CertificateFiles> = default "";
 
         /// Protocols to offer by ALPN, the preferred one first. Bytes are passed on unchanged, so

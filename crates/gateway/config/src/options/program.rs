@@ -14,6 +14,7 @@ use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::quantities::{ByteSize, Count};
+use crate::values::spiffe::SpiffeAgent;
 use crate::values::step::Step;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,6 +54,16 @@ option_groups! {
         /// User of the process that signs with keys in tokens (`pkcs11:`), by name or number: one that may use the
         /// token. `none`: nobody if the program runs as root, or else its own user.
         pkcs11_user: Option<String> = default "none", at reload, like "\"signer\"";
+
+        /// Unix socket of an agent that implements the SPIFFE Workload API, such as SPIRE's. It has certificates for
+        /// `certificates` and `backend_certificates`, and authorities for `client_ca`, `ca` and `backend_ca`, where
+        /// these name `spiffe:` or `spiffe://…`, and replaces them in time. Without the agent the last ones stay;
+        /// before its first answer, handshakes that need them fail.
+        spiffe_agent: Option<SpiffeAgent> = default "off", at reload, like "\"unix:/run/spire/sockets/agent.sock\"";
+
+        /// User of the process that asks the agent, by name or number: the agent chooses certificates by it.
+        /// `none`: nobody if the program runs as root, or else its own user.
+        spiffe_user: Option<String> = default "none", at reload, like "\"dormouse\"";
 
         /// Confine keepers, workers and helper processes to the system calls and files they need
         /// (seccomp, Landlock). `on`: as far as the kernel supports it; a warning at startup names

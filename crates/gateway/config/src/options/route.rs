@@ -9,13 +9,14 @@ use crate::values::choices::{
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;
 use crate::values::network::Network;
-use crate::values::pem_files::{Ca, CertificateFiles};
+use crate::values::pem_files::{Ca, CertificateFiles, ClientCa};
 use crate::values::probe::{Probe, StatusCodes};
 use crate::values::quantities::ByteSize;
 use crate::values::route_name::RouteName;
 use crate::values::route_timeout::{Inherited, RouteTimeout};
 use crate::values::server_name::ServerName;
 use crate::values::source_address::SourceAddress;
+use crate::values::spiffe::SpiffeRule;
 use crate::values::upstream::Upstream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,8 +79,14 @@ option_groups! {
             like "true";
 
         /// Authorities that may sign the backends' certificates: a PEM file (or the certificate
-        /// itself, if it is self-signed), or `system` for those that the operating system trusts.
+        /// itself, if it is self-signed), or `system` for those that the operating system trusts. Or a trust
+        /// domain, `spiffe://example.org`, whose authorities `spiffe_agent` keeps current: then `backend_ids`
+        /// takes the place of the name in the certificate.
         backend_ca: Ca = default "system", like "\"internal-ca.pem\"";
+
+        /// SPIFFE ids of the backends, of the trust domain in `backend_ca`; `*` at the end stands for any rest.
+        /// A backend's certificate must have one of them.
+        backend_ids: Vec<SpiffeRule> = default "", like "\"spiffe://example.org/shop\"";
 
         /// Revocation lists for the backends' certificates, in PEM: files, or directories, all files of
         /// which are read. With any list, every issuer in a backend's chain needs a current one.
@@ -97,7 +104,8 @@ option_groups! {
         /// host of each backend in `to`.
         backend_name: Option<String> = default "none", like "\"app.internal\"";
 
-        /// Client certificate and key for backends that request one, as PEM files.
+        /// Client certificate and key for backends that request one, as PEM files; or one of `spiffe_agent`,
+        /// as in `certificates`.
         backend_certificates: Vec<CertificateFiles> = default "",
             like "[{ cert = \"gateway.pem\", key = \"gateway.key\" }]";
 
@@ -153,7 +161,8 @@ option_groups! {
         /// Certificates and their keys as PEM: `{ cert = "…", key = "…" }`, or the path of a file
         /// with both, or of a directory with many (see the guide). A chain begins with the leaf;
         /// `ocsp = "…"` beside `cert` and `key` is a file with an OCSP response to staple, and
-        /// `passphrase = "…"` a file with the passphrase of an encrypted key. Of
+        /// `passphrase = "…"` a file with the passphrase of an encrypted key. `spiffe:` is the first
+        /// certificate that `spiffe_agent` has for Dormouse, and `spiffe://example.org/web` the one with this id. Of
         /// several certificates, the one for the server name that the client asks for is used,
         /// exact names before wildcards; of several for one name (ECDSA and RSA), the first whose
         /// signatures the client accepts.
@@ -296,8 +305,10 @@ option_groups! {
         client_certificates: ClientAsk = default "none";
 
         /// Authorities that may sign client certificates: a PEM file with one or more certificates,
-        /// or a directory of such files. `reload_certificates` reloads changed files.
-        client_ca: Option<PathBuf> = default "off", like "\"clients-ca.pem\"";
+        /// or a directory of such files. `reload_certificates` reloads changed files. Or a trust domain,
+        /// `spiffe://example.org`, whose authorities `spiffe_agent` keeps current: then only certificates with
+        /// an id of that domain are accepted.
+        client_ca: Option<ClientCa> = default "off", like "\"clients-ca.pem\"";
 
         /// Revocation lists in PEM: files, or directories, all files of which are read. With any
         /// list, every issuer in a client's chain needs a current one. `reload_certificates`

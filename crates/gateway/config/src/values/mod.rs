@@ -20,6 +20,7 @@ pub(crate) mod route_name;
 pub(crate) mod route_timeout;
 pub(crate) mod server_name;
 pub(crate) mod source_address;
+pub(crate) mod spiffe;
 pub(crate) mod step;
 pub(crate) mod syslog;
 pub(crate) mod token_key;

@@ -2,8 +2,9 @@
 
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::option::context::ReadContext;
-use crate::option::option_type::{Kind, Listed, OptionType, unknown_key, wrong_type};
+use crate::option::option_type::{Absent, Kind, Listed, OptionType, unknown_key, wrong_type};
 use crate::option::value::{RawData, RawValue};
+use crate::values::spiffe::{SpiffeCertificate, TrustDomain};
 use crate::values::token_key::TokenKey;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A certificate chain and its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CertificateFiles {
-    /// The PEM file with the chain, leaf first; or a directory of many.
+    /// The PEM file with the chain, leaf first; or a directory of many. Or one of the SPIFFE agent ([`SpiffeCertificate`]).
     pub cert: PathBuf,
     /// The PEM file with the private key; the same as `cert` if that has both, or is a directory. Or the URI of a key in a
     /// token ([`TokenKey`]).
@@ -40,6 +41,37 @@ impl CertificateFiles {
     pub fn token_key(&self) -> Option<TokenKey> {
         let uri = self.key.to_str().filter(|_| TokenKey::is_uri(&self.key));
         TokenKey::parse(uri?).ok()
+    }
+
+    /// Returns the certificate, if the SPIFFE agent has it, with its key.
+    pub fn spiffe(&self) -> Option<SpiffeCertificate> {
+        SpiffeCertificate::of_path(&self.cert)
+    }
+}
+
+/// Reads what stands for a certificate with its key.
+fn read_whole(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
+    let text = raw.as_text().unwrap_or_default();
+    if !SpiffeCertificate::is_meant(text) {
+        return PathBuf::read(raw, context);
+    }
+    match SpiffeCertificate::parse(text) {
+        Some(_) => Ok(text.into()),
+        None => Err(Problem::new(format!("`{text}` is not a SPIFFE id"))
+            .help("write \"spiffe:\" for the first certificate of the agent, or an id: \"spiffe://example.org/web\"")
+            .into()),
+    }
+}
+
+/// Reads the path of a chain whose key is elsewhere.
+fn read_chain(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
+    match raw.as_text() {
+        Some(text) if SpiffeCertificate::is_meant(text) => Err(Problem::new(
+            "the SPIFFE agent has this certificate's key, too",
+        )
+        .help(format!("write only certificates = [\"{text}\"]"))
+        .into()),
+        _ => PathBuf::read(raw, context),
     }
 }
 
@@ -74,7 +106,7 @@ impl OptionType for CertificateFiles {
 
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         if raw.as_text().is_some() {
-            return PathBuf::read(raw, context).map(Self::whole);
+            return read_whole(raw, context).map(Self::whole);
         }
         let RawData::Table(entries) = &raw.data else {
             return Err(wrong_type::<Self>(raw));
@@ -97,6 +129,7 @@ impl OptionType for CertificateFiles {
             };
             let read = match name.name.as_str() {
                 "key" => read_key(value, context),
+                "cert" => read_chain(value, context),
                 _ => PathBuf::read(value, context),
             };
             match read {
@@ -152,6 +185,18 @@ pub enum Ca {
     System,
     /// The authorities in this PEM file.
     File(PathBuf),
+    /// Those of a trust domain, which the SPIFFE agent knows.
+    Spiffe(TrustDomain),
+}
+
+impl Ca {
+    /// Returns the trust domain, if the authorities are those of one.
+    pub fn trust_domain(&self) -> Option<&TrustDomain> {
+        match self {
+            Self::Spiffe(domain) => Some(domain),
+            Self::System | Self::File(_) => None,
+        }
+    }
 }
 
 impl OptionType for Ca {
@@ -164,6 +209,7 @@ impl OptionType for Ca {
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         match raw.as_text() {
             Some("system") => Ok(Self::System),
+            Some(text) if TrustDomain::is_meant(text) => TrustDomain::read(text).map(Self::Spiffe),
             _ => PathBuf::read(raw, context).map(Self::File),
         }
     }
@@ -174,6 +220,59 @@ impl fmt::Display for Ca {
         match self {
             Self::System => f.pad("system"),
             Self::File(path) => f.pad(&path.display().to_string()),
+            Self::Spiffe(domain) => f.pad(&domain.to_string()),
+        }
+    }
+}
+
+/// The authorities that may sign clients' certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ClientCa {
+    /// A PEM file, or a directory of them.
+    Files(PathBuf),
+    /// Those of a trust domain, which the SPIFFE agent knows.
+    Spiffe(TrustDomain),
+}
+
+impl ClientCa {
+    /// Returns the file or directory.
+    pub fn files(&self) -> Option<&Path> {
+        match self {
+            Self::Files(path) => Some(path),
+            Self::Spiffe(_) => None,
+        }
+    }
+
+    /// Returns the trust domain, if the authorities are those of one.
+    pub fn trust_domain(&self) -> Option<&TrustDomain> {
+        match self {
+            Self::Spiffe(domain) => Some(domain),
+            Self::Files(_) => None,
+        }
+    }
+}
+
+impl OptionType for ClientCa {
+    const KIND: Kind = Kind::new("a path", "\"clients-ca.pem\"", "PATH");
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        match raw.as_text() {
+            Some(text) if TrustDomain::is_meant(text) => TrustDomain::read(text).map(Self::Spiffe),
+            _ => PathBuf::read(raw, context).map(Self::Files),
+        }
+    }
+}
+
+impl Absent for ClientCa {
+    const WORD: &'static str = PathBuf::WORD;
+    const KIND_OR_ABSENT: Kind = PathBuf::KIND_OR_ABSENT;
+}
+
+impl fmt::Display for ClientCa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files(path) => f.pad(&path.display().to_string()),
+            Self::Spiffe(domain) => f.pad(&domain.to_string()),
         }
     }
 }

@@ -4,13 +4,13 @@ use super::selection::Selection;
 use super::view::{View, is_alive};
 use super::{backends, routes};
 use crate::fleet::StoreState;
-use dormouse_handover::control::{Acme, AcmeName, Drain, State};
+use dormouse_handover::control::{Acme, AcmeName, Drain, Spiffe, State};
 use dormouse_handover::slot::Slot;
 use dormouse_handover::status::{
     AcmeNameStatus, AcmeStatus, AgeFigures, CertificateStatus, ConfigurationStatus,
     ConnectionFigures, ControlStatus, DrainStatus, KeeperStatus, LatencyFigures, LatencyStatus,
-    LifePhase, MainStatus, PoolFigures, ProcessFigures, ReloadStatus, Status, TicketKeyStatus,
-    WorkerDeath, WorkerStatus,
+    LifePhase, MainStatus, PoolFigures, ProcessFigures, ReloadStatus, SpiffeCertificateStatus,
+    SpiffeStatus, Status, TicketKeyStatus, WorkerDeath, WorkerStatus,
 };
 use dormouse_handover::unix_time;
 use dormouse_reactor::process;
@@ -56,6 +56,9 @@ pub(super) fn document(view: &View, selection: &Selection) -> Status {
         acme: state
             .and_then(|state| state.acme.as_ref())
             .map(|all| acme(all, now_ms, now_s)),
+        spiffe: state
+            .and_then(|state| state.spiffe.as_ref())
+            .map(|of_agent| spiffe(of_agent, now_ms, now_s)),
         counts: counts(view),
     }
 }
@@ -198,6 +201,22 @@ fn acme(all: &Acme, now_ms: u64, now_s: u64) -> AcmeStatus {
         issued: all.issued,
         failed: all.failed,
         names: all.names.iter().map(name).collect(),
+    }
+}
+
+fn spiffe(of_agent: &Spiffe, now_ms: u64, now_s: u64) -> SpiffeStatus {
+    let certificates = of_agent.certificates.iter();
+    let certificates = certificates.map(|one| SpiffeCertificateStatus {
+        id: one.id.clone(),
+        expires_in_s: one.expires_s as i64 - now_s as i64,
+    });
+    SpiffeStatus {
+        agent: of_agent.agent.clone(),
+        away: of_agent.away.clone(),
+        for_s: age_s(now_ms, of_agent.since_ms),
+        responses: of_agent.responses,
+        certificates: certificates.collect(),
+        trust_domains: of_agent.trust_domains.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The work of a scout, passed in a memory file.
 
-use dormouse_config::StatusCodes;
+use dormouse_config::{SpiffeRule, StatusCodes};
 use dormouse_handover::{OriginPem, Pem, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,9 @@ pub struct TlsProfile {
     pub pem: OriginPem,
     /// ALPN protocols that the check offers.
     pub alpn: Vec<String>,
+    /// The SPIFFE ids that stand for a name, if the roots are those of a trust domain.
+    #[serde(default)]
+    pub ids: Option<Vec<SpiffeRule>>,
 }
 
 /// TLS of one check.
@@ -168,6 +171,7 @@ mod tests {
                     })),
                 },
                 alpn: vec!["http/1.1".to_owned()],
+                ids: None,
             }],
         };
         let fd = task.write().expect("a memory file");

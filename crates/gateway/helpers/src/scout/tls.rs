@@ -12,7 +12,7 @@ use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{ClientContext, HandshakeLimits, Roots, Version, alert_name};
 use dormouse_handover::unix_time;
 use dormouse_record::State;
-use dormouse_routes::backend_tls;
+use dormouse_routes::backend_tls::{self, Trust};
 
 /// Every how many checks a full handshake is made.
 const FULL_EVERY: u64 = 10;
@@ -29,7 +29,11 @@ impl TlsContexts {
         let trust = pem.trust().map_err(|error| error.to_string())?;
         let roots = trust.map_or(Roots::Insecure, Roots::Store);
         let make = |resumes| {
-            backend_tls::context(&profile.alpn, roots.clone(), pem.identity.as_ref(), resumes)
+            let trust = Trust {
+                roots: roots.clone(),
+                ids: profile.ids.as_deref(),
+            };
+            backend_tls::context(&profile.alpn, trust, pem.identity.as_ref(), resumes)
         };
         Ok(TlsContexts {
             full: make(false)?,

@@ -429,6 +429,19 @@ pub(super) fn allow_answering() -> io::Result<()> {
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
+/// Installs the filter of a process that connects to unix sockets only.
+pub(super) fn allow_unix_sockets() -> io::Result<()> {
+    let program = program(unix_rules()?, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+fn unix_rules() -> io::Result<Rules> {
+    let mut rules = answering_rules()?;
+    let stream = socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)?;
+    rules.insert(libc::SYS_socket, vec![stream]);
+    Ok(rules)
+}
+
 /// Installs the filter of a process that appends to a file, which must not change what is there already.
 pub(super) fn allow_appending() -> io::Result<()> {
     let program = program(appending_rules()?, REFUSED, SeccompAction::Allow)?;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | worker | the needs of its loop: existing sockets, new TCP connections, unix connections if a route has such a backend, its memory | a list of allowed calls; Landlock: no files, no chosen port, no signals, no abstract sockets |
 //! | redirect, log-writer | the worker's calls, but no new socket; the log-writer appends to its file, and no more | as for a worker |
+//! | spiffe-client | the worker's calls; of new sockets only unix streams | as for a worker |
 //! | tcp-repair | its own list: TCP sockets and TCP_REPAIR, two channels | a short list; Landlock: no files, no signals, no abstract sockets |
 //! | control | the same, reading files under /proc, starting threads | a longer list; Landlock: this path, read-only |
 //! | scout | the same, with sockets, under the paths of name resolution | a longer list; Landlock: these paths, read-only |
@@ -75,6 +76,8 @@ pub enum Role {
     TcpRepair,
     /// Runs the library of a token, whose needs nobody knows.
     Signer,
+    /// Talks to an agent on a unix socket.
+    SpiffeClient,
     /// Executes another binary, which tells whether it can take over.
     UpgradeTrial,
 }
@@ -91,6 +94,7 @@ impl fmt::Display for Role {
             Role::LogWriter => "LogWriter",
             Role::TcpRepair => "TcpRepair",
             Role::Signer => "Signer",
+            Role::SpiffeClient => "SpiffeClient",
             Role::UpgradeTrial => "UpgradeTrial",
         })
     }
@@ -110,7 +114,9 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::WorkersFirstThread { unix } => {
             files::confine(&[], unix == UnixSockets::Abstract, OwnPorts::NONE)
         }
-        Role::Redirect | Role::LogWriter => files::confine(&[], false, OwnPorts::NONE),
+        Role::Redirect | Role::LogWriter | Role::SpiffeClient => {
+            files::confine(&[], false, OwnPorts::NONE)
+        }
         Role::Control => files::confine(&["/proc"], false, OwnPorts::NONE),
         // Its sockets get the ports of connections that rest.
         Role::TcpRepair => files::confine_files(),
@@ -124,6 +130,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::WorkersFirstThread { .. } => {}
         Role::Redirect => calls::allow_answering()?,
         Role::LogWriter => calls::allow_appending()?,
+        Role::SpiffeClient => calls::allow_unix_sockets()?,
         Role::TcpRepair => calls::allow_tcp_repair()?,
         Role::Control => calls::allow_looking(false)?,
         Role::Scout => calls::allow_looking(true)?,

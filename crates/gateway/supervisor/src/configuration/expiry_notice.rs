@@ -3,6 +3,7 @@
 
 use crate::configuration::edition::Edition;
 use crate::material::acme;
+use crate::material::workload::is_of_agent;
 use dormouse_engine::{IdentityWarning, UnixTime};
 use dormouse_handover::{Pem, unix_time};
 use dormouse_reactor::process;
@@ -58,6 +59,8 @@ fn lines(edition: &Edition, now: UnixTime) -> Vec<String> {
     let of_client = origins.chain(current.backend_tls.iter().flatten());
     let of_client = of_client.filter_map(|origin| origin.identity.as_ref());
     let all = of_servers.chain(of_client).chain(current.of_helpers.iter());
+    // Those of a SPIFFE agent last for an hour or so, and are replaced in time.
+    let all = all.filter(|pem| !is_of_agent(pem));
     let mut lines: Vec<String> = all.flat_map(|pem| about(pem, now)).collect();
     // Several routes may have one certificate.
     lines.sort();

@@ -34,6 +34,7 @@ pub(super) fn load(
             findings.warning(Place::of_route(index, "acme"), what);
         }
         pems.extend(issued);
+        former.workload().place_certificates(route, &mut pems);
         check_suites(index, route, &pems, findings);
         pems
     };
@@ -51,7 +52,8 @@ fn load_route(
     changes: &mut Changes,
 ) -> Vec<Pem> {
     let mut pems = Vec::new();
-    for (item, files) in route.certificates.iter().enumerate() {
+    let of_files = route.certificates.iter().enumerate();
+    for (item, files) in of_files.filter(|(_, files)| files.spiffe().is_none()) {
         let place = Place::of_route(index, "certificates").item(item);
         match entries.read(files) {
             Ok(entry) => {
@@ -161,6 +163,7 @@ pub(super) fn renew(config: &Config, former: &Former<'_>, changes: &mut Changes)
             }
             pems.push(pem);
         }
+        former.workload().place_certificates(route, &mut pems);
         certificates.push(pushed::with_pushed(serving, pems));
     }
     changes.compare(former.certificates(), &certificates);
@@ -176,7 +179,8 @@ fn renew_route(
     let own = route.self_signed.as_deref().map(self_signed_name);
     let made = |pem: &&Pem| own.as_ref() == Some(&pem.name);
     let mut pems: Vec<Pem> = serving.iter().filter(made).cloned().collect();
-    for files in &route.certificates {
+    let of_files = route.certificates.iter();
+    for files in of_files.filter(|files| files.spiffe().is_none()) {
         match entries.read(files) {
             Ok(entry) => {
                 for warning in entry.warnings {

@@ -1,5 +1,6 @@
 //! The certificates, keys and CAs that were read for a configuration.
 
+use super::workload::Workload;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 
 /// The certificates of each route, in the order of the configuration.
@@ -18,6 +19,8 @@ pub(crate) struct Material {
     pub(crate) backend_tls: Vec<Option<OriginPem>>,
     /// Certificates for servers that helpers talk to. Workers do not get them.
     pub(crate) of_helpers: OfHelpers,
+    /// What the SPIFFE agent has given. It is in the places above, too.
+    pub(crate) workload: Workload,
 }
 
 /// The certificates that helpers show to servers which request one.

@@ -12,6 +12,7 @@
 //! its files, or when its files are missing and another certificate of the directory has all its names.
 
 use super::contents::Material;
+use super::workload::Workload;
 use dormouse_engine::{DateProblem, Identity, IdentityWarning};
 use dormouse_handover::{OriginPem, Pem, unix_time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -62,6 +63,12 @@ impl<'a> Former<'a> {
     /// The certificates of each route.
     pub(crate) fn certificates(&self) -> &'a [Vec<Pem>] {
         self.material.map_or(&[], |material| &material.certificates)
+    }
+
+    /// What the SPIFFE agent has given.
+    pub(super) fn workload(&self) -> &'a Workload {
+        static NONE: Workload = Workload::none();
+        self.material.map_or(&NONE, |material| &material.workload)
     }
 
     /// The certificate that serves from these files.

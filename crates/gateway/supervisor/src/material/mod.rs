@@ -6,6 +6,7 @@
 //!   former        what serves is not lost       files  which files a configuration names
 //!   acme          files from ACME servers
 //!   pair          one certificate with its key       pushed  those from an administrator
+//!   workload      from a SPIFFE agent
 //!   key_mode      keys that other users can read     layouts  which files of a directory are pairs
 //! ```
 
@@ -22,6 +23,7 @@ mod layouts;
 mod pair;
 mod pushed;
 mod trust;
+pub(crate) mod workload;
 
 pub(crate) use contents::{Certificates, Material, OfHelpers};
 pub(crate) use files::can_write_into;
@@ -33,7 +35,7 @@ use crate::material::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
 use dormouse_handover::parts::MATERIAL_BYTES_MAX;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 impl Material {
     /// Reads everything. The result is valid only if no error was found. Self-signed certificates and OCSP responses that
@@ -44,9 +46,11 @@ impl Material {
         findings: &mut Findings,
     ) -> (Material, Changes) {
         let mut changes = Changes::default();
+        let workload = former.workload();
         let material = Material {
             certificates: certificates::load(config, former, findings, &mut changes),
-            client_trust: trust::load_client_trust(config, findings),
+            client_trust: trust::load_client_trust(config, workload, findings),
+            workload: workload.clone(),
             origins: trust::load_origins(config, former, findings, &mut changes),
             backend_tls: trust::load_backend_tls(config, former, findings, &mut changes),
             of_helpers: trust::load_of_helpers(config, former, findings, &mut changes),
@@ -72,7 +76,8 @@ impl Material {
         let former = Former::of(self, was_there);
         let mut changes = Changes::default();
         let certificates = certificates::renew(config, &former, &mut changes);
-        let client_trust = trust::renew_client_trust(config, &self.client_trust, &mut changes);
+        let current = &self.client_trust;
+        let client_trust = trust::renew_client_trust(config, &self.workload, current, &mut changes);
         if client_trust != self.client_trust {
             changes
                 .new
@@ -96,6 +101,7 @@ impl Material {
             origins,
             backend_tls,
             of_helpers,
+            workload: self.workload.clone(),
         };
         (material, changes)
     }
@@ -106,18 +112,21 @@ impl Material {
 pub(crate) fn watched(config: &Config) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let certificates = config.routes.iter().flat_map(|route| &route.certificates);
+    let certificates = certificates.filter(|one| one.spiffe().is_none());
     let distinct: BTreeSet<&CertificateFiles> = certificates.collect();
     all.extend(distinct.into_iter().flat_map(files::watched));
     for route in &config.routes {
         let names = route.acme.iter();
         all.extend(names.map(|name| acme::file_of(config, name.as_str())));
     }
-    for path in trust_in_clients(config).chain(lists_for_servers(config)) {
-        all.push(path.clone());
+    let lists = lists_for_servers(config).map(PathBuf::as_path);
+    for path in trust_in_clients(config).chain(lists) {
+        all.push(path.to_owned());
         all.extend(files::files_of(path, "file").unwrap_or_default());
     }
     for (certificates, ca) in of_client(config) {
-        all.extend(certificates.iter().flat_map(files::watched));
+        let of_files = certificates.iter().filter(|one| one.spiffe().is_none());
+        all.extend(of_files.flat_map(files::watched));
         all.extend(ca.cloned());
     }
     // To compare tens of thousands of paths part by part takes long.
@@ -138,9 +147,13 @@ pub(crate) fn has_watched(config: &Config) -> bool {
 }
 
 /// The CAs and revocation lists for clients' certificates, files or directories.
-fn trust_in_clients(config: &Config) -> impl Iterator<Item = &PathBuf> {
+fn trust_in_clients(config: &Config) -> impl Iterator<Item = &Path> {
     let routes = config.routes.iter();
-    routes.flat_map(|route| route.client_ca.iter().chain(&route.client_crl))
+    routes.flat_map(|route| {
+        let ca = route.client_ca.as_ref().and_then(|ca| ca.files());
+        ca.into_iter()
+            .chain(route.client_crl.iter().map(PathBuf::as_path))
+    })
 }
 
 /// The revocation lists for servers' certificates, files or directories.
@@ -156,7 +169,7 @@ fn of_client(config: &Config) -> impl Iterator<Item = (&[CertificateFiles], Opti
     fn file(ca: &Ca) -> Option<&PathBuf> {
         match ca {
             Ca::File(path) => Some(path),
-            Ca::System => None,
+            Ca::System | Ca::Spiffe(_) => None,
         }
     }
     let originations = config.originate.iter();

@@ -5,9 +5,11 @@ use super::files::files_of;
 use super::former::{self, Changes, Former};
 use super::key_mode;
 use super::pair::{read_pair, read_with, warnings_of};
+use super::workload::{self, Workload};
 use crate::material::findings::Findings;
 use dormouse_config::{
-    Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route, Severity, StapledOcsp,
+    Ca, CertificateFiles, ClientAsk, ClientCa, Config, Originate, Place, Route, Severity,
+    StapledOcsp,
 };
 use dormouse_engine::{
     ClientCertificates, IdentityError, IdentityProblem, PemFile, Roots, ServerCertificates,
@@ -61,7 +63,8 @@ fn load_origin(
     if !originate.insecure {
         let required = originate.ocsp == StapledOcsp::Required;
         let (ca, lists) = ((&originate.ca, "ca"), (&originate.crl[..], "crl"));
-        trust = read_trust_in_servers(ca, lists, required, place, findings);
+        let workload = former.workload();
+        trust = read_trust_in_servers(ca, lists, required, (place, workload), findings);
     }
     let (files, place) = (&originate.certificates, place("certificates"));
     trust.identity = read_identity(files, place, former, findings, changes);
@@ -110,7 +113,8 @@ fn load_one_backend_tls(
     let required = route.backend_ocsp == StapledOcsp::Required;
     let ca = (&route.backend_ca, "backend_ca");
     let lists = (&route.backend_crl[..], "backend_crl");
-    let mut trust = read_trust_in_servers(ca, lists, required, place, findings);
+    let from = (place, former.workload());
+    let mut trust = read_trust_in_servers(ca, lists, required, from, findings);
     let (files, place) = (&route.backend_certificates, place("backend_certificates"));
     trust.identity = read_identity(files, place, former, findings, changes);
     Some(trust)
@@ -122,10 +126,13 @@ fn read_trust_in_servers(
     (ca, ca_option): (&Ca, &'static str),
     (lists, lists_option): (&[PathBuf], &'static str),
     ocsp_required: bool,
-    place: impl Fn(&'static str) -> Place,
+    (place, workload): (impl Fn(&'static str) -> Place, &Workload),
     findings: &mut Findings,
 ) -> OriginPem {
-    let roots = read_roots(ca, place(ca_option), findings);
+    let roots = match ca.trust_domain() {
+        Some(domain) => Some(workload.authorities(domain).to_owned()),
+        None => read_roots(ca, place(ca_option), findings),
+    };
     let lists_place = place(lists_option);
     let lists = read_lists(lists, lists_place, findings);
     let (Some(roots), Some(Lists { files, crls })) = (roots, lists) else {
@@ -206,9 +213,10 @@ fn keep_on_error<T: Clone>(read: T, current: &T, findings: &Findings, changes: &
 /// Reads the CAs and revocation lists of every route that requests client certificates.
 pub(super) fn load_client_trust(
     config: &Config,
+    workload: &Workload,
     findings: &mut Findings,
 ) -> Vec<Option<ClientTrust>> {
-    let mut files = TrustFiles::default();
+    let mut files = TrustFiles::new(workload);
     let all = config.routes.iter().enumerate();
     all.map(|(index, route)| files.of_route(index, route, findings))
         .collect()
@@ -218,10 +226,11 @@ pub(super) fn load_client_trust(
 /// configuration says.
 pub(super) fn renew_client_trust(
     config: &Config,
+    workload: &Workload,
     current: &[Option<ClientTrust>],
     changes: &mut Changes,
 ) -> Vec<Option<ClientTrust>> {
-    let mut files = TrustFiles::default();
+    let mut files = TrustFiles::new(workload);
     let all = config.routes.iter().zip(current).enumerate();
     all.map(|(index, (route, current))| {
         let mut findings = Findings::default();
@@ -236,10 +245,19 @@ type Trust = (String, Vec<(String, String)>);
 
 /// What was read for the routes before. Files that several routes name are read and parsed once: a revocation list may have
 /// many megabytes.
-#[derive(Default)]
-struct TrustFiles<'a>(HashMap<(&'a Option<PathBuf>, &'a Vec<PathBuf>), Trust>);
+struct TrustFiles<'a> {
+    read: HashMap<(&'a Option<ClientCa>, &'a Vec<PathBuf>), Trust>,
+    workload: &'a Workload,
+}
 
 impl<'a> TrustFiles<'a> {
+    fn new(workload: &'a Workload) -> TrustFiles<'a> {
+        TrustFiles {
+            read: HashMap::new(),
+            workload,
+        }
+    }
+
     /// `None`: the route requests no client certificates, or there is an error.
     fn of_route(
         &mut self,
@@ -252,10 +270,14 @@ impl<'a> TrustFiles<'a> {
             ClientAsk::Optional => false,
             ClientAsk::Required => true,
         };
-        let (roots, crls) = match self.0.entry((&route.client_ca, &route.client_crl)) {
+        let (roots, crls) = match self.read.entry((&route.client_ca, &route.client_crl)) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(read_trust(index, route, findings)?),
+            Entry::Vacant(new) => new.insert(read_trust(index, route, self.workload, findings)?),
         };
+        if let Some(domain) = route.client_ca.as_ref().and_then(|ca| ca.trust_domain()) {
+            let trust = (roots.clone(), crls.clone());
+            return Some(workload::client_trust(route, domain, trust));
+        }
         Some(ClientTrust {
             required,
             roots: roots.clone(),
@@ -266,10 +288,22 @@ impl<'a> TrustFiles<'a> {
 }
 
 /// Reads and checks the CAs and revocation lists of a route. `None`: there is an error.
-fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Trust> {
+fn read_trust(
+    index: usize,
+    route: &Route,
+    workload: &Workload,
+    findings: &mut Findings,
+) -> Option<Trust> {
     let place = Place::of_route(index, "client_ca");
-    let ca = route.client_ca.as_deref()?;
-    let roots = read_all(ca, "authority", PemFile::authorities, place, findings);
+    let ca = route.client_ca.as_ref()?;
+    let roots = match ca {
+        ClientCa::Files(path) => read_all(path, "authority", PemFile::authorities, place, findings),
+        ClientCa::Spiffe(domain) => {
+            let text = workload.authorities(domain);
+            let file = PemFile::of(text.as_bytes(), &domain.to_string());
+            Some(vec![(file, text.to_owned())])
+        }
+    };
     let lists_place = Place::of_route(index, "client_crl");
     // All of them are read before an error returns, so that each error is reported.
     let lists = read_lists(&route.client_crl, lists_place, findings);
@@ -291,7 +325,7 @@ fn read_trust(index: usize, route: &Route, findings: &mut Findings) -> Option<Tr
     match settings.verifier() {
         Ok(verifier) => {
             let warning = verifier.warning();
-            let warning = warning.map(|warning| format!("{}: {warning}", ca.display()));
+            let warning = warning.map(|warning| format!("{ca}: {warning}"));
             findings.warnings(place, warning.into_iter().collect());
         }
         Err(why) => {
@@ -393,6 +427,9 @@ pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
 /// The same with the file that they are from, if they are not the system's.
 fn trusted(ca: &Ca) -> Result<(String, Option<PemFile>), String> {
     match ca {
+        Ca::Spiffe(domain) => Err(format!(
+            "{domain}: the authorities of a trust domain are only for `ca`, `backend_ca` and `client_ca`"
+        )),
         Ca::System => Roots::system_pem()
             .map(|system| (system, None))
             .map_err(|error| format!("{error}; install ca-certificates, or set a CA file")),
@@ -426,6 +463,9 @@ fn read_identity(
     findings: &mut Findings,
     changes: &mut Changes,
 ) -> Option<Pem> {
+    if let Some(own) = former.workload().own_certificate(files) {
+        return own;
+    }
     let mut identity = None;
     for (item, files) in files.iter().enumerate() {
         let place = place.item(item);
@@ -474,7 +514,7 @@ mod tests {
         let loaded = dormouse_config::load(None, Section::Route, &flags, &Machine::read());
         let config = loaded.unwrap_or_else(|wrong| panic!("{wrong}")).config;
         let mut findings = Findings::default();
-        let mut trust = load_client_trust(&config, &mut findings);
+        let mut trust = load_client_trust(&config, &Workload::none(), &mut findings);
         let [errors, warnings] =
             [Severity::Error, Severity::Warning].map(|severity| findings.words(severity));
         (trust.pop().flatten(), errors, warnings)

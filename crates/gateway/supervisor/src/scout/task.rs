@@ -71,7 +71,9 @@ fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile>
         true => vec!["http/1.1".to_owned()],
         false => offered.clone(),
     };
-    Some(TlsProfile { pem, alpn })
+    let ids = route.backend_ca.trust_domain();
+    let ids = ids.map(|_| route.backend_ids.clone());
+    Some(TlsProfile { pem, alpn, ids })
 }
 
 /// The server name of a check's handshake, the same as for clients' connections.

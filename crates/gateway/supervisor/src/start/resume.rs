@@ -9,6 +9,7 @@ use crate::control::ControlProcess;
 use crate::ctl::kept::KeptChanges;
 use crate::deep_rest::DeepRest;
 use crate::error::{ServeError, system};
+use crate::material::workload::Workload;
 use crate::material::{self, Material, OfHelpers};
 use crate::pairs::Pairs;
 use crate::serving::Serving;
@@ -137,7 +138,7 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
                 loaded_ms,
                 config.clone(),
                 state.plan.clone(),
-                material(handover, of_helpers.clone()),
+                with_workload(state, material(handover, of_helpers.clone())),
             )
         },
         reported: OnceCell::new(),
@@ -164,6 +165,16 @@ fn material(handover: &Handover, of_helpers: OfHelpers) -> Material {
         client_trust: handover.clients.clone(),
         origins: handover.origins.clone(),
         backend_tls: handover.backend_tls.clone(),
+        workload: Workload::none(),
+    }
+}
+
+/// Adds what the agent has given the old binary. It is in its places already.
+fn with_workload(state: &MainState, material: Material) -> Material {
+    let workload = state.workload.clone().with_keys_of(&material);
+    Material {
+        workload,
+        ..material
     }
 }
 

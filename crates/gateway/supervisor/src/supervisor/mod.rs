@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   processes   signals, exits of processes, reports of workers  requests   orders from control
+//!   spiffe      what a SPIFFE agent has given
 //!   changes     reloads, certificates, addresses                 upgrading  another binary
 //! ```
 
@@ -13,6 +14,7 @@ mod changes;
 mod processes;
 mod requests;
 mod running;
+mod spiffe;
 mod upgrading;
 
 use crate::authorities::Authorities;
@@ -37,6 +39,7 @@ use crate::session_files::SessionFiles;
 use crate::signer::SignerProcess;
 use crate::sockets::syslog::SyslogSocket;
 use crate::sockets::systemd::Notifier;
+use crate::spiffe::SpiffeProcess;
 use crate::tokens;
 use crate::traces::Traces;
 use crate::upgrade::Upgrade;
@@ -105,6 +108,7 @@ pub(crate) struct Supervisor {
     log_writer: LogWriter,
     repair: RepairProcess,
     signer: SignerProcess,
+    spiffe: SpiffeProcess,
     /// Where the program's log goes, if that is syslog.
     syslog: Option<SyslogSocket>,
     monitor: BackendMonitor,
@@ -156,6 +160,7 @@ impl Supervisor {
             log_writer,
             repair: RepairProcess::new(),
             signer: SignerProcess::new(),
+            spiffe: SpiffeProcess::new(),
             syslog,
             monitor: BackendMonitor::new(),
             lookup: ReloadLookup::default(),
@@ -204,6 +209,7 @@ impl Supervisor {
             let Serving { edition, pairs, .. } = &self.serving;
             let former = (self.signer).attend(edition.number, &edition.config, pairs, &self.poller);
             self.history.ending.extend(former);
+            self.attend_to_spiffe();
             self.poller
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
@@ -222,6 +228,7 @@ impl Supervisor {
                         self.log_writer.receive(counters, &self.poller);
                     }
                     tokens::SIGNER => self.signer.receive(&self.serving.pairs, &self.poller),
+                    tokens::SPIFFE => self.spiffe.receive(&self.poller),
                     // It says nothing; SIGCHLD reports its end.
                     tokens::REPAIR => {}
                     token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
@@ -326,6 +333,7 @@ impl Supervisor {
             self.log_writer.next_deadline_ms(),
             (self.serving.rest.as_ref()).and_then(|_| self.repair.next_deadline_ms()),
             self.signer.next_deadline_ms(),
+            self.spiffe.next_deadline_ms(self.may_change()),
             self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),
             self.monitor
                 .next_deadline_ms()
@@ -362,6 +370,7 @@ impl Supervisor {
             self.lookup.end(&self.poller),
             self.repair.end(&self.poller),
             self.signer.end(&self.serving.pairs, &self.poller),
+            self.spiffe.end(&self.poller),
         ];
         self.history.ending.extend(ending.into_iter().flatten());
         self.log_writer.end(&self.poller);

@@ -136,6 +136,7 @@ impl Supervisor {
         let pairs = &self.serving.pairs;
         if self.redirect.note_end(pid, ended, &self.poller)
             || self.signer.note_end(pid, ended, pairs, &self.poller)
+            || self.spiffe.note_end(pid, ended, &self.poller)
             || self.log_writer.note_end(pid, ended, &self.poller)
             || self
                 .repair

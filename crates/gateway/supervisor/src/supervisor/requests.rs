@@ -172,6 +172,7 @@ impl Supervisor {
             },
             certificates: reported.certificates.clone(),
             acme: self.authorities.report(),
+            spiffe: self.spiffe.report(&edition.material.workload),
             drain: self.drain.report(&self.serving.pairs),
             listeners: reported.listeners.clone(),
         }

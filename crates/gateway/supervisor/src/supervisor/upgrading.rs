@@ -127,6 +127,7 @@ impl Supervisor {
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
             log_writer: self.log_writer.former().map(|pid| pid.0),
             rest: serving.rest.as_ref().map(DeepRest::state),
+            workload: serving.edition.material.workload.clone(),
             directory: None,
         }
     }

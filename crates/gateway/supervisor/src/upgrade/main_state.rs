@@ -2,6 +2,7 @@
 
 use crate::control::FormerControl;
 use crate::deep_rest::DeepRestState;
+use crate::material::workload::Workload;
 use crate::pairs::PairState;
 use crate::reload::ctl_changes::CtlChanges;
 use crate::session_files::SessionFilesState;
@@ -48,6 +49,9 @@ pub(crate) struct MainState {
     /// What connections in deep rest need.
     #[serde(default)]
     pub(crate) rest: Option<DeepRestState>,
+    /// What the SPIFFE agent has given, without the keys, which `handover` has.
+    #[serde(default)]
+    pub(crate) workload: Workload,
     /// Main's working directory, for the trial of the new binary.
     #[serde(default)]
     pub(crate) directory: Option<i32>,

@@ -5,6 +5,7 @@ use std::fmt;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::x509::outline::{self, Outline, read_name};
+use crate::x509::spiffe;
 
 /// A condition on a client certificate. A client must match one of the configured rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub enum ClientRule {
     OrganisationalUnit(String),
     /// A DNS alternative name equals this; a leading `*.` stands for one label.
     Dns(String),
-    /// A URI alternative name (a SPIFFE id) equals this; a trailing `*` stands for any rest.
+    /// A URI alternative name equals this; a trailing `*` stands for any rest. A SPIFFE id must be the only URI.
     Uri(String),
     /// The certificate has this SHA-256 digest.
     Fingerprint([u8; 32]),
@@ -101,6 +102,10 @@ impl Claims {
             ClientRule::CommonName(name) => self.common_name.as_ref() == Some(name),
             ClientRule::OrganisationalUnit(unit) => self.units.contains(unit),
             ClientRule::Dns(rule) => self.dns.iter().any(|name| dns_fits(rule, name)),
+            // Of several URIs beside a SPIFFE id, none counts (X509-SVID §5.2).
+            ClientRule::Uri(rule) if rule.starts_with(spiffe::SCHEME) => {
+                matches!(&self.uris[..], [only] if uri_fits(rule, only))
+            }
             ClientRule::Uri(rule) => self.uris.iter().any(|uri| uri_fits(rule, uri)),
             ClientRule::Fingerprint(rule) => self.fingerprint == *rule,
         }
@@ -147,6 +152,9 @@ impl fmt::Display for Claims {
         }
         if self.common_names.len() > 1 {
             f.write_str("of several cn none counts, ")?;
+        }
+        if self.uris.len() > 1 && self.uris.iter().any(|uri| uri.starts_with(spiffe::SCHEME)) {
+            f.write_str("of several uri none is a SPIFFE id, ")?;
         }
         f.write_str("sha256=")?;
         self.fingerprint

@@ -15,6 +15,12 @@ pub trait JudgeCertificate: fmt::Debug + Send + Sync {
     /// On the server side it is called again whenever a session is resumed. The peer's signature, which proves
     /// possession of the certificate's key, is checked in any case.
     fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), CertificateRefusal>;
+
+    /// Whether it identifies servers by something else than their names. Then a certificate for another name is
+    /// [`Finding::Trusted`] if everything else is valid.
+    fn names_peers(&self) -> bool {
+        false
+    }
 }
 
 /// Why the caller refuses a peer's certificate.

@@ -9,6 +9,7 @@
 //! | `trust` | roots, and the verification of a server's certificate |
 //! | `revocation_list`, `revocation` | revocation lists: the newest, and the expired; verification with them |
 //! | `client_auth`, `client_rules`, `authority_names` | the verification of a client's certificate, which clients are allowed, and the request for a certificate |
+//! | `spiffe` | ids of workloads in place of names |
 //! | `standing` | what admitted a client, for connections that keep nothing else of its certificate |
 //! | `issuers` | the issuers that a chain lacks |
 //! | `unsupported` | what a certificate demands that is not supported |
@@ -35,6 +36,7 @@ pub(crate) mod pem;
 pub(crate) mod revocation;
 pub(crate) mod revocation_list;
 pub(crate) mod sign;
+pub(crate) mod spiffe;
 pub(crate) mod standing;
 pub(crate) mod stapled;
 pub(crate) mod trust;

@@ -5,7 +5,7 @@ use super::*;
 use crate::control::http::Response;
 use dormouse_handover::control::{
     Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, KeptChange, Listing, Phase,
-    Reload, Route,
+    Reload, Route, SpiffeCertificate,
 };
 use dormouse_reactor::shared::{self, Shared};
 use dormouse_tables::backends::{Backends, CheckedHealth};
@@ -81,6 +81,17 @@ fn state() -> State {
                 failures: 1,
                 why: Some("refused".to_owned()),
             }],
+        }),
+        spiffe: Some(Spiffe {
+            agent: "unix:/run/agent.sock".to_owned(),
+            away: Some("cannot connect".to_owned()),
+            since_ms: now_ms,
+            responses: 3,
+            certificates: vec![SpiffeCertificate {
+                id: "spiffe://example.org/web".to_owned(),
+                expires_s: 0,
+            }],
+            trust_domains: vec!["spiffe://example.org".to_owned()],
         }),
         drain: Some(Drain {
             begun_ms: now_ms,

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod holder;
+mod spiffe;
 mod token_keys;
 
 use crate::configuration::occasion::{Occasion, Purpose, of_privilege};
@@ -40,6 +41,7 @@ pub(crate) fn examine(
     session_file(config, findings);
     ctl_file(config, findings);
     token_keys::examine(config, material, occasion.purpose, findings);
+    spiffe::examine(config, occasion.purpose, findings);
     rest(config, occasion.purpose, findings);
     connection_log(config, occasion.purpose, findings);
     addresses::examine(config, occasion, findings);
