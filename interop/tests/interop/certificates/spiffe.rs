@@ -140,10 +140,14 @@ impl World {
 
     /// Starts the program with these sections.
     fn dormouse(&self, sections: &str) -> Process {
-        let file = self.folder.path().join("dormouse.toml");
+        self.named("dormouse", "admin.sock", sections)
+    }
+
+    fn named(&self, name: &str, admin: &str, sections: &str) -> Process {
+        let file = self.folder.path().join(format!("{name}.toml"));
         let text = format!(
-            "workers = 1\nlog_level = 'debug'\nadmin = '{}'\nspiffe_agent = 'unix:{}'\n{sections}",
-            self.folder.path().join("admin.sock").display(),
+            "workers = 1\nlog_level = 'debug'\nlog_handshakes = true\nadmin = '{}'\nspiffe_agent = 'unix:{}'\n{sections}",
+            self.folder.path().join(admin).display(),
             self.socket().display()
         );
         fs::write(&file, text).expect("written");
@@ -153,7 +157,7 @@ impl World {
             &command[..],
             &[file.display().to_string()],
         ];
-        let mut process = Process::start("dormouse", &command.concat(), self.folder.path());
+        let mut process = Process::start(name, &command.concat(), self.folder.path());
         process.wait_for_line(" ready ", PATIENCE);
         process
     }
@@ -308,10 +312,10 @@ fn servers_are_known_by_their_ids() {
              check = 'tls'\ncheck_every = '100ms'\n"
         )
     };
-    let mut dormouse = world.dormouse(&format!(
-        "{}{}{}[[originate]]\nlisten = '{stranger}'\nto = '{route}'\nca = 'spiffe://example.org'\n\
+    let _server = world.dormouse(&mutual(route, local));
+    let mut dormouse = world.named("front", "front.sock", &format!(
+        "{}{}[[originate]]\nlisten = '{stranger}'\nto = '{route}'\nca = 'spiffe://example.org'\n\
          server_ids = 'spiffe://example.org/db*'\ncertificates = 'spiffe:'\n",
-        mutual(route, local),
         backend(front, "spiffe://example.org/we*"),
         backend(wrong, DB),
     ));
@@ -335,7 +339,7 @@ fn certificates_outlast_the_agent_and_all_processes() {
     requires!(Can::BeDormouse, "go");
     let world = World::new();
     let (route, local) = addresses();
-    let mut dormouse = world.dormouse(&mutual(route, local));
+    let dormouse = world.dormouse(&mutual(route, local));
     let mut agent = world.agent();
     agent.serve(&[world.svid("db", DB), world.svid("web", WEB)]);
     wait::until_true("a connection", || is_carried(local));
