@@ -445,6 +445,8 @@ fn examples_in_the_reference_are_valid() {
         let lines = part
             .lines()
             .filter_map(|line| line.strip_prefix("| example | `"));
+        // Those of a trust domain, in place of files.
+        let lines = lines.filter(|line| !line.contains("_ids = "));
         lines
             .filter_map(|line| line.strip_suffix("` |"))
             .map(str::to_owned)

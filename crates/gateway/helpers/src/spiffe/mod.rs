@@ -20,14 +20,13 @@ pub use response::{AUTHORITIES_MAX, CERTIFICATES_MAX};
 
 use crate::helper::{self, Privileges};
 use dormouse_config::Log;
-use dormouse_handover::message;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::{Fd, OnExec, process};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use stream::Ended;
+use stream::{Ended, is_main_there};
 
 pub(crate) use frames::Frames;
 pub(crate) use response::reports;
@@ -101,9 +100,4 @@ fn pause(pause_ms: u64, channel: Fd, poller: &Poller) -> io::Result<bool> {
         }
         poller.wait(&mut events, Some(left_ms))?;
     }
-}
-
-/// Whether main has not closed its end. It sends nothing.
-fn is_main_there(channel: Fd) -> bool {
-    matches!(message::receive::<()>(channel), Ok(None))
 }

@@ -1,9 +1,9 @@
 //! One connection to the agent: a request for certificates, whose response never ends.
 
 use super::frames::Frames;
-use super::is_main_there;
 use super::socket::AgentSocket;
 use bytes::Bytes;
+use dormouse_handover::message;
 use dormouse_printable::line_up_to;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{self, Addr, ConnectOptions};
@@ -237,4 +237,9 @@ impl Link<'_> {
             }
         }
     }
+}
+
+/// Whether main has not closed its end. It sends nothing.
+pub(super) fn is_main_there(channel: Fd) -> bool {
+    matches!(message::receive::<()>(channel), Ok(None))
 }

@@ -32,7 +32,9 @@ pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of, certificates_of_helpers};
 
 use crate::material::findings::Findings;
+use crate::material::workload::Workload;
 use dormouse_config::{Ca, CertificateFiles, Config, Place, Route};
+use dormouse_handover::Pem;
 use dormouse_handover::parts::MATERIAL_BYTES_MAX;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,42 @@ impl Material {
             findings.error(Place::Whole, what);
         }
         (material, changes)
+    }
+
+    /// This material with what the SPIFFE agent has given now.
+    pub(crate) fn with_workload(&self, config: &Config, workload: Workload) -> Material {
+        let mut material = self.clone();
+        for (route, pems) in config.routes.iter().zip(&mut material.certificates) {
+            workload.place_certificates(route, pems);
+        }
+        for (route, trust) in config.routes.iter().zip(&mut material.client_trust) {
+            let domain = route.client_ca.as_ref().and_then(|ca| ca.trust_domain());
+            if let (Some(domain), Some(trust)) = (domain, trust) {
+                trust.roots = workload.authorities(domain).to_owned();
+            }
+        }
+        for (one, pem) in config.originate.iter().zip(&mut material.origins) {
+            workload.place_origin(&one.certificates, one.ca.trust_domain(), pem);
+        }
+        for (route, pem) in config.routes.iter().zip(&mut material.backend_tls) {
+            if let Some(pem) = pem {
+                let domain = route.backend_ca.trust_domain();
+                workload.place_origin(&route.backend_certificates, domain, pem);
+            }
+        }
+        material.workload = workload;
+        material
+    }
+
+    /// This material, which another binary has left, with what the agent had given that: it is in its places, and only the
+    /// keys are missing.
+    pub(crate) fn taken_over_with(self, workload: &Workload) -> Material {
+        let origins = self.origins.iter();
+        let origins = origins.chain(self.backend_tls.iter().flatten());
+        let own = origins.filter_map(|origin| origin.identity.as_ref());
+        let serving: Vec<&Pem> = self.certificates.iter().flatten().chain(own).collect();
+        let workload = workload.clone().with_keys_of(&serving);
+        Material { workload, ..self }
     }
 
     /// Reads the files again with the same configuration. What cannot be read stays as it is.

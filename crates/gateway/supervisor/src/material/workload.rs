@@ -1,7 +1,6 @@
 //! What the SPIFFE agent has given: certificates by id, and authorities by trust domain. They take the places that the
 //! configuration names, again after each response. Until the first one these places are empty, and refuse everybody.
 
-use super::contents::Material;
 use dormouse_config::{
     CertificateFiles, ClientAsk, ClientMatch, Config, Route, SpiffeCertificate, TrustDomain,
 };
@@ -156,7 +155,8 @@ impl Workload {
         Some(self.certificate(&which).cloned())
     }
 
-    fn place_origin(
+    /// Fills in what an origination, or a route with TLS to its backends, has of the agent.
+    pub(super) fn place_origin(
         &self,
         files: &[CertificateFiles],
         domain: Option<&TrustDomain>,
@@ -172,11 +172,7 @@ impl Workload {
 
     /// Fills in the keys of certificates that came without them from another binary, from those that serve. Drops those that
     /// serve nowhere.
-    pub(crate) fn with_keys_of(mut self, material: &Material) -> Workload {
-        let origins = material.origins.iter();
-        let origins = origins.chain(material.backend_tls.iter().flatten());
-        let own = origins.filter_map(|origin| origin.identity.as_ref());
-        let serving: Vec<&Pem> = material.certificates.iter().flatten().chain(own).collect();
+    pub(super) fn with_keys_of(mut self, serving: &[&Pem]) -> Workload {
         let with_key = |pem: Pem| {
             let same = serving
                 .iter()
@@ -218,31 +214,4 @@ fn nobody() -> &'static str {
         let made = Identity::self_signed_pem("unknown-trust-domain.invalid");
         made.map(|(certificate, _)| certificate).unwrap_or_default()
     })
-}
-
-impl Material {
-    /// This material with what the agent has given now.
-    pub(crate) fn with_workload(&self, config: &Config, workload: Workload) -> Material {
-        let mut material = self.clone();
-        for (route, pems) in config.routes.iter().zip(&mut material.certificates) {
-            workload.place_certificates(route, pems);
-        }
-        for (route, trust) in config.routes.iter().zip(&mut material.client_trust) {
-            let domain = route.client_ca.as_ref().and_then(|ca| ca.trust_domain());
-            if let (Some(domain), Some(trust)) = (domain, trust) {
-                trust.roots = workload.authorities(domain).to_owned();
-            }
-        }
-        for (one, pem) in config.originate.iter().zip(&mut material.origins) {
-            workload.place_origin(&one.certificates, one.ca.trust_domain(), pem);
-        }
-        for (route, pem) in config.routes.iter().zip(&mut material.backend_tls) {
-            if let Some(pem) = pem {
-                let domain = route.backend_ca.trust_domain();
-                workload.place_origin(&route.backend_certificates, domain, pem);
-            }
-        }
-        material.workload = workload;
-        material
-    }
 }

@@ -138,7 +138,7 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
                 loaded_ms,
                 config.clone(),
                 state.plan.clone(),
-                with_workload(state, material(handover, of_helpers.clone())),
+                material(handover, of_helpers.clone()).taken_over_with(&state.workload),
             )
         },
         reported: OnceCell::new(),
@@ -166,15 +166,6 @@ fn material(handover: &Handover, of_helpers: OfHelpers) -> Material {
         origins: handover.origins.clone(),
         backend_tls: handover.backend_tls.clone(),
         workload: Workload::none(),
-    }
-}
-
-/// Adds what the agent has given the old binary. It is in its places already.
-fn with_workload(state: &MainState, material: Material) -> Material {
-    let workload = state.workload.clone().with_keys_of(&material);
-    Material {
-        workload,
-        ..material
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::x509::outline::{self, Outline, read_name};
-use crate::x509::spiffe;
 
 /// A condition on a client certificate. A client must match one of the configured rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +20,9 @@ pub enum ClientRule {
     /// The certificate has this SHA-256 digest.
     Fingerprint([u8; 32]),
 }
+
+/// The beginning of every SPIFFE id.
+pub(crate) const SPIFFE: &str = "spiffe://";
 
 /// Maximum length of a common name that counts. RFC 5280 allows 64 characters.
 const COMMON_NAME_LEN_MAX: usize = 200;
@@ -103,7 +105,7 @@ impl Claims {
             ClientRule::OrganisationalUnit(unit) => self.units.contains(unit),
             ClientRule::Dns(rule) => self.dns.iter().any(|name| dns_fits(rule, name)),
             // Of several URIs beside a SPIFFE id, none counts (X509-SVID §5.2).
-            ClientRule::Uri(rule) if rule.starts_with(spiffe::SCHEME) => {
+            ClientRule::Uri(rule) if rule.starts_with(SPIFFE) => {
                 matches!(&self.uris[..], [only] if uri_fits(rule, only))
             }
             ClientRule::Uri(rule) => self.uris.iter().any(|uri| uri_fits(rule, uri)),
@@ -153,7 +155,7 @@ impl fmt::Display for Claims {
         if self.common_names.len() > 1 {
             f.write_str("of several cn none counts, ")?;
         }
-        if self.uris.len() > 1 && self.uris.iter().any(|uri| uri.starts_with(spiffe::SCHEME)) {
+        if self.uris.len() > 1 && self.uris.iter().any(|uri| uri.starts_with(SPIFFE)) {
             f.write_str("of several uri none is a SPIFFE id, ")?;
         }
         f.write_str("sha256=")?;

@@ -5,15 +5,12 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::x509::client_rules::{self, ClientRule};
+use crate::x509::client_rules::{self, ClientRule, SPIFFE};
 use crate::x509::der::Der;
 use crate::x509::judge_certificate::{
     CertificateRefusal, Finding, JudgeCertificate, ShownCertificates,
 };
 use crate::x509::pem::contents;
-
-/// The beginning of every id.
-pub(crate) const SCHEME: &str = "spiffe://";
 
 /// Returns the id in a certificate, DER: its only URI. `None`: it has none, or several (X509-SVID §2).
 pub fn spiffe_id(certificate: &[u8]) -> Option<String> {
@@ -28,7 +25,7 @@ pub fn spiffe_id(certificate: &[u8]) -> Option<String> {
             _ => None,
         });
     let only = uris.next().filter(|_| uris.next().is_none())?;
-    only.starts_with(SCHEME).then(|| only.to_owned())
+    only.starts_with(SPIFFE).then(|| only.to_owned())
 }
 
 /// Returns certificates that follow each other without anything between them, as PEM. `None`: they are no certificates,
