@@ -351,3 +351,15 @@ fn every_option_is_documented() {
         assert!(!measured || ranged, "{} has no range", spec.name);
     }
 }
+
+#[test]
+fn no_two_options_have_the_same_name() {
+    for section in Section::ALL {
+        let mut names = Config::option_names();
+        names.extend(section.options().options.iter().map(|spec| spec.name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

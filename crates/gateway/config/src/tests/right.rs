@@ -489,18 +489,6 @@ fn examples_in_the_reference_are_valid() {
 }
 
 #[test]
-fn no_two_options_have_the_same_name() {
-    for section in Section::ALL {
-        let mut names = Config::option_names();
-        names.extend(section.options().options.iter().map(|spec| spec.name));
-        let count = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), count);
-    }
-}
-
-#[test]
 fn routes_on_an_address_may_list_their_proxies_in_any_order() {
     let route = |name: &str, proxies: &str| {
         format!(
