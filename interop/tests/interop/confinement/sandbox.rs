@@ -52,6 +52,7 @@ fn trial(settings: &mut Settings) {
     settings.trial("forbidden");
     let redirect = SocketAddr::new(settings.listen.ip(), PLAIN_PORT + 1);
     settings.option("redirect", &redirect.to_string());
+    settings.option("spiffe_agent", "unix:/run/no-agent-of-dormouse.sock");
     Admin::in_folder(settings);
 }
 
@@ -94,6 +95,11 @@ fn forbidden_calls_are_refused() {
             [&TO_ALL[..], &TO_STRANGERS, &["connect"]].concat(),
             1,
         ),
+        (
+            "SpiffeClient",
+            [&TO_ALL[..], &TO_STRANGERS, &["connect"]].concat(),
+            1,
+        ),
     ] {
         let trials = trials(&scene, role, processes);
         assert_eq!(
@@ -111,7 +117,7 @@ fn forbidden_calls_are_refused() {
                 );
             }
             let connects = outcomes.contains(&"connect=POSSIBLE".to_owned());
-            let may = !["Control", "Redirect"].contains(&role);
+            let may = !["Control", "Redirect", "SpiffeClient"].contains(&role);
             assert_eq!(connects, may, "{role}");
         }
     }
