@@ -48,7 +48,7 @@ TESTS := $(CARGO) test $(LOCKED) --workspace --no-fail-fast
 TEST_FOLDERS := $(filter-out bindings/%,$(wildcard tests */tests */*/tests */*/*/tests))
 TEST_NAMES := $(basename $(notdir $(wildcard $(addsuffix /*.rs,$(TEST_FOLDERS))))) \
     $(notdir $(patsubst %/main.rs,%,$(wildcard $(addsuffix /*/main.rs,$(TEST_FOLDERS)))))
-OTHERS := --lib --bins $(addprefix --test=,$(filter-out alone interop,$(sort $(TEST_NAMES))))
+OTHERS := $(addprefix --test=,$(filter-out alone interop,$(sort $(TEST_NAMES))))
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
 	@interop/left-out $(MAKE) --silent --keep-going test-first test-rest
 
@@ -64,7 +64,8 @@ test-first: tools
 # run beside the other process tests, and their output is shown at the end.
 test-rest:
 	@ended=0; export $(PYTHON_FIRST); files=$$(interop/scratch); \
-	TMPDIR=$$files $(TESTS) --test interop world:: >$$files/rows 2>&1 & rows=$$!; \
+	{ TMPDIR=$$files $(TESTS) --test interop world::; rows=$$?; $(TESTS) --lib --bins && exit $$rows; } \
+	    >$$files/rows 2>&1 & rows=$$!; \
 	$(TESTS) $(OTHERS) >$$files/others 2>&1 & others=$$!; \
 	TMPDIR=$$files $(TESTS) --test interop -- --skip documents::audit --skip world:: || ended=1; \
 	wait $$rows || ended=1; wait $$others || ended=1; \
@@ -173,7 +174,8 @@ PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	@[ "$(PROFILE)" != release ] || [ -e target/release/dormouse ] || \
 	    echo "The first build takes about three minutes on two cores; after it, the demo takes one."
-	$(CARGO) run $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --package dormouse -- demo
+	$(CARGO) build $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --workspace --bin dormouse
+	$(or $(CARGO_TARGET_DIR),target)/$(patsubst dev,debug,$(PROFILE))/dormouse demo
 
 figures: release-lto ## memory and CPU beside nginx and HAProxy in one run, against the goals
 	lab/speed/figures

@@ -53,6 +53,8 @@ fn trial(settings: &mut Settings) {
     let redirect = SocketAddr::new(settings.listen.ip(), PLAIN_PORT + 1);
     settings.option("redirect", &redirect.to_string());
     settings.option("spiffe_agent", "unix:/run/no-agent-of-dormouse.sock");
+    settings.option("client_certificates", "optional");
+    settings.option("client_ca", "spiffe://example.org");
     Admin::in_folder(settings);
 }
 

@@ -69,6 +69,7 @@ pages! {
     resumption: "resumption",
     runtime: "runtime",
     serve: "serve",
+    spiffe: "spiffe",
     starttls: "starttls",
     status: "status",
     syslog: "syslog",

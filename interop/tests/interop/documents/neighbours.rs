@@ -5,7 +5,7 @@ use std::fs;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::machine::Machine;
 use dormouse_interop::process::Process;
-use dormouse_interop::wait;
+use dormouse_interop::{tools, wait};
 
 use super::page::blocks;
 
@@ -77,12 +77,17 @@ use LWP::UserAgent;
 print LWP::UserAgent->new->get($ARGV[0])->status_line, \"\\n\";
 ";
 
-/// Cargo with the profile of the tests. That a release can be built, too, is tested beside the pages.
+/// Cargo with the profile of the tests, and with their selection of packages: by another one, dependencies have other
+/// features, and all that uses them is compiled again. That a release can be built, too, is tested beside the pages.
 const CARGO: &str = "#!/usr/bin/env bash
 arguments=()
 for argument; do [ \"$argument\" = --release ] || arguments+=(\"$argument\"); done
+[ \"$*\" != 'build --release' ] || arguments+=(--workspace --bin dormouse)
 exec CARGO \"${arguments[@]}\"
 ";
+
+/// The same for what `make` builds.
+const MAKE: &str = "#!/bin/sh\nPROFILE=dev exec MAKE \"$@\"\n";
 
 const NOTHING: &str = "#!/bin/sh\necho \"$0 $*\"\n";
 
@@ -163,6 +168,7 @@ fn files(machine: &Machine, page: &str) {
     machine.write("server.js", TLS_SERVER);
     machine.write("fetch.pl", FETCH);
     machine.install("cargo", &CARGO.replace("CARGO", env!("CARGO")));
+    machine.install("make", &MAKE.replace("MAKE", &tools::path("make")));
     // This machine has no service manager and no package manager.
     machine.install("systemctl", NOTHING);
     machine.install("apt", NOTHING);
