@@ -9,7 +9,7 @@
 //! With thousands of certificates a reload takes many turns of the loop ([`Loading`]): each reads and parses some of the
 //! certificates that the worker does not know yet, while the old tables serve. Orders that come meanwhile stay in main's
 //! channel, so they are obeyed after the reload, in their order, by this worker or by its successor. What is no longer used
-//! is released over many turns, too ([`Retirement`](super::retirement::Retirement)).
+//! is released over many turns, too ([`Retirement`]).
 //!
 //! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
 //! that step, its successor starts with the old configuration, and main sends the new one again. If it
