@@ -61,7 +61,7 @@ pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
     write_all([keeper, public, secrets, &[], &[]])
 }
 
-/// Writes all parts into a new memory file that can't be changed. Fails as [`write`].
+/// Writes all parts into a new memory file that can't be changed. Fails as [`write()`].
 pub fn write_all(parts: [&[u8]; PARTS]) -> io::Result<Fd> {
     if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
         return Err(io::Error::other(
