@@ -104,7 +104,7 @@ list-checks:
 
 .PHONY: counts
 counts: ## whether a wake or a handshake takes more instructions than before (ci-bench/README.md); three minutes
-	$(CARGO) test $(LOCKED) --package dormouse-ci-bench --test counts -- --ignored
+	$(CARGO) test $(LOCKED) --workspace --test counts -- --ignored
 
 fmt: ## format the sources
 	$(CARGO) fmt --all
@@ -171,10 +171,12 @@ bindings-install: ## install libdormouse for C: PREFIX=/usr/local, DESTDIR
 	crates/tls/capi/install "$(PREFIX)"
 
 PROFILE ?= release
+# The same build as that of the README, or as that of the tests: another selection of packages would compile half of it again.
+DEMO_BUILD = $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE) --workspace --bin dormouse)
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	@[ "$(PROFILE)" != release ] || [ -e target/release/dormouse ] || \
 	    echo "The first build takes about three minutes on two cores; after it, the demo takes one."
-	$(CARGO) build $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --workspace --bin dormouse
+	$(CARGO) build $(LOCKED) $(DEMO_BUILD)
 	$(or $(CARGO_TARGET_DIR),target)/$(patsubst dev,debug,$(PROFILE))/dormouse demo
 
 figures: release-lto ## memory and CPU beside nginx and HAProxy in one run, against the goals

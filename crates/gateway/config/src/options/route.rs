@@ -206,12 +206,12 @@ option_groups! {
         /// option. `off`: they may last for any time.
         route_total_timeout: RouteTimeout = default "inherit", "1s" ..= "365d", like "\"12h\"";
 
-        /// In place of `backend_connect_timeout`, for connections of this route: maximum time until a backend accepts a connection. `inherit`: the value
-        /// of that option.
+        /// In place of `backend_connect_timeout`, for connections of this route: maximum time until a backend accepts a
+        /// connection. `inherit`: the value of that option.
         route_backend_connect_timeout: Inherited<Duration> = default "inherit", "10ms" ..= "10m", like "\"2s\"";
 
-        /// In place of `partial_record_timeout`, for connections of this route: maximum time from the first byte of a record to
-        /// its last. `inherit`: the value of that option.
+        /// In place of `partial_record_timeout`, for connections of this route: maximum time from the first byte of a
+        /// record to its last. `inherit`: the value of that option.
         route_partial_record_timeout: Inherited<Duration> = default "inherit", "100ms" ..= "1h", like "\"5m\"";
 
         /// Reset a connection if bytes have waited for one of its sides for this long, and that side has taken none of

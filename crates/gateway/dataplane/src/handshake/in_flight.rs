@@ -645,7 +645,7 @@ impl InFlight {
         self.newcomer.watch = Watch::Reported;
     }
 
-    /// Returns the route's context (before the choice: the first route's) if the next bytes may be a hello not looked at.
+    /// Returns the context that a hello not looked at yet will probably use; before its choice, that of the first route.
     pub(crate) fn expected_context<'a>(&self, settings: &'a Settings) -> Option<&'a ServerContext> {
         let reads_hello = match &self.stage {
             Some(Stage::Known(Known { received, .. })) => received.is_empty(),
@@ -653,8 +653,8 @@ impl InFlight {
             _ => false,
         };
         let is_new = reads_hello && !self.newcomer.looked_at;
-        let route = settings.route(is_new.then(|| self.newcomer.route())??)?;
-        match &route.direction {
+        let route = self.newcomer.route().filter(|_| is_new)?;
+        match &settings.route(route)?.direction {
             Direction::Terminate { context, .. } => context.as_ref(),
             Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
         }
