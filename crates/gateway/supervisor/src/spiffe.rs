@@ -37,6 +37,8 @@ pub(crate) struct SpiffeProcess {
     away: Option<String>,
     /// When it came or went.
     since_ms: u64,
+    /// Why the last response was refused. `None`: it was not.
+    refused: Option<String>,
     responses: u64,
 }
 
@@ -57,6 +59,7 @@ impl SpiffeProcess {
             complete: None,
             used_ms: None,
             away: Some("the agent has not answered yet".to_owned()),
+            refused: None,
             since_ms: process::boottime_ms(),
             responses: 0,
         }
@@ -104,10 +107,7 @@ impl SpiffeProcess {
         };
         if let Err(why) = self.take(report) {
             self.incoming = None;
-            tracing::error!(
-                error = why,
-                "response of the SPIFFE agent cannot be used; keeping the current certificates"
-            );
+            self.note_refused(why);
         }
     }
 
@@ -141,6 +141,7 @@ impl SpiffeProcess {
                 let complete = incoming.take().filter(|one| !one.is_empty());
                 self.complete = Some(complete.ok_or("it has no certificate")?);
                 self.responses += 1;
+                self.refused = None;
                 if self.away.take().is_some() {
                     self.since_ms = process::boottime_ms();
                 }
@@ -149,6 +150,18 @@ impl SpiffeProcess {
             (SpiffeReport::Certificate { .. } | SpiffeReport::Authorities { .. }, None) => {}
         }
         Ok(())
+    }
+
+    fn note_refused(&mut self, why: String) {
+        // An agent may send the same again and again.
+        if self.refused.as_ref() == Some(&why) {
+            return;
+        }
+        tracing::error!(
+            error = why,
+            "response of the SPIFFE agent cannot be used; keeping the current certificates"
+        );
+        self.refused = Some(why);
     }
 
     fn note_away(&mut self, why: String) {
