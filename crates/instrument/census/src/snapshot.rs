@@ -69,7 +69,7 @@ pub struct Snapshot {
     pub other_bytes: u64,
     /// Memory of the tree that could not be read, with the reason.
     pub refused: Vec<String>,
-    /// Number of processes that could not be counted at all.
+    /// Number of processes that could not be counted, wholly or in part.
     pub uncounted: u64,
 }
 
