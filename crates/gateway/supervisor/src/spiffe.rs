@@ -39,6 +39,8 @@ pub(crate) struct SpiffeProcess {
     since_ms: u64,
     /// Why the last response was refused. `None`: it was not.
     refused: Option<String>,
+    /// Whether the last response had revocation lists.
+    has_lists: bool,
     responses: u64,
 }
 
@@ -60,6 +62,7 @@ impl SpiffeProcess {
             used_ms: None,
             away: Some("the agent has not answered yet".to_owned()),
             refused: None,
+            has_lists: false,
             since_ms: process::boottime_ms(),
             responses: 0,
         }
@@ -137,11 +140,18 @@ impl SpiffeProcess {
                 }
                 incoming.add_authorities(&domain, &certificates)?;
             }
-            (SpiffeReport::Complete, incoming) => {
+            (SpiffeReport::Complete { revocation_lists }, incoming) => {
                 let complete = incoming.take().filter(|one| !one.is_empty());
                 self.complete = Some(complete.ok_or("it has no certificate")?);
                 self.responses += 1;
                 self.refused = None;
+                if revocation_lists > 0 && !self.has_lists {
+                    tracing::warn!(
+                        revocation_lists,
+                        "revocation lists of the SPIFFE agent are not used; name files in client_crl, crl or backend_crl"
+                    );
+                }
+                self.has_lists = revocation_lists > 0;
                 if self.away.take().is_some() {
                     self.since_ms = process::boottime_ms();
                 }

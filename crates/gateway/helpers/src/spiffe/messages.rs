@@ -39,5 +39,8 @@ pub enum SpiffeReport {
         certificates: String,
     },
     /// The response is complete.
-    Complete,
+    Complete {
+        /// Revocation lists in it, which are not used.
+        revocation_lists: usize,
+    },
 }

@@ -37,6 +37,7 @@ pub(crate) fn reports(response: &[u8]) -> Result<Vec<SpiffeReport>, String> {
     let mut ids = BTreeSet::new();
     let mut bundles = Vec::new();
     let mut federated = Vec::new();
+    let mut revocation_lists = 0;
     let mut fields = Fields(response);
     while let Some((number, value)) = fields.next().ok_or(NOT_A_RESPONSE)? {
         match (number, value) {
@@ -62,7 +63,8 @@ pub(crate) fn reports(response: &[u8]) -> Result<Vec<SpiffeReport>, String> {
                     certificates,
                 ));
             }
-            // Revocation lists and what later versions may add.
+            (2, Value::Bytes(_)) => revocation_lists += 1,
+            // What later versions may add.
             _ => {}
         }
         if federated.len() > AUTHORITIES_MAX {
@@ -83,7 +85,7 @@ pub(crate) fn reports(response: &[u8]) -> Result<Vec<SpiffeReport>, String> {
     if domains.len() > AUTHORITIES_MAX {
         return Err(format!("more than {AUTHORITIES_MAX} trust domains"));
     }
-    all.push(SpiffeReport::Complete);
+    all.push(SpiffeReport::Complete { revocation_lists });
     Ok(all)
 }
 
@@ -264,7 +266,7 @@ mod tests {
         let name = |report: &'_ SpiffeReport| -> &'static str {
             match report {
                 SpiffeReport::Begin => "begin",
-                SpiffeReport::Complete => "complete",
+                SpiffeReport::Complete { .. } => "complete",
                 SpiffeReport::Away(_) | SpiffeReport::Refused(_) => "failed",
                 SpiffeReport::Certificate { .. } => "certificate",
                 SpiffeReport::Authorities { .. } => "authorities",
@@ -294,6 +296,11 @@ mod tests {
             "complete",
         ];
         assert_eq!(names(&found), expected);
+        let revocation_lists = 1;
+        assert_eq!(
+            found.last(),
+            Some(&SpiffeReport::Complete { revocation_lists })
+        );
         assert!(!format!("{found:?}").contains("PRIVATE"), "{found:?}");
     }
 
