@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 LAB = Path(__file__).resolve().parent.parent
-CA = LAB / ".cache/tls/ca.pem"
+TLS = LAB / ".cache/tls"
+CA = TLS / "ca.pem"
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 10
 

@@ -19,6 +19,7 @@ CHURN = [
 ]  # fmt: skip
 # Full handshakes that wait for each other, and one after the other.
 STORM = ["churn", "--connections", str(CONNECTIONS), "--concurrency", "64", "--rounds", "1", *bench.QUICK]
+CLIENT_CERTIFICATE = ["--cert", f"{servers.TLS}/client-cert.pem", "--key", f"{servers.TLS}/client-key.pem"]
 ALONE = ["churn", "--connections", str(CONNECTIONS), "--concurrency", "1", "--rounds", "1", *bench.QUICK]
 BULK = ["bulk", "--streams", "8", "--bytes", "32M"]
 STREAM = ["bulk", "--streams", "1", "--bytes", "128M"]
@@ -32,6 +33,9 @@ CLIENTS_AT_A_TIME, HANDSHAKE_P99_MAX_US = (10, 25, 50, 100, 200, 400, 800), 100_
 MODES = {
     "full": (CHURN, bench.CPU_PER_HANDSHAKE),
     "storm": (STORM, bench.CPU_PER_HANDSHAKE),
+    "storm-tls12": ([*STORM, "--tls", "1.2"], bench.CPU_PER_HANDSHAKE),
+    "storm-resumed": ([*STORM, "--resume"], bench.CPU_PER_HANDSHAKE),
+    "storm-client-certificate": ([*STORM, *CLIENT_CERTIFICATE], bench.CPU_PER_HANDSHAKE),
     "alone": (ALONE, bench.CPU_PER_HANDSHAKE),
     "resumed": ([*CHURN, "--resume"], bench.CPU_PER_HANDSHAKE),
     "bulk": (BULK, bench.CPU_PER_GB),
@@ -45,11 +49,12 @@ MODES = {
     "wake-latency": ([*WAKES, "TLS_AES_128_GCM_SHA256", "--for", "2s"], bench.ADDED_BY_REST),
 }
 PER_SECOND = "per-second"
-OF_CPU_TIME = ["full", "resumed", "bulk", "stream"]
+OF_CPU_TIME = [mode for mode, (_, figure) in MODES.items() if figure in (bench.CPU_PER_HANDSHAKE, bench.CPU_PER_GB)]
 WITH_FLOOR = ["full", "bulk", "stream", "rate", "latency-1000", "latency-9500", "wake", "wake-latency"]
 WITH_CRYPTOGRAPHY = ["full", "bulk", "stream"]
 UNITS = {
-    "full": "µs", "storm": "µs", "alone": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
+    "full": "µs", "storm": "µs", "storm-tls12": "µs", "storm-resumed": "µs", "storm-client-certificate": "µs", "alone": "µs",
+    "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
     "latency-1000": "µs", "latency-9500": "µs", PER_SECOND: "1/s",
     "wake": "µs", "wake-aes-256": "µs", "wake-chacha20": "µs", "wake-latency": "µs",
 }  # fmt: skip
