@@ -49,7 +49,9 @@ class Server {
       execArgv: V8_FLAGS,
       stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     });
-    server.port = Number(await once(server.child.stdout, 'data'));
+    // Without it, this process would end with success: nothing else keeps it alive.
+    const ended = once(server.child, 'exit').then(([code]) => { throw new Error(`the server ended with ${code}`); });
+    server.port = Number(await Promise.race([once(server.child.stdout, 'data'), ended]));
     server.secure = tlsKind === 'plain' ? null : tls.createSecureContext({ ca: files.pem });
     return server;
   }
