@@ -369,11 +369,15 @@ impl<I: Io> Worker<I> {
     /// Whether work that was deferred at the start or by a reload is left. If so, the loop does not sleep.
     fn is_behind(&self) -> bool {
         let Lifecycle {
-            startup, reloader, ..
+            startup,
+            reloader,
+            deferred,
+            ..
         } = &self.lifecycle;
         !startup.is_done()
             || self.cx.connections.has_unverified()
             || reloader.is_loading()
+            || !deferred.is_empty()
             || reloader.retirement.is_due()
     }
 
@@ -384,6 +388,7 @@ impl<I: Io> Worker<I> {
             // A reload builds all contexts, also those that a startup has not come to.
             match self.lifecycle.reloader.is_loading() {
                 true => self.advance_reload(),
+                false if !self.lifecycle.deferred.is_empty() => self.take_deferred(),
                 false => self.advance_startup(),
             }
             self.release_former();
@@ -533,6 +538,7 @@ impl<I: Io> Worker<I> {
             orders,
             startup: Startup::new(late),
             reloader: Reloader::new(handover, remembered, parsed, set_logs),
+            deferred: Vec::new(),
             drain: None,
             reports_empty: None,
             stop: None,

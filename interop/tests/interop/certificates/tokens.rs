@@ -276,6 +276,58 @@ fn a_silent_token_blocks_only_its_handshakes() {
     established.echo().expect("an echo");
 }
 
+/// A signature reaches its handshake while the worker loads hundreds of certificates.
+#[test]
+fn a_signature_does_not_wait_for_a_reload() {
+    requires!(Can::BeDormouse, can_run());
+    let token = Token::new();
+    let certificate = token.certificate("site", Kind::EcdsaP256);
+    let many = tempfile::tempdir().expect("a folder");
+    let names: Vec<String> = (0..1_500).map(|n| format!("site{n}.example")).collect();
+    authority().give_out_many(&names, many.path());
+    let scene = token.scene(certificate, |settings| {
+        settings.option("reload_certificates", "1h");
+    });
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let all = format!("certificates = ['{}', ", many.path().display());
+    fs::write(&file, text.replace("certificates = [", &all)).expect("written");
+    let admin = Admin::of(&scene);
+    connect(scene.address).expect("a handshake");
+    let [worker, signer] = ["worker-0", "signer"].map(|name| scene.terminator.named(name));
+    let (worker, signer) = (worker.expect("a worker"), signer.expect("a signer"));
+    signal(signer, Signal::STOP);
+    let mut tcp = peer::connect_tcp(scene.address).expect("a connection");
+    let [config, _] = peer::configs_by_version();
+    let mut tls = peer::client(config);
+    tls.write_tls(&mut tcp).expect("a ClientHello");
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Peer::over(tcp, tls));
+        wait::until_true("a handshake", || {
+            admin.status()["workers"][0]["handshaking"] == 1
+        });
+        // It waits for its signature, and the reload comes before that.
+        process::until_asleep(worker);
+        signal(worker, Signal::STOP);
+        let reload = scope.spawn(|| admin.order("/reload").expect("a reload"));
+        wait::until_true("the reload", || {
+            admin.status()["configuration"]["edition"] == 2
+        });
+        signal(signer, Signal::CONT);
+        process::until_asleep(signer);
+        process::until_asleep(scene.terminator.pid());
+        signal(worker, Signal::CONT);
+        let client = client.join().expect("no panic");
+        let mut client = client.expect("a handshake");
+        client.stream().write_all(b"echo\n").expect("a line");
+        // As many turns as the answer to a reload that has ended would need.
+        for _ in 0..5 {
+            client.echo().expect("an echo");
+        }
+        assert!(!reload.is_finished(), "the certificates are still loaded");
+    });
+}
+
 /// Keys that cannot serve, and what is said of them.
 fn unusable(token: &Token, uri: &str, other: &Files) -> Vec<(String, &'static str)> {
     vec![

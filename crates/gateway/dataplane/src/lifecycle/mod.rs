@@ -9,6 +9,7 @@ pub(crate) mod startup;
 pub(crate) mod stop;
 pub(crate) mod upgrade;
 
+use dormouse_handover::orders::Order;
 use dormouse_reactor::Fd;
 use drain::Drain;
 use reload::Reloader;
@@ -22,6 +23,8 @@ pub(crate) struct Lifecycle {
     pub(crate) orders: Fd,
     pub(crate) startup: Startup,
     pub(crate) reloader: Reloader,
+    /// Orders that wait for the end of the reload under way.
+    pub(crate) deferred: Vec<Order>,
     pub(crate) drain: Option<Drain>,
     /// The number of main's order to report when no connection is left.
     pub(crate) reports_empty: Option<u64>,

@@ -7,9 +7,9 @@
 //! admit are refused ([`Readmission`]), before the last step: the next worker does not know the old configuration.
 //!
 //! With thousands of certificates a reload takes many turns of the loop ([`Loading`]): each reads and parses some of the
-//! certificates that the worker does not know yet, while the old tables serve. Orders that come meanwhile stay in main's
-//! channel, so they are obeyed after the reload, in their order, by this worker or by its successor. What is no longer used
-//! is released over many turns, too ([`Retirement`]).
+//! certificates that the worker does not know yet, while the old tables serve. Orders that come meanwhile and depend on the
+//! reload, such as the next one, wait for its end (`worker/orders.rs`). What is no longer used is released over many turns, too
+//! ([`Retirement`]).
 //!
 //! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
 //! that step, its successor starts with the old configuration, and main sends the new one again. If it
@@ -113,6 +113,28 @@ impl Reloader {
         self.loading
             .as_ref()
             .is_some_and(|loading| loading.late.is_long())
+    }
+
+    /// Replaces the ticket keys of contexts that are not built yet.
+    pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) {
+        if let Some(loading) = &mut self.loading {
+            loading.late.set_ticket_keys(exported);
+        }
+    }
+
+    /// The routes of the reload under way. Some may have no context yet.
+    pub(crate) fn next_routes(&self) -> &[Route] {
+        self.loading.as_ref().map_or(&[], |loading| &loading.routes)
+    }
+
+    /// Gives up the reload under way. Returns the number of its order.
+    pub(crate) fn give_up(&mut self) -> Option<u64> {
+        std::mem::take(&mut self.arrived)
+            .into_iter()
+            .for_each(Fd::close);
+        let Loading { next, number, .. } = self.loading.take()?;
+        next.close();
+        Some(number)
     }
 
     /// Begins a reload with the handover in the file `next`. Returns its end if it has failed.

@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::handshake::route_choice::Challenge;
 use crate::io::Io;
+use crate::lifecycle::Lifecycle;
 use crate::lifecycle::drain::Drain;
 use crate::lifecycle::page;
 use crate::lifecycle::reload::Reloaded;
@@ -18,19 +19,38 @@ use dormouse_reactor::Fd;
 #[cfg(test)]
 mod tests;
 
+/// Whether an order depends on the reload before it. The others need not wait for its end: a signature, ticket keys, a drain, a
+/// stop.
+fn follows_reload(order: &Order) -> bool {
+    match order {
+        Order::Listeners(_)
+        | Order::Reload { .. }
+        | Order::Addresses { .. }
+        | Order::Quiesce
+        | Order::Resume
+        | Order::HandOver => true,
+        Order::Stop
+        | Order::TicketKeys(_)
+        | Order::Drain { .. }
+        | Order::ReportEmpty(_)
+        | Order::StopDrain
+        | Order::Challenge(..)
+        | Order::Uncount(_)
+        | Order::CountAgain
+        | Order::Page(..)
+        | Order::Trace(..)
+        | Order::Signed(..) => false,
+    }
+}
+
 impl<I: Io> Worker<I> {
     pub(super) fn report(&self, report: &WorkerReport) {
         self.cx.work.io.send_report(self.lifecycle.orders, report);
     }
 
-    /// Receives an order, except during a reload: orders are obeyed one after the other, and those that come meanwhile stay
-    /// in the channel, where a successor finds them if this worker dies.
     pub(super) fn receive_order(&mut self) {
-        if self.lifecycle.reloader.is_loading() {
-            return;
-        }
         match self.cx.work.io.receive_order(self.lifecycle.orders) {
-            Ok(Some(order)) => self.obey(order),
+            Ok(Some(order)) => self.take(order),
             Ok(None) => {}
             Err(error) => {
                 let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
@@ -39,12 +59,32 @@ impl<I: Io> Worker<I> {
         }
     }
 
+    /// Carries out an order, or keeps it until the end of the reload under way. If this worker dies before, main sends its
+    /// successor what that lacks.
+    fn take(&mut self, order: Order) {
+        let is_loading = self.lifecycle.reloader.is_loading();
+        let deferred = &mut self.lifecycle.deferred;
+        let others_wait = !deferred.is_empty();
+        if (is_loading || others_wait) && follows_reload(&order) {
+            return deferred.push(order);
+        }
+        // A reload that waits brings the keys from before this order.
+        if let Order::TicketKeys(keys) = &order
+            && others_wait
+        {
+            deferred.push(Order::TicketKeys(keys.clone()));
+        }
+        self.obey(order);
+    }
+
     /// Carries out an order from main.
     pub(super) fn obey(&mut self, order: Order) {
         let now_ms = self.cx.work.now_ms;
         let lifecycle = &mut self.lifecycle;
         match order {
             Order::Stop => {
+                self.give_up_reloads();
+                let lifecycle = &mut self.lifecycle;
                 lifecycle.drain = None;
                 let grace_ms = self.cx.settings.limits.shutdown_grace_ms;
                 let stop = Stop::new(now_ms, grace_ms);
@@ -151,6 +191,35 @@ impl<I: Io> Worker<I> {
         self.report_reload(reloaded);
     }
 
+    /// Carries out the orders that have waited for the end of a reload.
+    pub(super) fn take_deferred(&mut self) {
+        for order in std::mem::take(&mut self.lifecycle.deferred) {
+            self.take(order);
+        }
+    }
+
+    /// Gives up the reload under way and those that wait for its end, because the worker stops.
+    fn give_up_reloads(&mut self) {
+        let Lifecycle {
+            reloader, deferred, ..
+        } = &mut self.lifecycle;
+        let mut numbers: Vec<u64> = reloader.give_up().into_iter().collect();
+        for order in std::mem::take(deferred) {
+            match order {
+                Order::Reload { handover, number } => {
+                    handover.close();
+                    numbers.push(number);
+                }
+                Order::Listeners(fds) => fds.into_iter().for_each(Fd::close),
+                _ => {}
+            }
+        }
+        for number in numbers {
+            let why = "the worker is stopping".to_owned();
+            self.report(&WorkerReport::NotReloaded(number, why));
+        }
+    }
+
     fn report_reload(&mut self, Reloaded { number, changed }: Reloaded) {
         let report = match changed {
             Ok(_) => WorkerReport::Reloaded(number),
@@ -187,9 +256,13 @@ impl<I: Io> Worker<I> {
     }
 
     fn take_ticket_keys(&mut self, exported: &[u8]) {
-        self.lifecycle.startup.set_ticket_keys(exported);
+        let Lifecycle {
+            startup, reloader, ..
+        } = &mut self.lifecycle;
+        startup.set_ticket_keys(exported);
+        reloader.set_ticket_keys(exported);
         let replaced = TicketKeys::import(exported).and_then(|keys| {
-            let mut routes = self.cx.settings.routes.iter();
+            let mut routes = self.cx.settings.routes.iter().chain(reloader.next_routes());
             routes.try_for_each(|route| route.replace_ticket_keys(&keys))
         });
         if let Err(error) = replaced {

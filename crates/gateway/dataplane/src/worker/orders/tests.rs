@@ -5,6 +5,7 @@ use crate::io::OsIo;
 use crate::keeper::begin;
 use dormouse_config::{self as config, Flag, Machine, Section};
 use dormouse_engine::{Identity, UnixTime};
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::notes::Notes;
 use dormouse_handover::orders;
 use dormouse_handover::share::Share;
@@ -173,7 +174,7 @@ fn a_worker_without_certificates_accepts_again_after_a_reload() {
     assert_eq!([report(), report()], expected.map(Some));
 }
 
-/// Established connections are served between the turns. An order that comes meanwhile waits in the channel.
+/// Established connections are served between the turns. A reload that comes meanwhile follows.
 #[test]
 fn a_reload_with_many_certificates_is_spread_over_turns() {
     let (mut handover, main) = handover();
@@ -222,5 +223,47 @@ fn a_reload_with_many_certificates_is_spread_over_turns() {
     while worker.lifecycle.reloader.retirement.is_due() {
         worker.turn().expect("a turn");
     }
+    main.close();
+}
+
+/// Only an order that depends on the reload waits for its end, and a stop does not leave it time.
+#[test]
+fn a_drain_and_a_stop_are_obeyed_during_a_long_reload() {
+    let (mut handover, main) = handover();
+    let first = handover.write().expect("a file");
+    handover.certificates[0] = (0..200).map(|n| pem(&format!("{n}.example"))).collect();
+    let [second, third] = [2, 3].map(|edition| {
+        handover.edition = edition;
+        handover.write().expect("a file")
+    });
+    let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
+    let begun = begin::begin(first, 0, &keep, |_| {}, OsIo::adopt);
+    let (mut worker, _) = begun.expect("a worker");
+    let reports = || {
+        let report = || orders::receive_report(main).expect("a report");
+        let reports = std::iter::from_fn(|| report().and_then(|received| received.report));
+        reports.collect::<Vec<_>>()
+    };
+    while !reports().contains(&WorkerReport::Ready) {
+        worker.turn().expect("a turn");
+    }
+    let send = |order| orders::send_order(main, &order).expect("sent");
+    for (handover, number) in [(second, 1), (third, 2)] {
+        send(Order::Reload { handover, number });
+    }
+    let (over_ms, order) = (60_000, DrainOrder::Longest);
+    send(Order::Drain { over_ms, order });
+    for _ in 0..3 {
+        worker.turn().expect("a turn");
+    }
+    assert!(worker.lifecycle.reloader.is_loading());
+    assert!(worker.lifecycle.drain.is_some());
+    assert_eq!(worker.lifecycle.deferred.len(), 1, "the second reload");
+    send(Order::Stop);
+    worker.turn().expect("a turn");
+    assert!(!worker.lifecycle.reloader.is_loading());
+    let why = "the worker is stopping".to_owned();
+    let given_up = [1, 2].map(|number| WorkerReport::NotReloaded(number, why.clone()));
+    assert_eq!(reports(), given_up);
     main.close();
 }
