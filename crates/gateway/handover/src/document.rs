@@ -9,6 +9,7 @@
 
 use crate::child::Bounds;
 use crate::descriptors::Descriptors;
+use crate::lists::{self, Texts};
 use crate::parts;
 use crate::pem::{ClientTrust, OriginPem, Pem};
 use crate::share::Share;
@@ -170,21 +171,31 @@ impl Handover {
             pem.change(|pem| pem.key = key);
         }
         self.ticket_keys = parts::take_secret(&mut rest)?.to_vec();
-        Ok(())
+        let clients = self.clients.iter_mut().flatten();
+        let of_clients = clients.flat_map(|trust| &mut trust.crls);
+        let backends = self.backend_tls.iter_mut().flatten();
+        let origins = self.origins.iter_mut().chain(backends);
+        let of_servers = origins.flat_map(|origin| &mut origin.revocation.crls);
+        lists::set_texts(of_clients.chain(of_servers), &mut rest)
     }
 
-    /// Reads everything except the secrets and the certificates; the keys are empty.
+    /// Reads everything except the secrets and the certificates; keys and revocation lists are empty.
     pub fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
         let [_, public, ..] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, public)?)?)
     }
 
-    /// Returns the secrets, each preceded by its length: keys of originations, keys for backends with TLS, ticket keys.
+    /// Returns the secrets, each preceded by its length: keys of originations, keys for backends with TLS, ticket keys. The
+    /// texts of revocation lists follow.
     pub fn secrets(&self) -> Zeroizing<Vec<u8>> {
-        let own = self.origins.iter().chain(self.backend_tls.iter().flatten());
-        let own = own.filter_map(|origin| origin.identity.as_ref());
-        let all = own.map(|pem| pem.key.as_bytes());
-        parts::join_secrets(all.chain([self.ticket_keys.as_slice()]).collect())
+        let origins = self.origins.iter().chain(self.backend_tls.iter().flatten());
+        let own = (origins.clone()).filter_map(|origin| origin.identity.as_ref());
+        let keys = own.map(|pem| pem.key.as_bytes());
+        let of_clients = self.clients.iter().flatten().flat_map(|trust| &trust.crls);
+        let of_servers = origins.flat_map(|origin| &origin.revocation.crls);
+        let texts = Texts::of(of_clients.chain(of_servers));
+        let secrets = keys.chain([self.ticket_keys.as_slice()]);
+        parts::join_secrets(secrets.chain(texts.parts()).collect())
     }
 }
 

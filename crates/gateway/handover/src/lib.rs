@@ -5,6 +5,7 @@
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
 //! | [`log_entries`]: its entry for the connection log | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
+//! | [`lists`]: revocation lists, each once | main | workers, a scout |
 //! | [`notes`]: additions to the handover | a worker | the next worker |
 //! | [`fingerprint`]: certificates in entries and filters | a worker | main, control, the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
@@ -28,6 +29,7 @@ pub mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzed;
 pub mod layout;
+pub mod lists;
 pub mod log_entries;
 pub mod message;
 pub mod notes;

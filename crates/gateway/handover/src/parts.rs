@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | keeper's part: log, names, bounds | JSON | keeper |
 //! | configuration, trust, numbers of descriptors | JSON | worker |
-//! | keys of clients' certificates, ticket keys | bytes | worker |
+//! | keys of clients' certificates, ticket keys, revocation lists ([`lists`](crate::lists)) | bytes | worker |
 //! | digests and places of the certificates ([`stored`](crate::stored)) | bytes | worker |
 //! | certificates with their private keys | bytes | worker, a few at a time |
 //!
@@ -17,7 +17,7 @@ use std::io;
 use zeroize::Zeroizing;
 
 /// Version of the parts and their order. JSON may gain fields without a new version.
-pub(crate) const HANDOVER_VERSION: u64 = 4;
+pub(crate) const HANDOVER_VERSION: u64 = 5;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
 /// Number of parts.
@@ -25,7 +25,7 @@ const PARTS: usize = 5;
 const HEAD_BYTES: usize = 8 * (2 + PARTS);
 /// Maximum length of a part, so that a damaged head can't make the reader allocate all memory.
 const PART_BYTES_MAX: usize = 256 << 20;
-/// Maximum length of all certificates and revocation lists. JSON writes each line break of a list as two bytes, and the
+/// Maximum length of all certificates and revocation lists. JSON writes each line break of an authority as two bytes, and the
 /// configuration is in the same part.
 pub const MATERIAL_BYTES_MAX: usize = PART_BYTES_MAX / 4 * 3;
 

@@ -1,5 +1,6 @@
 //! Certificates, keys and trust settings as PEM: main reads them for processes that can't read files.
 
+use crate::lists::RevocationList;
 use base64::prelude::*;
 use dormouse_config::{ClientMatch, TokenKey};
 use dormouse_engine::{
@@ -79,8 +80,8 @@ pub struct OriginPem {
 /// Revocation of servers' certificates.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Revocation {
-    /// Revocation lists: file and content, PEM.
-    pub crls: Vec<(String, String)>,
+    /// Revocation lists.
+    pub crls: Vec<RevocationList>,
     /// Whether a server must staple a valid OCSP response.
     pub ocsp_required: bool,
 }
@@ -107,8 +108,8 @@ pub struct ClientTrust {
     pub required: bool,
     /// Trusted authorities, PEM.
     pub roots: String,
-    /// Revocation lists: file and content, PEM.
-    pub crls: Vec<(String, String)>,
+    /// Revocation lists.
+    pub crls: Vec<RevocationList>,
     /// Rules for accepted certificates; empty: every certificate of the authorities is accepted.
     pub allow: Vec<ClientMatch>,
 }
@@ -133,9 +134,9 @@ impl ClientTrust {
     }
 }
 
-fn as_bytes(crls: &[(String, String)]) -> Vec<(String, Vec<u8>)> {
+fn as_bytes(crls: &[RevocationList]) -> Vec<(String, Vec<u8>)> {
     crls.iter()
-        .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
+        .map(|list| (list.name.clone(), list.pem().as_bytes().to_vec()))
         .collect()
 }
 

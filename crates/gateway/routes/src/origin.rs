@@ -229,7 +229,7 @@ pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKe
         ocsp_required,
     } = &pem.revocation;
     parts.extend(ocsp_required.then_some(&b"OCSP required"[..]));
-    parts.extend(crls.iter().map(|(_, list)| list.as_bytes()));
+    parts.extend(crls.iter().map(|list| list.pem().as_bytes()));
     let ids: Vec<String> = originate
         .server_ids
         .iter()

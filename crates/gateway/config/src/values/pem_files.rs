@@ -179,7 +179,7 @@ impl Listed for CertificateFiles {
 }
 
 /// The authorities that a client trusts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Ca {
     /// The authorities that the operating system trusts.
     System,

@@ -1,6 +1,7 @@
 //! The work of a scout, passed in a memory file.
 
 use dormouse_config::{SpiffeRule, StatusCodes};
+use dormouse_handover::lists::{Texts, set_texts};
 use dormouse_handover::{OriginPem, Pem, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
@@ -97,7 +98,10 @@ pub struct Check {
 impl Task {
     /// Writes the task to a memory file for a scout.
     pub fn write(&self) -> io::Result<Fd> {
-        let keys = parts::join_secrets(self.identities().map(|pem| pem.key.as_bytes()).collect());
+        let profiles = self.profiles.iter();
+        let texts = Texts::of(profiles.flat_map(|profile| &profile.pem.revocation.crls));
+        let keys = self.identities().map(|pem| pem.key.as_bytes());
+        let keys = parts::join_secrets(keys.chain(texts.parts()).collect());
         parts::write(&[], &serde_json::to_vec(self)?, &keys)
     }
 
@@ -121,6 +125,9 @@ impl Task {
             let key = String::from_utf8(key).map_err(io::Error::other)?;
             identity.change(|identity| identity.key = key);
         }
+        let profiles = task.profiles.iter_mut();
+        let lists = profiles.flat_map(|profile| &mut profile.pem.revocation.crls);
+        set_texts(lists, &mut rest)?;
         Ok(task)
     }
 }
@@ -128,6 +135,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_handover::lists::RevocationList;
     use dormouse_handover::{PemContents, Revocation};
 
     #[test]
@@ -157,7 +165,10 @@ mod tests {
                 pem: OriginPem {
                     roots: Some("roots".to_owned()),
                     revocation: Revocation {
-                        crls: vec![("list.pem".to_owned(), "list".to_owned())],
+                        crls: vec![RevocationList::new(
+                            "list.pem".to_owned(),
+                            "list".to_owned(),
+                        )],
                         ocsp_required: true,
                     },
                     identity: Some(Pem::from(PemContents {

@@ -1,6 +1,7 @@
 //! The certificates, keys and CAs that were read for a configuration.
 
 use super::workload::Workload;
+use dormouse_handover::lists::Texts;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 
 /// The certificates of each route, in the order of the configuration.
@@ -45,7 +46,7 @@ impl OfHelpers {
 const LIST_WEIGHT: usize = 2;
 
 impl Material {
-    /// The length of everything, for the memory budget.
+    /// The length of everything, for the memory budget. A revocation list counts once, whatever routes name it.
     pub(crate) fn bytes(&self) -> usize {
         let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
         let certificates = self.certificates.iter().flatten().map(pem);
@@ -56,18 +57,19 @@ impl Material {
         let lists = lists.chain(of_servers);
         let roots = origins.flat_map(|origin| &origin.roots).map(String::len);
         let roots = roots.chain(trust.map(|trust| trust.roots.len()));
-        let lists = lists.map(|(_, list)| LIST_WEIGHT * list.len());
-        certificates.chain(roots).chain(lists).sum()
+        let lists = LIST_WEIGHT * Texts::of(lists).bytes();
+        certificates.chain(roots).sum::<usize>() + lists
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_handover::lists::RevocationList;
 
     #[test]
     fn a_revocation_list_is_part_of_the_budget_for_clients_and_for_servers() {
-        let list = || vec![("crl.pem".to_owned(), "x".repeat(1_000))];
+        let list = || vec![RevocationList::new("crl.pem".to_owned(), "x".repeat(1_000))];
         let mut material = Material::default();
         assert_eq!(material.bytes(), 0);
         material.client_trust.push(Some(ClientTrust {
@@ -81,6 +83,6 @@ mod tests {
         origin.revocation.crls = list();
         material.origins.push(origin.clone());
         material.backend_tls.push(Some(origin));
-        assert_eq!(material.bytes(), 1 + 3 * 2_000);
+        assert_eq!(material.bytes(), 1 + 2 * 2_000, "two routes share one");
     }
 }

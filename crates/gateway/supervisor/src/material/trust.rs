@@ -15,6 +15,7 @@ use dormouse_engine::{
     ClientCertificates, IdentityError, IdentityProblem, PemFile, Roots, ServerCertificates,
     SettingsError,
 };
+use dormouse_handover::lists::RevocationList;
 use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem, Revocation};
 use std::collections::HashMap;
@@ -30,8 +31,9 @@ pub(super) fn load_origins(
     findings: &mut Findings,
     changes: &mut Changes,
 ) -> Vec<OriginPem> {
+    let mut files = TrustInServers::new(former.workload());
     let all = config.originate.iter().enumerate();
-    all.map(|(index, originate)| load_origin(index, originate, former, findings, changes))
+    all.map(|(index, one)| load_origin(index, one, &mut files, former, findings, changes))
         .collect()
 }
 
@@ -42,18 +44,20 @@ pub(super) fn renew_origins(
     current: &[OriginPem],
     changes: &mut Changes,
 ) -> Vec<OriginPem> {
+    let mut files = TrustInServers::new(former.workload());
     let all = config.originate.iter().zip(current).enumerate();
-    let renew = |(index, (originate, current)): (usize, (&Originate, &OriginPem))| {
+    let renew = |(index, (originate, current))| {
         let mut findings = Findings::default();
-        let read = load_origin(index, originate, former, &mut findings, changes);
+        let read = load_origin(index, originate, &mut files, former, &mut findings, changes);
         keep_on_error(read, current, &findings, changes)
     };
     all.map(renew).collect()
 }
 
-fn load_origin(
+fn load_origin<'a>(
     index: usize,
-    originate: &Originate,
+    originate: &'a Originate,
+    trust_files: &mut TrustInServers<'a>,
     former: &Former<'_>,
     findings: &mut Findings,
     changes: &mut Changes,
@@ -63,8 +67,7 @@ fn load_origin(
     if !originate.insecure {
         let required = originate.ocsp == StapledOcsp::Required;
         let (ca, lists) = ((&originate.ca, "ca"), (&originate.crl[..], "crl"));
-        let workload = former.workload();
-        trust = read_trust_in_servers(ca, lists, required, (place, workload), findings);
+        trust = trust_files.get(ca, lists, required, place, findings);
     }
     let (files, place) = (&originate.certificates, place("certificates"));
     trust.identity = read_identity(files, place, former, findings, changes);
@@ -78,8 +81,9 @@ pub(super) fn load_backend_tls(
     findings: &mut Findings,
     changes: &mut Changes,
 ) -> Vec<Option<OriginPem>> {
+    let mut files = TrustInServers::new(former.workload());
     let all = config.routes.iter().enumerate();
-    all.map(|(index, route)| load_one_backend_tls(index, route, former, findings, changes))
+    all.map(|(index, one)| load_one_backend_tls(index, one, &mut files, former, findings, changes))
         .collect()
 }
 
@@ -90,18 +94,20 @@ pub(super) fn renew_backend_tls(
     current: &[Option<OriginPem>],
     changes: &mut Changes,
 ) -> Vec<Option<OriginPem>> {
+    let mut files = TrustInServers::new(former.workload());
     let all = config.routes.iter().zip(current).enumerate();
-    let renew = |(index, (route, current)): (usize, (&Route, &Option<OriginPem>))| {
+    let renew = |(index, (route, current))| {
         let mut findings = Findings::default();
-        let read = load_one_backend_tls(index, route, former, &mut findings, changes);
+        let read = load_one_backend_tls(index, route, &mut files, former, &mut findings, changes);
         keep_on_error(read, current, &findings, changes)
     };
     all.map(renew).collect()
 }
 
-fn load_one_backend_tls(
+fn load_one_backend_tls<'a>(
     index: usize,
-    route: &Route,
+    route: &'a Route,
+    trust_files: &mut TrustInServers<'a>,
     former: &Former<'_>,
     findings: &mut Findings,
     changes: &mut Changes,
@@ -113,31 +119,65 @@ fn load_one_backend_tls(
     let required = route.backend_ocsp == StapledOcsp::Required;
     let ca = (&route.backend_ca, "backend_ca");
     let lists = (&route.backend_crl[..], "backend_crl");
-    let from = (place, former.workload());
-    let mut trust = read_trust_in_servers(ca, lists, required, from, findings);
+    let mut trust = trust_files.get(ca, lists, required, place, findings);
     let (files, place) = (&route.backend_certificates, place("backend_certificates"));
     trust.identity = read_identity(files, place, former, findings, changes);
     Some(trust)
 }
 
-/// Reads and checks the CAs and revocation lists for servers' certificates, each with its option. The result has no
-/// certificate yet.
+/// What was read for the routes or originations before, as [`TrustFiles`].
+struct TrustInServers<'a> {
+    read: HashMap<(&'a Ca, &'a [PathBuf], bool), OriginPem>,
+    workload: &'a Workload,
+}
+
+impl<'a> TrustInServers<'a> {
+    fn new(workload: &'a Workload) -> TrustInServers<'a> {
+        TrustInServers {
+            read: HashMap::new(),
+            workload,
+        }
+    }
+
+    /// CAs and revocation lists, each with its option. The result has no certificate yet.
+    fn get(
+        &mut self,
+        ca: (&'a Ca, &'static str),
+        lists: (&'a [PathBuf], &'static str),
+        ocsp_required: bool,
+        place: impl Fn(&'static str) -> Place,
+        findings: &mut Findings,
+    ) -> OriginPem {
+        let known = match self.read.entry((ca.0, lists.0, ocsp_required)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let from = (place, self.workload);
+                match read_trust_in_servers(ca, lists, ocsp_required, from, findings) {
+                    Some(read) => new.insert(read),
+                    None => return OriginPem::default(),
+                }
+            }
+        };
+        known.clone()
+    }
+}
+
+/// Reads and checks the CAs and revocation lists for servers' certificates. `None`: there is an error.
 fn read_trust_in_servers(
     (ca, ca_option): (&Ca, &'static str),
     (lists, lists_option): (&[PathBuf], &'static str),
     ocsp_required: bool,
     (place, workload): (impl Fn(&'static str) -> Place, &Workload),
     findings: &mut Findings,
-) -> OriginPem {
+) -> Option<OriginPem> {
     let roots = match ca.trust_domain() {
         Some(domain) => Some(workload.authorities(domain).to_owned()),
         None => read_roots(ca, place(ca_option), findings),
     };
     let lists_place = place(lists_option);
     let lists = read_lists(lists, lists_place, findings);
-    let (Some(roots), Some(Lists { files, crls })) = (roots, lists) else {
-        return OriginPem::default();
-    };
+    // Both are read before an error returns, so that each error is reported.
+    let (roots, Lists { files, crls }) = (roots?, lists?);
     if !files.is_empty() {
         // Of the files as they are, so that an error has the right line.
         let settings = ServerCertificates {
@@ -152,16 +192,17 @@ fn read_trust_in_servers(
                 _ => place(ca_option),
             };
             findings.error(place, why.to_string());
+            return None;
         }
     }
-    OriginPem {
+    Some(OriginPem {
         roots: Some(roots),
         revocation: Revocation {
             crls,
             ocsp_required,
         },
         identity: None,
-    }
+    })
 }
 
 /// Reads the certificates that helpers show to the store of ticket keys and to the ACME server.
@@ -240,8 +281,8 @@ pub(super) fn renew_client_trust(
     .collect()
 }
 
-/// CAs, PEM, and the name and PEM of each revocation list.
-type Trust = (String, Vec<(String, String)>);
+/// CAs, PEM, and revocation lists.
+type Trust = (String, Vec<RevocationList>);
 
 /// What was read for the routes before. Files that several routes name are read and parsed once: a revocation list may have
 /// many megabytes.
@@ -344,8 +385,8 @@ fn read_trust(
 struct Lists {
     /// The files as they are, with their names.
     files: Vec<(String, Vec<u8>)>,
-    /// The lists in them, PEM, with the names of the files.
-    crls: Vec<(String, String)>,
+    /// The lists in them.
+    crls: Vec<RevocationList>,
 }
 
 /// Reads the revocation lists of an option. `None`: there is an error.
@@ -358,7 +399,8 @@ fn read_lists(paths: &[PathBuf], place: Place, findings: &mut Findings) -> Optio
     let lists: Option<Vec<_>> = lists.into_iter().collect();
     let named = lists?.into_iter().flatten().map(|(file, text)| {
         let name = file.name().to_owned();
-        ((name.clone(), file.text().to_vec()), (name, text))
+        let list = RevocationList::new(name.clone(), text);
+        ((name, file.text().to_vec()), list)
     });
     let (files, crls) = named.unzip();
     Some(Lists { files, crls })
@@ -551,7 +593,7 @@ mod tests {
             .expect("trust")
             .crls
             .into_iter()
-            .map(|one| one.0)
+            .map(|list| list.name)
             .collect();
         assert!(
             names.len() == 2 && names[0].ends_with("lists/crl.pem"),
@@ -573,5 +615,42 @@ mod tests {
         let place = format!("lists/glued.pem:{}: -----END", trimmed.lines().count());
         assert!(errors.len() == 2 && shown.contains(&place), "{shown}");
         assert!(shown.contains("lists/empty.pem: is empty"), "{shown}");
+    }
+
+    /// It may have many megabytes.
+    #[test]
+    fn routes_share_a_revocation_list() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        let authority = Authority::shared();
+        let ca = write("ca.pem", &authority.certificate_pem());
+        let crl = write("crl.pem", &authority.revocation_list(&[]));
+        let route = |(port, ask)| {
+            format!(
+                "[[route]]\nlisten = '127.0.0.1:{port}'\nto = '127.0.0.1:1'\nself_signed = 'x'\n\
+                 client_certificates = '{ask}'\nclient_ca = '{ca}'\nclient_crl = '{crl}'\n\
+                 backend_tls = true\nbackend_ca = '{ca}'\nbackend_crl = '{crl}'\n"
+            )
+        };
+        let routes: String = [(5001, "required"), (5002, "optional")].map(route).concat();
+        let file = write("dormouse.toml", &routes);
+        let (file, machine) = (Path::new(&file), Machine::read());
+        let loaded = dormouse_config::load(Some(file), Section::Route, &[], &machine);
+        let config = loaded.unwrap_or_else(|wrong| panic!("{wrong}")).config;
+        let mut findings = Findings::default();
+        let clients = load_client_trust(&config, &Workload::none(), &mut findings);
+        let (former, changes) = (Former::none(), &mut Changes::default());
+        let backends = load_backend_tls(&config, &former, &mut findings, changes);
+        assert_eq!(findings.words(Severity::Error), [""; 0]);
+        let of_clients = clients.iter().flatten().map(|trust| &trust.crls[0]);
+        let of_backends = backends.iter().flatten();
+        let of_backends = of_backends.map(|trust| &trust.revocation.crls[0]);
+        for lists in [of_clients.collect::<Vec<_>>(), of_backends.collect()] {
+            assert!(lists.len() == 2 && lists[0].shares_text(lists[1]));
+        }
     }
 }

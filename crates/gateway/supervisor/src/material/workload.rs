@@ -5,6 +5,7 @@ use dormouse_config::{
     CertificateFiles, ClientAsk, ClientMatch, Config, Route, SpiffeCertificate, TrustDomain,
 };
 use dormouse_engine::{Identity, PemFile, pem_chain, spiffe_id};
+use dormouse_handover::lists::RevocationList;
 use dormouse_handover::{ClientTrust, OriginPem, Pem, PemContents, SecretText};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -193,7 +194,7 @@ pub(crate) fn is_of_agent(pem: &Pem) -> bool {
 pub(super) fn client_trust(
     route: &Route,
     domain: &TrustDomain,
-    (roots, crls): (String, Vec<(String, String)>),
+    (roots, crls): (String, Vec<RevocationList>),
 ) -> ClientTrust {
     let mut allow = route.client_allow.clone();
     if allow.is_empty() {
