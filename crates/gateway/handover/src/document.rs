@@ -117,18 +117,27 @@ impl KeeperPart {
 impl Handover {
     /// Writes the handover into a memory file, which the worker's keeper inherits. Returns the descriptor.
     pub fn write(&self) -> io::Result<Fd> {
+        self.write_packed(&Packed::of(&self.certificates))
+    }
+
+    /// As [`Handover::write`], with its certificates as they are packed for all workers.
+    pub fn write_packed(&self, packed: &Packed) -> io::Result<Fd> {
         let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
-        self.write_with(&keeper, &public)
+        self.write_parts(&keeper, &public, packed)
     }
 
     /// Writes a memory file with these first two parts, and what is not in JSON: secrets and certificates.
     pub fn write_with(&self, keeper: &[u8], public: &[u8]) -> io::Result<Fd> {
+        self.write_parts(keeper, public, &Packed::of(&self.certificates))
+    }
+
+    fn write_parts(&self, keeper: &[u8], public: &[u8], packed: &Packed) -> io::Result<Fd> {
         let Packed {
             table,
             certificates,
-        } = Packed::of(&self.certificates);
-        parts::write_all([keeper, public, &self.secrets(), &table, &certificates])
+        } = packed;
+        parts::write_all([keeper, public, &self.secrets(), table, certificates])
     }
 
     /// Writes the handover with the secrets and the certificates copied from the file `fd`.

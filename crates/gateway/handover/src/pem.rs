@@ -23,6 +23,7 @@ struct Shared {
     contents: PemContents,
     identity: OnceLock<Result<Identity, IdentityError>>,
     digest: OnceLock<[u8; 32]>,
+    chain_digest: OnceLock<[u8; 32]>,
     /// Digest of the files that it was read from, as they were.
     source: Option<[u8; 32]>,
 }
@@ -151,6 +152,7 @@ impl Pem {
             contents,
             identity: OnceLock::new(),
             digest: OnceLock::new(),
+            chain_digest: OnceLock::new(),
             source,
         }))
     }
@@ -176,10 +178,21 @@ impl Pem {
         *digest.get_or_init(|| dormouse_engine::digest(&contents.fields()))
     }
 
+    /// The SHA-256 digest of the chain as it is written, computed when it is first needed.
+    pub fn chain_digest(&self) -> [u8; 32] {
+        let Shared {
+            contents,
+            chain_digest,
+            ..
+        } = &*self.0;
+        *chain_digest.get_or_init(|| dormouse_engine::digest(&[contents.chain.as_bytes()]))
+    }
+
     /// Changes this one; others that share its contents keep them.
     pub fn change(&mut self, change: impl FnOnce(&mut PemContents)) {
         let shared = Arc::make_mut(&mut self.0);
-        (shared.identity, shared.digest) = (OnceLock::new(), OnceLock::new());
+        shared.identity = OnceLock::new();
+        (shared.digest, shared.chain_digest) = (OnceLock::new(), OnceLock::new());
         change(&mut shared.contents);
     }
 }
@@ -190,6 +203,7 @@ impl Clone for Shared {
             contents: self.contents.clone(),
             identity: OnceLock::new(),
             digest: OnceLock::new(),
+            chain_digest: OnceLock::new(),
             source: self.source,
         }
     }

@@ -22,6 +22,11 @@ pub(crate) fn of_all(
     of_origins(config, material)
 }
 
+/// Whether the contexts of two configurations with the same material are the same.
+pub(crate) fn are_same(one: &Config, other: &Config) -> bool {
+    one.routes == other.routes && one.originate == other.originate && one.tickets == other.tickets
+}
+
 /// Builds the contexts of all routes.
 pub(crate) fn of_routes(
     config: &Config,

@@ -40,22 +40,26 @@ impl Reported {
     }
 }
 
+/// Of tens of thousands of certificates, only those that are reported get a copy of their names.
 fn certificates(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
     let pems = certificates.iter().flatten();
-    let reported = pems.filter_map(|pem| {
+    let all = pems.filter_map(|pem| {
         let identity = pem.identity().ok()?;
-        Some(control::Certificate {
-            file: shortened(&pem.name),
-            name: shortened(identity.names().first()?),
-            expires_s: identity.chain_expires_at_s(),
-            is_pushed: pem.is_pushed,
-        })
+        let name = identity.names().first()?;
+        let expires_s = identity.chain_expires_at_s();
+        Some((expires_s, pem.name.as_str(), name.as_str(), pem.is_pushed))
     });
-    let mut reported: Vec<_> = reported.collect();
-    reported.sort_by(|a, b| (a.expires_s, &a.file).cmp(&(b.expires_s, &b.file)));
-    reported.dedup();
-    reported.truncate(control::CERTIFICATES_MAX);
-    reported
+    let mut all: Vec<_> = all.collect();
+    all.sort_unstable();
+    all.dedup();
+    let first = all.into_iter().take(control::CERTIFICATES_MAX);
+    let reported = first.map(|(expires_s, file, name, is_pushed)| control::Certificate {
+        file: shortened(file),
+        name: shortened(name),
+        expires_s,
+        is_pushed,
+    });
+    reported.collect()
 }
 
 /// Shortens a path or name, so that all of them fit into a message.

@@ -16,6 +16,7 @@ use dormouse_config::{Config, Plan, ResolveNames};
 use dormouse_handover::child::Bounds;
 use dormouse_handover::orders::Order;
 use dormouse_handover::share::Share;
+use dormouse_handover::stored::Packed;
 use dormouse_handover::unix_time;
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
@@ -52,9 +53,10 @@ impl Serving {
                 self.memory.backends.place(&address);
             }
         }
+        let packed = Packed::of(&self.edition.material.certificates);
         for worker in 0..self.edition.plan.workers {
             let handover = self.handover(worker);
-            self.pairs.start(handover, poller)?;
+            self.pairs.start(handover, &packed, poller)?;
         }
         Ok(())
     }
@@ -133,18 +135,26 @@ impl Serving {
         }
     }
 
-    /// Switches to a reloaded configuration. On an error nothing has changed.
+    /// Switches to a reloaded configuration. On an error nothing has changed. `examined` is the configuration that was
+    /// examined with this material: the same contexts need not be built again.
     pub(crate) fn apply_reload(
         &mut self,
-        config: Config,
+        (config, examined): (Config, &Config),
         plan: Plan,
         material: Material,
         is_draining: bool,
     ) -> Result<(), String> {
-        let files = self.prepare_origins(&config, &material)?;
+        let are_built = contexts::are_same(&config, examined);
+        if !are_built {
+            contexts::of_origins(&config, &material)?;
+        }
+        let files = self.prepare_session_files(&config, &material)?;
         let keys = self.ticket_keys.read_again();
         let keys = keys.map_err(|mistakes| in_words(&mistakes))?;
-        let listening = self.prepare(&config, &material)?;
+        if !are_built {
+            self.try_contexts(&config, &material)?;
+        }
+        let listening = self.prepare_listeners(&config)?;
         self.follow_session_files(files);
         let counters = &self.memory.counters;
         self.ticket_keys
@@ -160,19 +170,19 @@ impl Serving {
         material: Material,
         is_draining: bool,
     ) -> Result<(), String> {
-        let listening = self.prepare(&config, &material)?;
+        self.try_contexts(&config, &material)?;
+        let listening = self.prepare_listeners(&config)?;
         let plan = self.edition.plan.clone();
         self.switch_to(config, plan, material, listening, is_draining);
         Ok(())
     }
 
-    /// Builds the contexts of originations once to find errors, and prepares the files of their sessions.
-    fn prepare_origins(
+    /// Prepares the files of originations' sessions.
+    fn prepare_session_files(
         &self,
         config: &Config,
         material: &Material,
     ) -> Result<Option<Vec<SessionFile>>, String> {
-        contexts::of_origins(config, material)?;
         let sessions = self.memory.sessions.as_ref();
         let files = sessions.map(|sessions| sessions.prepare(config, &material.origins));
         files.transpose().map_err(|mistakes| in_words(&mistakes))
@@ -184,11 +194,15 @@ impl Serving {
         }
     }
 
-    /// Builds all contexts once to find errors, and opens new listeners.
-    fn prepare(&self, config: &Config, material: &Material) -> Result<Listening, String> {
+    /// Builds all contexts of routes once to find errors.
+    fn try_contexts(&self, config: &Config, material: &Material) -> Result<(), String> {
         let (keys, backends) = (self.ticket_keys.keys(), &self.memory.backends);
         let routes = contexts::of_routes(config, material, keys, backends)?;
-        contexts::of_backends(config, material, routes)?;
+        contexts::of_backends(config, material, routes)
+    }
+
+    /// Opens new listeners.
+    fn prepare_listeners(&self, config: &Config) -> Result<Listening, String> {
         let listening = self.listening.prepare(config);
         listening.map_err(|error| error.to_string())
     }
@@ -206,8 +220,9 @@ impl Serving {
         self.listening.replace_by(listening, is_draining, backlog);
         self.edition = self.edition.followed_by(config, plan, material);
         self.reported.take();
+        let packed = Packed::of(&self.edition.material.certificates);
         for worker in 0..self.pairs.len() {
-            self.give_edition(worker);
+            self.give_packed(worker, &packed);
         }
     }
 
@@ -221,7 +236,10 @@ impl Serving {
         // A session's place depends on our certificate.
         let files = match material.origins == self.edition.material.origins {
             true => None,
-            false => self.prepare_origins(&config, &material)?,
+            false => {
+                contexts::of_origins(&config, &material)?;
+                self.prepare_session_files(&config, &material)?
+            }
         };
         self.apply(config, material, is_draining)?;
         self.follow_session_files(files);
@@ -231,6 +249,12 @@ impl Serving {
     /// Sends the current edition to a worker. A worker that does not receive it now gets it again when it
     /// becomes ready, or has answered earlier editions.
     pub(crate) fn give_edition(&mut self, worker: usize) {
+        let packed = Packed::of(&self.edition.material.certificates);
+        self.give_packed(worker, &packed);
+    }
+
+    /// As [`Serving::give_edition`], with its certificates as they are packed for all workers.
+    fn give_packed(&mut self, worker: usize, packed: &Packed) {
         let wanted = Bounds::of(&self.edition.config);
         if self.pairs.holds_back(worker, wanted) {
             return;
@@ -238,7 +262,7 @@ impl Serving {
         let handover = self.handover(worker as u32);
         let given = self
             .pairs
-            .give_edition(worker, handover, &self.listening.fds());
+            .give_edition(worker, handover, packed, &self.listening.fds());
         if let Err(error) = given {
             tracing::error!(%error, worker, "configuration could not be sent to a worker");
             self.pairs.keep(worker);

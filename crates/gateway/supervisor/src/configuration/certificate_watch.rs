@@ -11,6 +11,7 @@ use crate::configuration::edition::Edition;
 use crate::material::{self, Changes, Material};
 use dormouse_config::Config;
 use dormouse_reactor::process;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -109,8 +110,8 @@ impl CertificateWatch {
     }
 
     fn read_again(&mut self, edition: &Edition) -> Option<ChangedFiles> {
-        let seen = self.seen();
-        let was_there = |name: &str| seen.contains(name);
+        let seen = OnceCell::new();
+        let was_there = |name: &str| seen.get_or_init(|| self.seen()).contains(name);
         let (material, changes) = edition.material.renew(&edition.config, &was_there);
         self.note(&changes);
         changes.log_lost();

@@ -261,7 +261,7 @@ struct Entry {
 
 /// Reads the files of an entry. Fails if it cannot be found out which files these are.
 fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, String> {
-    let Found { pairs, others } = files::pairs(files)?;
+    let Found { pairs, others, .. } = files::pairs(files)?;
     let mut entry = Entry {
         others,
         ..Entry::default()
@@ -309,9 +309,8 @@ fn read_entry(files: &CertificateFiles, former: &Former<'_>) -> Result<Entry, St
 
 /// Adds the certificates that serve from this directory, and of which files are missing, unless they are removed.
 fn keep_missing(directory: &Path, former: &Former<'_>, entry: &mut Entry) {
-    let mut missing = former.within(directory);
     let read: HashSet<&str> = entry.pems.iter().map(|pem| &*pem.name).collect();
-    missing.retain(|pem| !read.contains(&*pem.name));
+    let missing = former.within_but(directory, |name| read.contains(name));
     if missing.is_empty() {
         return;
     }

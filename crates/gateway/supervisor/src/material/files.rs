@@ -15,29 +15,8 @@ const OTHERS_NAMED_MAX: usize = 20;
 
 /// The pairs that `files` stands for, ordered by name, and what else is in their directory.
 pub(super) fn pairs(files: &CertificateFiles) -> Result<Found, String> {
-    let CertificateFiles {
-        cert,
-        key,
-        ocsp,
-        passphrase,
-    } = files;
-    if !is_directory(files)? {
-        let pair = PairFiles {
-            cert: cert.clone(),
-            key: key.clone(),
-            ocsp: ocsp.clone(),
-            passphrase: passphrase.clone(),
-            found: false,
-        };
-        return Ok(Found {
-            pairs: vec![pair],
-            others: Vec::new(),
-        });
-    }
-    let mut found = layouts::look_into(cert)?;
-    (found.pairs)
-        .iter_mut()
-        .for_each(|pair| pair.passphrase.clone_from(passphrase));
+    let found = look_for(files)?;
+    let cert = &files.cert;
     match found.pairs.len() {
         0 => {
             let needed =
@@ -55,6 +34,34 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Found, String> {
         )),
         _ => Ok(found),
     }
+}
+
+/// As [`pairs`], however many there are.
+fn look_for(files: &CertificateFiles) -> Result<Found, String> {
+    let CertificateFiles {
+        cert,
+        key,
+        ocsp,
+        passphrase,
+    } = files;
+    if !is_directory(files)? {
+        let pair = PairFiles {
+            cert: cert.clone(),
+            key: key.clone(),
+            ocsp: ocsp.clone(),
+            passphrase: passphrase.clone(),
+            found: false,
+        };
+        return Ok(Found {
+            pairs: vec![pair],
+            ..Found::default()
+        });
+    }
+    let mut found = layouts::look_into(cert)?;
+    (found.pairs)
+        .iter_mut()
+        .for_each(|pair| pair.passphrase.clone_from(passphrase));
+    Ok(found)
 }
 
 /// The files of a directory that may be a certificate or a key, of `others` that belong to no pair, with the reason why each
@@ -97,13 +104,10 @@ pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> 
 pub(crate) fn watched(files: &CertificateFiles) -> Vec<PathBuf> {
     let mut all = vec![files.cert.clone(), files.key.clone()];
     all.extend(files.passphrase.clone());
-    if is_directory(files) == Ok(true) {
-        // A directory below it changes when a file in it is created.
-        let below = entries(&files.cert).unwrap_or_default().into_iter();
-        let below = below.filter(Entry::is_directory);
-        all.extend(below.map(|entry| entry.path));
-    }
-    for pair in pairs(files).unwrap_or_default().pairs {
+    let found = look_for(files).unwrap_or_default();
+    // A directory below it changes when a file in it is created.
+    all.extend(found.directories);
+    for pair in found.pairs {
         all.extend([pair.cert, pair.key]);
         all.extend(pair.ocsp);
     }

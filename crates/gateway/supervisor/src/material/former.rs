@@ -26,7 +26,7 @@ pub(crate) struct Former<'a> {
     material: Option<&'a Material>,
     /// The certificates from files, by the file of the chain ([`key`]): there may be tens of thousands, and each is looked up.
     by_chain_file: BTreeMap<String, Vec<&'a Pem>>,
-    /// Those whose OCSP response was fetched, by their chain.
+    /// Those with an OCSP response that was fetched, by their chain.
     by_chain: HashMap<&'a str, &'a Pem>,
     was_there: &'a dyn Fn(&str) -> bool,
 }
@@ -53,8 +53,8 @@ impl<'a> Former<'a> {
             let of_file = former.by_chain_file.entry(key(&pem.name));
             of_file.or_default().push(pem);
         }
-        let fetched = material.certificates.iter().flatten();
-        for pem in fetched.filter(|pem| !pem.ocsp_from_file) {
+        let all = material.certificates.iter().flatten();
+        for pem in all.filter(|pem| !pem.ocsp_from_file && !pem.ocsp.is_empty()) {
             former.by_chain.entry(&pem.chain).or_insert(pem);
         }
         former
@@ -94,13 +94,18 @@ impl<'a> Former<'a> {
         of_file.and_then(|pems| pems.first()).copied()
     }
 
-    /// The certificate with this chain, if its OCSP response was fetched.
+    /// The certificate with this chain that has an OCSP response which was fetched.
     pub(super) fn with_chain(&self, chain: &str) -> Option<&'a Pem> {
         self.by_chain.get(chain).copied()
     }
 
-    /// The certificates that serve from this file, or from files below this directory.
+    /// The certificates that serve from this file, or from files below this directory, ordered by name.
     pub(super) fn within(&self, path: &Path) -> Vec<&'a Pem> {
+        self.within_but(path, |_| false)
+    }
+
+    /// As [`Former::within`], without those with a name that `is_known`.
+    pub(super) fn within_but(&self, path: &Path, is_known: impl Fn(&str) -> bool) -> Vec<&'a Pem> {
         let file = key(&path.display().to_string());
         let directory = match file.ends_with('/') {
             true => file.clone(),
@@ -111,7 +116,8 @@ impl<'a> Former<'a> {
         let below = below.take_while(|(file, _)| file.starts_with(&directory));
         let below = below.map(|(_, pems)| pems);
         let all = self.by_chain_file.get(&file).into_iter().chain(below);
-        let mut found: Vec<&Pem> = all.filter_map(|pems| pems.last().copied()).collect();
+        let all = all.filter_map(|pems| pems.last().copied());
+        let mut found: Vec<&Pem> = all.filter(|pem| !is_known(&pem.name)).collect();
         found.sort_by(|one, other| Path::new(&one.name).cmp(Path::new(&other.name)));
         found
     }

@@ -19,6 +19,7 @@ use super::directory::{Entry, entries};
 use super::pair::{PairFiles, read_with};
 use dormouse_engine::{IdentityProblem, PemFile};
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
@@ -33,23 +34,42 @@ pub(super) struct Found {
     pub(super) pairs: Vec<PairFiles>,
     /// Files and directories that belong to no pair.
     pub(super) others: Vec<PathBuf>,
+    /// All directories in it.
+    pub(super) directories: Vec<PathBuf>,
+}
+
+/// Paths in one directory, compared byte by byte: to compare tens of thousands of paths part by part takes long.
+#[derive(Default)]
+struct Paths(HashSet<OsString>);
+
+impl Paths {
+    fn has(&self, path: &Path) -> bool {
+        self.0.contains(path.as_os_str())
+    }
+
+    /// Adds a path. Returns `false` if it was there.
+    fn add(&mut self, path: &Path) -> bool {
+        self.0.insert(path.as_os_str().to_owned())
+    }
 }
 
 /// Finds the pairs in a directory.
 pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
     let names = Names::of(directory, entries(directory)?);
-    let mut used: HashSet<PathBuf> = HashSet::new();
+    let mut used = Paths::default();
     let mut pairs = Pairs::default();
     // A directory that certbot or acme.sh keeps for one name.
     if let Some((chain, key)) = own_pair(directory, &names) {
         let companions = ["cert.pem", "chain.pem", "ca.cer"].map(|name| names.find(name));
-        used.extend(companions.into_iter().flatten().map(Path::to_owned));
-        used.insert(key.with_extension("cer"));
+        for companion in companions.into_iter().flatten() {
+            used.add(companion);
+        }
+        used.add(&key.with_extension("cer"));
         pairs.insert(chain, key);
     }
     let files = names.entries.iter().filter(|entry| entry.is_file());
     for chain in files.map(|file| &file.path).filter(|path| is_chain(path)) {
-        if !used.contains(chain) && !pairs.has(chain) {
+        if !used.has(chain) && !pairs.has(chain) {
             let key = key_of(chain, &names).unwrap_or_else(|| chain.clone());
             pairs.insert(chain.clone(), key);
         }
@@ -65,14 +85,16 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
             with_private(directory)?.into_iter().for_each(add);
         }
         if of_name == "private" || pairs.in_order.len() > before {
-            used.insert(directory.clone());
+            used.add(directory);
         }
     }
     let mut found = Found::default();
     for (cert, key) in pairs.sorted() {
         let ocsp = [cert.with_extension("ocsp"), with_more(&cert, "ocsp")];
         let ocsp = ocsp.into_iter().find(|path| names.is_file(path));
-        used.extend([&cert, &key].into_iter().chain(&ocsp).cloned());
+        for path in [&cert, &key].into_iter().chain(&ocsp) {
+            used.add(path);
+        }
         found.pairs.push(PairFiles {
             cert,
             key,
@@ -81,8 +103,14 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
             found: true,
         });
     }
-    let others = names.entries.into_iter().map(|entry| entry.path);
-    found.others = others.filter(|path| !used.contains(path)).collect();
+    for entry in names.entries {
+        if entry.is_directory() {
+            found.directories.push(entry.path.clone());
+        }
+        if !used.has(&entry.path) {
+            found.others.push(entry.path);
+        }
+    }
     Ok(found)
 }
 
@@ -90,17 +118,17 @@ pub(super) fn look_into(directory: &Path) -> Result<Found, String> {
 #[derive(Default)]
 struct Pairs {
     in_order: Vec<(PathBuf, PathBuf)>,
-    chains: HashSet<PathBuf>,
+    chains: Paths,
 }
 
 impl Pairs {
     fn has(&self, chain: &Path) -> bool {
-        self.chains.contains(chain)
+        self.chains.has(chain)
     }
 
     /// Adds a pair. If the chain has one already, it gets this key.
     fn insert(&mut self, chain: PathBuf, key: PathBuf) {
-        if self.chains.insert(chain.clone()) {
+        if self.chains.add(&chain) {
             self.in_order.push((chain, key));
             return;
         }
@@ -112,10 +140,14 @@ impl Pairs {
 
     /// Drops the pairs whose chain is the key of another chain.
     fn drop_keys(&mut self) {
-        let keys = self.in_order.iter().filter(|(chain, key)| chain != key);
-        let keys: HashSet<PathBuf> = keys.map(|(_, key)| key.clone()).collect();
-        self.in_order.retain(|(chain, _)| !keys.contains(chain));
-        self.chains.retain(|chain| !keys.contains(chain));
+        let mut keys = Paths::default();
+        for (chain, key) in &self.in_order {
+            if chain.as_os_str() != key.as_os_str() {
+                keys.add(key);
+            }
+        }
+        self.in_order.retain(|(chain, _)| !keys.has(chain));
+        self.chains.0.retain(|chain| !keys.0.contains(chain));
     }
 
     fn sorted(mut self) -> Vec<(PathBuf, PathBuf)> {

@@ -161,7 +161,6 @@ pub(super) fn read_staple(
 pub(super) fn keep_response(pem: &mut Pem, former: &Former<'_>) {
     if !pem.ocsp_from_file
         && let Some(other) = former.with_chain(&pem.chain)
-        && !other.ocsp.is_empty()
     {
         pem.change(|pem| pem.ocsp.clone_from(&other.ocsp));
     }

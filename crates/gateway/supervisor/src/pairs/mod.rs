@@ -12,6 +12,7 @@ use dormouse_handover::notes::Notes;
 use dormouse_handover::orders::{self, Order, Received, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
+use dormouse_handover::stored::Packed;
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -33,7 +34,12 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     /// Creates the shared memory of a pair, and starts its keeper with this handover.
-    pub(crate) fn start(&mut self, mut handover: Handover, poller: &Poller) -> io::Result<()> {
+    pub(crate) fn start(
+        &mut self,
+        mut handover: Handover,
+        packed: &Packed,
+        poller: &Poller,
+    ) -> io::Result<()> {
         let share = handover.share.clone();
         let slots =
             Slab::<Slot>::create("dormouse-slots", share.connections_max, SLOT_LAYOUT_VERSION)?;
@@ -58,7 +64,7 @@ impl Pairs {
         handover.descriptors.notes = notes.0;
         handover.descriptors.log_entries = (log_entries.fd().0, LOG_ENTRY_VERSION);
         handover.descriptors.log_lines = log_lines.0;
-        let file = handover.write()?;
+        let file = handover.write_packed(packed)?;
         let mut inherited = handover.descriptors.all();
         inherited.extend([file, reader]);
         let command = keeper::first_command(KnownFile::of(file)?, KnownFile::of(reader)?);
@@ -174,9 +180,11 @@ impl Pairs {
         &mut self,
         worker: usize,
         handover: Handover,
+        packed: &Packed,
         listeners: &[Fd],
     ) -> io::Result<()> {
-        self.pair_mut(worker).give_edition(handover, listeners)
+        self.pair_mut(worker)
+            .give_edition(handover, packed, listeners)
     }
 
     /// Returns the next report of a worker or its keeper, with the sender's process id, and records what main

@@ -3,6 +3,7 @@
 use dormouse_handover::child::Bounds;
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
+use dormouse_handover::stored::Packed;
 use dormouse_handover::{Descriptors, Handover, orphaned_ms_max};
 use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::{self, Board, Ended, FILES_MAX, Pid};
@@ -236,6 +237,7 @@ impl Pair {
     pub(super) fn give_edition(
         &mut self,
         mut handover: Handover,
+        packed: &Packed,
         listeners: &[Fd],
     ) -> io::Result<()> {
         if self.editions.given.len() >= GIVEN_MAX {
@@ -252,7 +254,7 @@ impl Pair {
             doors,
             ..self.descriptors.clone()
         };
-        let file = HeldFile::new(handover.write()?)?;
+        let file = HeldFile::new(handover.write_packed(packed)?)?;
         // Before the worker has the file, because its keeper may find it there at any time after.
         let identity = self.board.vouch_for(file.0)?;
         let number = self.editions.last_given + 1;

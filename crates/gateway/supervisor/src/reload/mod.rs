@@ -14,7 +14,7 @@ use crate::material::Former;
 use crate::scout::FoundNames;
 use crate::worker_user;
 use dormouse_config::{self as config, Config, Count, Loaded, Machine, Plan};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -70,8 +70,9 @@ pub(crate) fn load(
             admin: Some(edition.config.process.admin.clone()),
         },
     };
-    let seen = watch.seen();
-    let was_there = |name: &str| seen.contains(name);
+    // Asked only of certificates whose files are missing.
+    let seen = OnceCell::new();
+    let was_there = |name: &str| seen.get_or_init(|| watch.seen()).contains(name);
     let former = Former::of(&edition.material, &was_there);
     let is_complete = || wanted.borrow().iter().all(|name| names.contains_key(name));
     let ready = load::load_after(source, &occasion, &former, &is_complete);

@@ -63,7 +63,8 @@ fn reload(serving: &mut Serving, next: Ready) -> Result<(), String> {
         loaded, material, ..
     } = next;
     let loaded = loaded.settled();
-    serving.apply_reload(loaded.config, loaded.plan, material, false)
+    let examined = loaded.config.clone();
+    serving.apply_reload((loaded.config, &examined), loaded.plan, material, false)
 }
 
 #[test]

@@ -236,6 +236,7 @@ impl Supervisor {
             }
         };
         let fixed = self.serving.fixed();
+        let examined = loaded.config.clone();
         let ReloadPlan {
             mut config,
             plan,
@@ -247,7 +248,7 @@ impl Supervisor {
         let log_file = LogFile::open(&config).map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_under_way();
         self.serving
-            .apply_reload(config, plan, material, is_draining)?;
+            .apply_reload((config, &examined), plan, material, is_draining)?;
         (self.set_logs)(&self.serving.edition.config.log);
         self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();
