@@ -11,6 +11,7 @@ use dormouse_engine::{
 use dormouse_handover::stored::Stored;
 use dormouse_handover::{ClientTrust, Handover, OriginPem, Pem};
 use dormouse_tables::backends::Backends;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use zeroize::Zeroize as _;
@@ -220,17 +221,16 @@ impl LateContexts {
     }
 }
 
-/// Makes each route perform a handshake with itself, so that the first client does not pay for lazy
-/// initialisation.
-pub fn warm_up(routes: &[Route]) -> io::Result<()> {
-    for route in routes {
-        if let Direction::Terminate {
-            context: Some(context),
-            ..
-        } = &route.direction
-        {
+/// Makes routes perform a handshake with themselves, one of each kind: of thousands of routes, most differ in names only.
+/// So the first client does not pay for lazy initialisation, and a context that cannot work at all is found before a client
+/// finds it. `beat` is called after each.
+pub fn warm_up(routes: &[Route], beat: impl Fn()) -> io::Result<()> {
+    let mut kinds = HashSet::new();
+    for context in routes.iter().filter_map(Route::context) {
+        if kinds.insert(context.kind()) {
             let warm = context.warm_up(dormouse_handover::unix_time());
             warm.map_err(io::Error::other)?;
+            beat();
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use core::fmt;
 use aws_lc_rs::{aead, hmac};
 
 /// A version of TLS.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
     /// RFC 5246, with AEAD suites only (RFC 5288, RFC 7905).
     Tls12,

@@ -172,11 +172,7 @@ fn load_all(
     while late.load_some(routes, parsed).map_err(io::Error::other)? {
         beat();
     }
-    for route in routes {
-        contexts::warm_up(std::slice::from_ref(route))?;
-        beat();
-    }
-    Ok(())
+    contexts::warm_up(routes, beat)
 }
 
 /// Creates the routes, by number. Their TLS contexts follow.

@@ -220,6 +220,13 @@ impl Certificates {
         all.map(|one| (one.fingerprint, one.names.as_slice()))
     }
 
+    /// The kind of the first certificate's key, if there is one, and whether one is elsewhere.
+    pub(super) fn key_kind(&self) -> (Option<u8>, bool) {
+        let first = self.all.first();
+        let algorithm = first.map(|one| one.bare.key.algorithm().into());
+        (algorithm, self.has_deferred_key)
+    }
+
     /// Returns a host name that a certificate covers, or an invalid name if there is none.
     pub(super) fn own_name(&self) -> String {
         let names = self.all.iter().flat_map(|one| &one.names);

@@ -1,6 +1,7 @@
 //! Server settings, made once into a context that all connections share.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use dormouse_record::Version;
@@ -113,12 +114,30 @@ fn set_fixed(config: &mut ServerConfig) {
     config.cert_decompressors = Vec::new();
 }
 
+/// See [`ServerContext::kind`].
+fn kind_of(settings: &ServerSettings, certificates: &Certificates) -> u64 {
+    let mut digest = DefaultHasher::new();
+    (settings.protocols, &settings.groups, &settings.suites).hash(&mut digest);
+    (&settings.alpn, settings.exporter).hash(&mut digest);
+    settings.client_certificates.is_some().hash(&mut digest);
+    settings.tickets.is_some().hash(&mut digest);
+    (
+        settings.sessions.is_some(),
+        settings.sessions_by_id.is_some(),
+    )
+        .hash(&mut digest);
+    certificates.key_kind().hash(&mut digest);
+    digest.finish()
+}
+
 /// State shared by all connections of a server. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ServerContext {
     pub(crate) config: Arc<ServerConfig>,
     /// A name that this server has a certificate for, used by the warm-up.
     pub(crate) own_name: String,
+    /// Digest of the settings that a handshake depends on, used by the warm-up.
+    kind: u64,
     ticketer: Option<Arc<Ticketer>>,
     certificates: Arc<Certificates>,
     /// Whether connections get an exporter.
@@ -150,6 +169,7 @@ impl ServerContext {
             return Err(SettingsError::NoIdentity);
         }
         check_alpn(&settings.alpn)?;
+        let kind = kind_of(&settings, &certificates);
         let provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
         let groups = match settings.protocols.max {
             Version::Tls13 => settings.groups.iter().map(|group| group.id()).collect(),
@@ -211,6 +231,7 @@ impl ServerContext {
         Ok(ServerContext {
             config: Arc::new(config),
             own_name,
+            kind,
             ticketer,
             certificates,
             exporter: settings.exporter,
@@ -234,6 +255,11 @@ impl ServerContext {
             config: Arc::new(config),
             ..self.clone()
         })
+    }
+
+    /// Returns the same number for contexts whose handshakes differ in names and keys only.
+    pub fn kind(&self) -> u64 {
+        self.kind
     }
 
     /// Returns which clients' standings are still good; `None` if clients are asked for no certificate.

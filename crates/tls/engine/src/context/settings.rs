@@ -13,7 +13,7 @@ use crate::handshake::scoped_suites::scoped;
 use crate::settings_error::SettingsError;
 
 /// The enabled range of TLS versions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Protocols {
     /// The oldest version.
     pub min: Version,
@@ -55,7 +55,7 @@ impl Default for Protocols {
 }
 
 /// A key exchange group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Group {
     /// ML-KEM-768 and X25519 together: safe against quantum computers.
     X25519MlKem768,

@@ -9,7 +9,7 @@ use rustls::crypto::CryptoProvider;
 use crate::settings_error::SettingsError;
 
 /// A cipher suite. All of them are AEAD with forward secrecy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Suite {
     /// TLS 1.3, AES-128-GCM.
     Aes128Gcm,

@@ -188,13 +188,13 @@ fn connection_log(config: &Config, purpose: Purpose, findings: &mut Findings) {
     }
 }
 
-/// Builds the contexts and makes a handshake with each route's, so that an error of the TLS library
+/// Builds the contexts and makes a handshake with one of each kind, so that an error of the TLS library
 /// appears before a client connects.
 fn build_contexts(config: &Config, material: &Material) -> Result<(), String> {
     let keys = TicketKeys::generate(unix_time(), 3600).map_err(|error| error.to_string())?;
     let backends = Backends::create(1).map_err(|error| error.to_string())?;
     let built = contexts::of_routes(config, material, &keys, &backends).and_then(|routes| {
-        warm_up(&routes).map_err(|error| format!("a test handshake failed: {error}"))?;
+        warm_up(&routes, || ()).map_err(|error| format!("a test handshake failed: {error}"))?;
         contexts::of_backends(config, material, routes)?;
         contexts::of_origins(config, material)
     });
