@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse_config::{self as config, Admin, STANDARD_INPUT};
-use dormouse_handover::connections::Page;
 use dormouse_handover::status::{OrderResult, Status};
 use dormouse_reactor::socket::connect_unix;
 use serde::de::DeserializeOwned;
@@ -54,10 +53,10 @@ pub(crate) struct AdminArgs {
     pub(crate) json: bool,
 }
 
-/// The answer to a request for a page of connections.
-pub(crate) enum Asked {
+/// The answer to a request for a page of connections, or of their numbers.
+pub(crate) enum Asked<T> {
     /// The page.
-    Answer(Page),
+    Answer(T),
     /// The request is wrong.
     Refused(String),
     /// Nothing answered, which may change.
@@ -168,7 +167,7 @@ impl AdminAddress {
     }
 
     /// Asks for a page of connections.
-    pub(crate) fn page(&self, method: &str, path: &str) -> Asked {
+    pub(crate) fn page<T: DeserializeOwned>(&self, method: &str, path: &str) -> Asked<T> {
         let (status, body) = match self.exchange(method, path, "", QUESTION_TIMEOUT) {
             Ok(answer) => answer,
             Err(why) => return Asked::Failed(why),

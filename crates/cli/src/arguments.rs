@@ -146,6 +146,7 @@ const CONNECTIONS_EXAMPLES: &str = "\
 Examples:
   dormouse connections --route shop --idle 1h
   dormouse connections --client 192.0.2.0/24 --count
+  dormouse connections --by route
   dormouse connections --older 7d --json | jq -r .client
 
 A connection is listed if it has all properties. Connections are served meanwhile, so those

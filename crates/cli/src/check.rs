@@ -17,6 +17,7 @@ use dormouse_supervisor::{Occasion, Occupied, Purpose, Ready, Source};
 use crate::admin::AdminAddress;
 use crate::arguments::CheckArgs;
 use crate::certificates;
+use crate::show::bytes;
 use crate::table::{self, Row, row};
 use crate::{mistakes, terminal};
 
@@ -99,7 +100,9 @@ fn page(ready: &Ready) -> String {
             listeners(route),
             backends(&route.to)
         );
-        table::write(&mut page, &route_rows(config, route, pems));
+        let mut rows = route_rows(config, route, pems);
+        rows.extend(share_row(route.route_memory_share, plan));
+        table::write(&mut page, &rows);
         page.push('\n');
     }
     for originate in &config.originate {
@@ -112,7 +115,9 @@ fn page(ready: &Ready) -> String {
             listen.join(", "),
             to.join(", ")
         );
-        table::write(&mut page, &originate_rows(originate));
+        let mut rows = originate_rows(originate);
+        rows.extend(share_row(originate.route_memory_share, plan));
+        table::write(&mut page, &rows);
         page.push('\n');
     }
     page.push_str("Program\n");
@@ -320,6 +325,23 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     rows.extend(route.rest_after.map(|after| deep_rest_row(route, after)));
     rows.push(row("truncation", route.truncation, ""));
     rows
+}
+
+/// Returns the row about a route's share of the memory for connections.
+fn share_row(share: Option<u32>, plan: &Plan) -> Option<Row> {
+    let percent = share?;
+    let of = |limit: ByteSize| bytes(config::share_of(limit.0, percent));
+    let connections = config::share_of(plan.connections_max.into(), percent);
+    Some(row(
+        "memory share",
+        format!("{percent} %"),
+        format!(
+            "at most {} connections, {} of kernel_memory and {} of pending_memory",
+            show_number(connections),
+            of(plan.kernel_memory),
+            of(plan.pending_memory)
+        ),
+    ))
 }
 
 /// Returns the row about client certificates: whether they are requested, and which are accepted.

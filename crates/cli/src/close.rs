@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use dormouse_config as config;
-use dormouse_handover::connections::{CLOSED_MAX, PagePlace};
+use dormouse_handover::connections::{CLOSED_MAX, Page, PagePlace};
 
 use crate::admin::{AdminAddress, AdminArgs, Exit};
 use crate::connections::{Counted, FilterArgs, conclude, misused};
@@ -157,7 +157,7 @@ impl Closing<'_> {
             let most = due.map_or(u64::from(CLOSED_MAX), |due| due - self.closed);
             let path = format!("/connections/close?most={}", most.min(CLOSED_MAX.into()));
             let since = Some(self.begun.elapsed());
-            let page = self.filter.page(self.address, "POST", &path, since, from)?;
+            let page: Page = self.filter.page(self.address, "POST", &path, since, from)?;
             self.closed += u64::from(page.closed);
             self.ending += u64::from(page.ending);
             self.unknown += u64::from(page.unknown);
@@ -181,9 +181,9 @@ impl Closing<'_> {
         let mut from: Option<PagePlace> = None;
         loop {
             let since = Some(self.begun.elapsed());
-            let page = self
-                .filter
-                .page(self.address, "POST", "/connections/close", since, from)?;
+            let page: Page =
+                self.filter
+                    .page(self.address, "POST", "/connections/close", since, from)?;
             from = page.next;
             if from.is_none() {
                 return Ok(());

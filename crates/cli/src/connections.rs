@@ -1,17 +1,21 @@
 //! `dormouse connections`: lists or counts connections of a running `serve`.
 
+mod by;
+
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use dormouse_config as config;
-use dormouse_handover::connections::{ConnectionRow, Page};
+use dormouse_handover::connections::{AgesPage, ConnectionRow, Page};
 use dormouse_printable::lines;
+use serde::de::DeserializeOwned;
 
 use crate::admin::{AdminAddress, AdminArgs, Asked, Exit, encoded};
 use crate::exit_status::ExitStatus;
 use crate::{table, terminal};
+use by::{By, CountedAges};
 
 /// How often a page is asked for again, while a worker or the control process is replaced.
 const TRIES: u32 = 10;
@@ -27,6 +31,11 @@ pub(crate) struct ConnectionsArgs {
     /// Print only their number
     #[arg(long)]
     count: bool,
+
+    /// Print only their numbers, for each route, each backend or each age; those of routes and backends with how many are over
+    /// an hour, a day and a week old
+    #[arg(long, value_name = "WHAT")]
+    by: Option<By>,
 
     #[command(flatten)]
     admin: AdminArgs,
@@ -138,7 +147,7 @@ impl FilterArgs {
         let mut counted = Counted::default();
         let mut from = None;
         loop {
-            let page = self.page(address, "GET", "/connections/count", since, from)?;
+            let page: Page = self.page(address, "GET", "/connections/count", since, from)?;
             counted.matched += u64::from(page.matched);
             counted.unknown += u64::from(page.unknown);
             from = page.next;
@@ -148,15 +157,29 @@ impl FilterArgs {
         }
     }
 
+    /// Counts the connections by age, route and backend.
+    fn count_ages(&self, address: &AdminAddress, by: By) -> Result<CountedAges, ExitCode> {
+        let mut counted = CountedAges::default();
+        let mut from = None;
+        loop {
+            let page: AgesPage = self.page(address, "GET", "/connections/ages", None, from)?;
+            counted.add(&page, by);
+            from = page.next;
+            if from.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+
     /// Asks for one page, also if a worker or the control process is being replaced. Prints the error, if any.
-    pub(crate) fn page(
+    pub(crate) fn page<T: DeserializeOwned>(
         &self,
         address: &AdminAddress,
         method: &str,
         path: &str,
         since: Option<Duration>,
         from: Option<impl ToString>,
-    ) -> Result<Page, ExitCode> {
+    ) -> Result<T, ExitCode> {
         let from = from.map_or(String::new(), |place| {
             format!("&from={}", encoded(place.to_string()))
         });
@@ -209,6 +232,14 @@ pub(crate) fn conclude(unknown: u64) -> ExitCode {
 
 pub(crate) fn run(args: &ConnectionsArgs) -> Exit {
     let address = AdminAddress::find(&args.admin.instance)?;
+    if let Some(by) = args.by {
+        let counted = args.filter.count_ages(&address, by)?;
+        match args.admin.json {
+            true => counted.print_json(by),
+            false => counted.print(by),
+        }
+        return Ok(conclude(counted.unknown));
+    }
     if args.count {
         let Counted { matched, unknown } = args.filter.count(&address, None)?;
         match args.admin.json {
@@ -222,7 +253,7 @@ pub(crate) fn run(args: &ConnectionsArgs) -> Exit {
     }
     let (mut from, mut unknown, mut widths) = (None, 0, None);
     loop {
-        let page = args
+        let page: Page = args
             .filter
             .page(&address, "GET", "/connections", None, from)?;
         unknown += u64::from(page.unknown);

@@ -14,6 +14,7 @@ const OF_THE_ROUTE: &[&str] = &[
     "route_max_connections",
     "route_handshakes_per_second",
     "route_bytes_per_second",
+    "route_memory_share",
     "name",
     "min_version",
     "max_version",

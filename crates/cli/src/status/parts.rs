@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 
 use dormouse_config::show_number;
-use dormouse_handover::status::{Count, RouteStatus, Status, TicketKeyStatus};
+use dormouse_handover::status::{
+    AgeFigures, Count, RouteMemory, RouteStatus, Status, TicketKeyStatus,
+};
 use dormouse_printable::line;
 
 use crate::figures::Handshakes;
-use crate::show::{age, bytes};
+use crate::show::{age, bytes, or_dash};
 
 /// Maximum number of rows shown of a list; `--json` has all.
 const ROWS_MAX: usize = 50;
@@ -95,24 +97,46 @@ pub(super) fn routes(page: &mut String, status: &Status) {
     let listen_width = width(|route| listeners(route).chars().count(), 20);
     let _ = writeln!(
         page,
-        "\nroute{:<name_width$} {:<listen_width$} connections  handshakes  failed",
+        "\nroute{:<name_width$} {:<listen_width$} connections   over 1 h   over 1 d   over 7 d  handshakes  failed",
         "",
         "listens on",
         name_width = name_width - 2,
     );
     for route in shown {
         let done = route.handshakes.full + route.handshakes.resumed;
+        let [hour, day, week] = older_than(route.ages.as_ref());
         let _ = writeln!(
             page,
-            "  {:<name_width$} {:<listen_width$} {:>11} {:>11} {:>7}",
+            "  {:<name_width$} {:<listen_width$} {:>11} {hour:>10} {day:>10} {week:>10} {:>11} {:>7}",
             route.name,
             listeners(route),
             show_number(route.connections),
             show_number(done),
             show_number(route.handshakes.failed)
         );
+        if let Some(memory) = &route.memory {
+            let _ = writeln!(page, "    memory share {}", share(memory));
+        }
     }
     more(page, status.routes.len());
+}
+
+fn share(memory: &RouteMemory) -> String {
+    format!(
+        "{} %: at most {} connections, {} of {} for slow peers",
+        memory.share_percent,
+        or_dash(memory.connections_max, show_number),
+        bytes(memory.held_bytes),
+        or_dash(memory.bound_bytes, bytes)
+    )
+}
+
+/// Numbers of connections at least an hour, a day and a week old.
+fn older_than(ages: Option<&AgeFigures>) -> [String; 3] {
+    match ages {
+        Some(ages) => ages.older_than().map(show_number),
+        None => std::array::from_fn(|_| "-".to_owned()),
+    }
 }
 
 fn listeners(route: &RouteStatus) -> String {
@@ -134,9 +158,16 @@ pub(super) fn backends(page: &mut String, status: &Status) {
             1 => ", 1 connect failed".to_owned(),
             more => format!(", {} connects failed", show_number(more)),
         };
+        let old = match &one.ages {
+            Some(ages) if ages.older_than()[0] > 0 => {
+                let [hour, day, week] = older_than(Some(ages));
+                format!(", over 1 h {hour}, 1 d {day}, 7 d {week}")
+            }
+            _ => String::new(),
+        };
         let _ = writeln!(
             page,
-            "  {:<width$}  {:<10} {} connections{failed}  ({})",
+            "  {:<width$}  {:<10} {} connections{old}{failed}  ({})",
             one.address,
             one.state(),
             show_number(one.connections),

@@ -73,7 +73,7 @@ pub use values::metrics_address::MetricsAddress;
 pub use values::network::Network;
 pub use values::pem_files::{Ca, CertificateFiles, ClientCa};
 pub use values::probe::{Probe, StatusCodes};
-pub use values::quantities::{ByteSize, Count};
+pub use values::quantities::{ByteSize, Count, share_of};
 pub use values::route_name::RouteName;
 pub use values::route_timeout::RouteTimeout;
 pub use values::server_name::ServerName;

@@ -5,9 +5,14 @@
 //! wake connections up to a number, and gets the next promise when it has used a part of the last one. New clients find
 //! a place only beside those, so they cannot keep resting connections from waking.
 //!
+//! A route with `route_memory_share` has a part of the places. When few of them are free, connections of this route go to
+//! rest as below, and when none is, it gets no new ones. Packets wake its connections all the same: to refuse them would
+//! break connections.
+//!
 //! When few places are free, a hand goes round the connections that have one, and those that are quiet go to rest. At
 //! first they must have been quiet for some seconds; with each round that finds none, for half of that.
 
+use dormouse_config::share_of;
 use std::collections::HashMap;
 
 /// The part of all places that is promised to packets, and the part that is kept free.
@@ -35,8 +40,10 @@ pub(crate) struct Places {
     most: usize,
     /// Their slots, in any order.
     all: Vec<u32>,
-    /// Where in `all` a slot is.
-    at: HashMap<u32, u32>,
+    /// Where in `all` a slot is, and its route.
+    at: HashMap<u32, (u32, u16)>,
+    /// Of routes with a share, by their numbers.
+    shares: HashMap<u16, PlacesOfRoute>,
     /// Sockets of handshakes in flight, which become connections.
     handshakes: usize,
     /// Connections that have woken since the exchange with the repair process.
@@ -46,6 +53,25 @@ pub(crate) struct Places {
     /// Whether there has been such an exchange.
     is_known: bool,
     hand: Hand,
+}
+
+/// The places of a route.
+#[derive(Debug)]
+struct PlacesOfRoute {
+    most: usize,
+    taken: usize,
+}
+
+impl PlacesOfRoute {
+    /// How many of its connections should go to rest.
+    fn missing(&self) -> usize {
+        missing(self.most, self.most.saturating_sub(self.taken))
+    }
+}
+
+/// How many of `most` places should become free, if so many are.
+fn missing(most: usize, free: usize) -> usize {
+    (most / PART).max(1).saturating_sub(free)
 }
 
 /// The choice of connections that rest before their time.
@@ -69,6 +95,7 @@ impl Places {
             most: most as usize,
             all: Vec::new(),
             at: HashMap::new(),
+            shares: HashMap::new(),
             handshakes: 0,
             woken: 0,
             promised: 0,
@@ -88,6 +115,28 @@ impl Places {
     /// Changes the number of places.
     pub(crate) fn limit_to(&mut self, most: u32) {
         self.most = most as usize;
+    }
+
+    /// Changes the shares of routes, which are in percent.
+    pub(crate) fn follow_shares(&mut self, shares: impl Iterator<Item = (u16, u32)>) {
+        let most = self.most as u64;
+        let shares = shares.map(|(route, percent)| {
+            let most = share_of(most, percent) as usize;
+            (route, PlacesOfRoute { most, taken: 0 })
+        });
+        self.shares = shares.collect();
+        for (_, route) in self.at.values() {
+            if let Some(of_route) = self.shares.get_mut(route) {
+                of_route.taken += 1;
+            }
+        }
+    }
+
+    /// Whether a route may have another place beside those that its connections have. `own`: the number of those that do not
+    /// count.
+    pub(crate) fn has_place_for(&self, route: u16, own: usize) -> bool {
+        let of_route = self.shares.get(&route);
+        of_route.is_none_or(|of_route| of_route.taken < of_route.most + own)
     }
 
     /// Notes the number of handshakes in flight.
@@ -119,31 +168,38 @@ impl Places {
     }
 
     /// Gives a slot a place, if one is free or it has one.
-    pub(crate) fn try_enter(&mut self, index: u32) -> bool {
+    pub(crate) fn try_enter(&mut self, index: u32, route: u16) -> bool {
         let may_enter = self.has(index) || self.free() > 0;
         if may_enter {
-            self.enter(index);
+            self.enter(index, route);
         }
         may_enter
     }
 
     /// Notes that a connection has a place.
-    pub(crate) fn enter(&mut self, index: u32) {
+    pub(crate) fn enter(&mut self, index: u32, route: u16) {
         let next = self.all.len() as u32;
-        let place = *self.at.entry(index).or_insert(next);
+        let (place, _) = *self.at.entry(index).or_insert((next, route));
         if place == next {
             self.all.push(index);
+            if let Some(of_route) = self.shares.get_mut(&route) {
+                of_route.taken += 1;
+            }
         }
     }
 
     /// Takes the place of a connection that rests or has ended.
     pub(crate) fn leave(&mut self, index: u32) {
-        let Some(place) = self.at.remove(&index) else {
+        let Some((place, route)) = self.at.remove(&index) else {
             return;
         };
         self.all.swap_remove(place as usize);
-        if let Some(moved) = self.all.get(place as usize) {
-            self.at.insert(*moved, place);
+        let moved = self.all.get(place as usize);
+        if let Some((at, _)) = moved.and_then(|moved| self.at.get_mut(moved)) {
+            *at = place;
+        }
+        if let Some(of_route) = self.shares.get_mut(&route) {
+            of_route.taken = of_route.taken.saturating_sub(1);
         }
         if self.all.len() < self.all.capacity() / 4 {
             self.all.shrink_to_fit();
@@ -153,8 +209,8 @@ impl Places {
 
     /// Updates the index of a moved slot.
     pub(crate) fn moved(&mut self, from: u32, to: u32) {
-        if let Some(place) = self.at.remove(&from) {
-            self.at.insert(to, place);
+        if let Some((place, route)) = self.at.remove(&from) {
+            self.at.insert(to, (place, route));
             if let Some(index) = self.all.get_mut(place as usize) {
                 *index = to;
             }
@@ -202,8 +258,22 @@ impl Places {
 
     /// Returns how many connections should go to rest, of which `leaving` are about to.
     fn missing(&self, leaving: usize) -> usize {
-        let free = self.free() + leaving;
-        (self.most / PART).max(1).saturating_sub(free)
+        let of_all = missing(self.most, self.free() + leaving);
+        let of_routes = self.shares.values().map(PlacesOfRoute::missing).max();
+        of_all.max(of_routes.unwrap_or(0).saturating_sub(leaving))
+    }
+
+    /// Whether a connection may be one that should rest: any one while few places are free, and one of a route while few of
+    /// this route are.
+    fn is_asked(&self, index: u32, leaving: usize) -> bool {
+        if missing(self.most, self.free() + leaving) > 0 {
+            return true;
+        }
+        let of_route = self
+            .at
+            .get(&index)
+            .and_then(|(_, route)| self.shares.get(route));
+        of_route.is_some_and(|of_route| of_route.missing() > 0)
     }
 
     /// When the hand moves next, if it must.
@@ -240,6 +310,7 @@ impl Places {
         hand.at = (from + count) % self.all.len();
         hand.looked += count;
         let candidates = (from..from + count).map(|place| self.all[place % self.all.len()]);
+        let candidates = candidates.filter(|index| self.is_asked(*index, leaving));
         (candidates.collect(), missing)
     }
 
@@ -266,8 +337,8 @@ mod tests {
     #[test]
     fn places_are_found_by_slot() {
         let mut places = Places::new(100);
-        (0..50).for_each(|index| places.enter(3 * index));
-        places.enter(3);
+        (0..50).for_each(|index| places.enter(3 * index, 0));
+        places.enter(3, 0);
         assert_eq!(places.len(), 50);
         places.moved(0, 1_000);
         assert!(places.has(1_000) && !places.has(0));
@@ -282,6 +353,39 @@ mod tests {
         assert_eq!((places.len(), places.at.len()), (0, 0));
     }
 
+    /// A route with a share has its own bound, and only its connections rest for it.
+    #[test]
+    fn a_route_has_its_share_of_the_places() {
+        let mut places = Places::new(1_000);
+        (0..5).for_each(|index| places.enter(index, 7));
+        places.follow_shares([(7, 10), (9, 0)].into_iter());
+        (5..87).for_each(|index| places.enter(index, 7));
+        (200..500).for_each(|index| places.enter(index, 8));
+        assert_eq!(places.next_deadline_ms(0), None);
+        (87..100).for_each(|index| {
+            assert!(places.has_place_for(7, 0));
+            places.enter(index, 7);
+        });
+        assert!(!places.has_place_for(7, 0) && places.has_place_for(7, 1));
+        assert!(places.has_place_for(8, 0) && places.has_place_for(9, 0));
+        let (mut now_ms, mut asked) = (0, Vec::new());
+        for _ in 0..2 {
+            let (candidates, missing) = places.candidates(0, now_ms);
+            assert_eq!(missing, 12);
+            asked.extend(candidates);
+            now_ms = places.next_deadline_ms(0).expect("few are free");
+        }
+        asked.sort_unstable();
+        asked.dedup();
+        assert_eq!(asked, (0..100).collect::<Vec<_>>());
+        places.moved(0, 700);
+        (1..13).for_each(|index| places.leave(index));
+        assert_eq!(places.next_deadline_ms(0), None, "enough are free");
+        places.leave(700);
+        places.follow_shares(std::iter::once((7, 1)));
+        assert!(!places.has_place_for(7, 0), "87 of 10");
+    }
+
     /// The sum of places and promises stays within the bound, whoever wakes connections.
     #[test]
     fn promises_are_places() {
@@ -291,14 +395,14 @@ mod tests {
         assert_eq!(places.next_promise(), Some(10));
         assert_eq!((places.taken(), places.next_promise()), (10, None));
         let mut index = 0;
-        while places.try_enter(index) {
+        while places.try_enter(index, 0) {
             index += 1;
         }
         assert_eq!((places.len(), places.taken()), (70, 80));
         // Packets wake six; there is no room for another promise.
         for index in 100..106 {
             places.note_woken();
-            places.enter(index);
+            places.enter(index, 0);
         }
         assert_eq!((places.taken(), places.next_promise()), (80, None));
         // When some rest, packets come first.
@@ -308,9 +412,9 @@ mod tests {
         // Handshakes have sockets, too.
         places.leave(3);
         places.note_handshakes(1);
-        assert!(!places.try_enter(500) && places.try_enter(5));
+        assert!(!places.try_enter(500, 0) && places.try_enter(5, 0));
         places.note_handshakes(0);
-        assert!(places.try_enter(500));
+        assert!(places.try_enter(500, 0));
         // Those that were woken on request use up the promise, although they have places.
         (0..20).for_each(|_| places.note_woken());
         assert_eq!(places.taken(), 73);
@@ -326,9 +430,9 @@ mod tests {
     #[test]
     fn the_hand_passes_all_and_grows_impatient() {
         let mut places = Places::new(1_000);
-        (0..800).for_each(|index| places.enter(index));
+        (0..800).for_each(|index| places.enter(index, 0));
         assert_eq!(places.candidates(0, 0), (Vec::new(), 0), "enough are free");
-        (800..1_000).for_each(|index| places.enter(index));
+        (800..1_000).for_each(|index| places.enter(index, 0));
         let (mut now_ms, mut seen) = (0, Vec::new());
         while places.patience_s() == PATIENCE_MAX_S {
             now_ms = places.next_deadline_ms(0).expect("none is free");
@@ -342,7 +446,7 @@ mod tests {
         // With many attempts, a connection is tried in few rounds.
         let tried = |attempts| {
             let mut places = Places::new(10);
-            places.enter(1);
+            places.enter(1, 0);
             (0..128)
                 .filter(|round| {
                     places.hand.round = *round;

@@ -21,6 +21,7 @@ pub(crate) enum Subject {
     Denied,
     DeniedRouteConnections,
     DeniedRouteRate,
+    DeniedRouteMemory,
     BackendDown,
     BackendMarked,
     BackendRecovered,

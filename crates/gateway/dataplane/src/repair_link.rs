@@ -98,7 +98,7 @@ impl RepairLink {
     pub(crate) fn restore(&mut self, slots: &Slab<Slot>, io: &impl Io) {
         for (index, slot) in slots.all() {
             if !slot.is_all_abed() {
-                self.places.enter(index);
+                self.places.enter(index, slot.route);
             }
             for side in SIDES {
                 let rest = slot.side_rest(side);

@@ -29,6 +29,12 @@ impl Settings {
         self.routes.get(usize::from(number))
     }
 
+    /// The numbers of routes with `route_memory_share`, and their shares in percent.
+    pub(crate) fn memory_shares(&self) -> impl Iterator<Item = (u16, u32)> {
+        let routes = (0..).zip(&self.routes);
+        routes.filter_map(|(number, route)| Some((number, route.limits.memory_share?)))
+    }
+
     /// Returns the route with this number. A number beyond the list is that of a removed route, as is the last place.
     pub(crate) fn route_or_removed(&self, number: u16) -> &Route {
         let route = self.route(number).or(self.routes.last());

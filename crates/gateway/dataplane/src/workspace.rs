@@ -8,6 +8,7 @@ pub(crate) mod affinity_keys;
 mod allowance;
 pub(crate) mod connect_times;
 pub(crate) mod kept_keys;
+mod route_share;
 pub(crate) mod scratch;
 pub(crate) mod signatures;
 pub(crate) mod tickets;
@@ -128,6 +129,9 @@ impl<I: Io> Workspace<I> {
             generation: 0,
         };
         work.step.follow(settings);
+        if let Some(link) = &mut work.repair {
+            link.places.follow_shares(settings.memory_shares());
+        }
         work.connection_log.follow(settings);
         work
     }

@@ -7,9 +7,11 @@
 //!
 //! Only the facts of a [`ConnectionRow`] leave a worker, never a slot.
 
+use crate::ages::AgeFigures;
 use crate::fingerprint::ShortFingerprint;
 use dormouse_config::Network;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -18,6 +20,8 @@ use std::str::FromStr;
 pub const ROWS_MAX: usize = 128;
 /// Maximum number of connections that one order closes.
 pub const CLOSED_MAX: u32 = 64;
+/// Maximum number of slots that a worker looks at for a page, and so of groups on it.
+pub const SLOTS_PER_PAGE: usize = 2048;
 
 /// Which connections: those with all of these properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,6 +108,8 @@ pub enum PageAction {
     List,
     /// Count them.
     Count,
+    /// Count them by route, by backend and by age.
+    CountAges,
     /// Close at most this number of them.
     Close(u32),
 }
@@ -197,8 +203,66 @@ pub struct Page {
     /// Number of connections without a fact that the filter needs: the name, or the client behind a proxy. Only the
     /// connection log has it.
     pub unknown: u32,
+    /// Their numbers by age, if they were to be counted by age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ages: Option<AgeGroups>,
     /// Where the next page begins. `None`: this is the last one.
     pub next: Option<PagePlace>,
+}
+
+/// Numbers of connections that are younger than an hour, a day and a week, and of the others. An array, because a page may
+/// have thousands.
+pub type AgeCounts = [u32; 4];
+
+/// Seconds that separate the numbers of [`AgeCounts`].
+const AGE_BOUNDS_S: [u64; 3] = [3_600, 24 * 3_600, 7 * 24 * 3_600];
+
+/// Numbers of connections by age, for each route and each backend. Both are numbers here, because names would not fit into a
+/// message: control knows the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgeGroups {
+    /// By the number of the route.
+    pub routes: BTreeMap<u16, AgeCounts>,
+    /// By the backend's place in the table of backends.
+    pub backends: BTreeMap<u16, AgeCounts>,
+}
+
+impl AgeGroups {
+    /// Counts a connection.
+    pub fn count(&mut self, route: u16, backend: u16, age_s: u64) {
+        let group = AGE_BOUNDS_S.iter().position(|bound_s| age_s < *bound_s);
+        let group = group.unwrap_or(AGE_BOUNDS_S.len());
+        self.routes.entry(route).or_default()[group] += 1;
+        self.backends.entry(backend).or_default()[group] += 1;
+    }
+}
+
+/// The answer to `GET /connections/ages`: a page with names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgesPage {
+    /// Number of connections with the properties.
+    pub matched: u32,
+    /// As in [`Page`].
+    pub unknown: u32,
+    /// Where the next page begins. `None`: this is the last one.
+    pub next: Option<PagePlace>,
+    /// Routes that have some of these connections.
+    pub routes: Vec<NamedAges>,
+    /// Backends that have some.
+    pub backends: Vec<NamedAges>,
+}
+
+/// Numbers of a route or a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamedAges {
+    /// The route's name, or the backend's address. `removed`: a reload has removed it; `none`: no backend is connected, or it
+    /// has no row in the table of backends, as `echo:` and the servers of an origination.
+    pub name: String,
+    /// The numbers.
+    #[serde(flatten)]
+    pub ages: AgeFigures,
 }
 
 /// State of a listed connection.
@@ -314,6 +378,32 @@ mod tests {
         };
         let text = serde_json::to_string(&page).expect("JSON");
         assert!(text.len() < MESSAGE_MAX - 1024, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn a_page_with_as_many_groups_as_connections_fits_into_a_message() {
+        let mut ages = AgeGroups::default();
+        for number in 0..SLOTS_PER_PAGE as u16 {
+            ages.count(u16::MAX - number, u16::MAX - number, u64::MAX);
+        }
+        let page = Page {
+            ages: Some(ages),
+            next: Some(PagePlace::of_worker(u32::MAX)),
+            ..Page::default()
+        };
+        let text = serde_json::to_string(&page).expect("JSON");
+        assert!(text.len() < MESSAGE_MAX - 1024, "{} bytes", text.len());
+        assert_eq!(serde_json::from_str::<Page>(&text).expect("a page"), page);
+    }
+
+    #[test]
+    fn connections_are_counted_in_the_group_of_their_age() {
+        let mut ages = AgeGroups::default();
+        for age_s in [0, 3_599, 3_600, 86_399, 86_400, 604_799, 604_800, u64::MAX] {
+            ages.count(1, 2, age_s);
+        }
+        assert_eq!(ages.routes, BTreeMap::from([(1, [2; 4])]));
+        assert_eq!(ages.backends, BTreeMap::from([(2, [2; 4])]));
     }
 
     #[test]

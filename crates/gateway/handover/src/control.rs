@@ -358,6 +358,9 @@ pub struct Route {
     pub number: u16,
     /// The addresses on which it listens.
     pub listen: Vec<String>,
+    /// `route_memory_share`, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_share: Option<u32>,
 }
 
 /// What an administrator has set for a backend in one of its routes.
@@ -568,6 +571,7 @@ mod tests {
                 name: name(n),
                 number: n as u16,
                 listen: vec!["0.0.0.0:443".to_owned(); 8],
+                memory_share: None,
             })
             .collect();
         let backends: Vec<Backend> = (0..2_000)

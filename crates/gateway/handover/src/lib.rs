@@ -19,6 +19,7 @@
 //! has properties of all processes that main starts.
 #![forbid(unsafe_code)]
 
+mod ages;
 pub mod child;
 mod clock;
 pub mod connections;

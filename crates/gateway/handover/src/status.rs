@@ -7,6 +7,7 @@ use crate::control::{BackendOfRoute, DrainOrder, KeptChange, Phase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use crate::ages::AgeFigures;
 pub use dormouse_tables::counters::Count;
 
 /// The whole document.
@@ -118,26 +119,14 @@ pub struct ConnectionFigures {
     pub max: Option<u64>,
     /// Numbers by age.
     pub ages: AgeFigures,
+    /// Seconds since the numbers by age of routes and backends were counted. `None`: they were not yet.
+    pub ages_counted_s_ago: Option<u64>,
     /// Connections that have sockets, if others may rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awake: Option<u64>,
     /// Limit on connections that have sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awake_max: Option<u64>,
-}
-
-/// Connections by age, to ten minutes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AgeFigures {
-    /// Established less than an hour ago.
-    pub under_1h: u64,
-    /// Established at least an hour ago, and less than a day.
-    pub under_1d: u64,
-    /// Established at least a day ago, and less than a week.
-    pub under_7d: u64,
-    /// Established at least a week ago.
-    pub older: u64,
 }
 
 /// Use of a pool of memory.
@@ -290,6 +279,8 @@ pub struct RouteStatus {
     pub listen: Vec<String>,
     /// Current connections.
     pub connections: u64,
+    /// Numbers by age, as of the last count. `None`: there was none.
+    pub ages: Option<AgeFigures>,
     /// Established connections since the start.
     pub opened: u64,
     /// Handshakes by result.
@@ -302,6 +293,24 @@ pub struct RouteStatus {
     pub refused: BTreeMap<String, u64>,
     /// Waits of connections because of `route_bytes_per_second`.
     pub paced: u64,
+    /// Its share of the memory for connections. `None`: it has no `route_memory_share`.
+    pub memory: Option<RouteMemory>,
+}
+
+/// A route's share of the memory for connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RouteMemory {
+    /// The share, in percent.
+    pub share_percent: u32,
+    /// Maximum number of connections in this share.
+    pub connections_max: Option<u64>,
+    /// Bytes that wait for slow peers now: send queues, and pending memory.
+    pub held_bytes: u64,
+    /// The share of `kernel_memory` and `pending_memory` together.
+    pub bound_bytes: Option<u64>,
+    /// Waits of connections because the share was held.
+    pub waits: u64,
 }
 
 /// Handshakes of a route, by result.
@@ -352,6 +361,8 @@ pub struct BackendStatus {
     pub check: CheckStatus,
     /// Current connections.
     pub connections: u64,
+    /// Numbers by age, as of the last count. `None`: there was none.
+    pub ages: Option<AgeFigures>,
     /// Connects that failed in a row, without health checks.
     pub failures_in_a_row: u64,
     /// Connections that the backend has accepted.

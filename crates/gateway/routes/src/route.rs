@@ -61,6 +61,8 @@ pub struct RouteLimits {
     pub handshakes: Option<Pace>,
     /// Bytes in both directions.
     pub bytes: Option<Pace>,
+    /// Share of the memory for connections, in percent.
+    pub memory_share: Option<u32>,
 }
 
 impl RouteLimits {
@@ -68,6 +70,7 @@ impl RouteLimits {
         connections_max: Option<u32>,
         handshakes: Option<u32>,
         bytes: Option<ByteSize>,
+        memory_share: Option<u32>,
     ) -> RouteLimits {
         RouteLimits {
             connections_max,
@@ -79,6 +82,7 @@ impl RouteLimits {
                 bytes_per_s: bytes.0,
                 burst_bytes: bytes.0 / 4,
             }),
+            memory_share,
         }
     }
 }
@@ -157,6 +161,7 @@ impl Route {
                 route.route_max_connections,
                 route.route_handshakes_per_second,
                 route.route_bytes_per_second,
+                route.route_memory_share,
             ),
             log_one_in: (route.route_connection_log_one_in).or(config.log.connection_log_one_in),
             filter: RouteFilter::of(route),
@@ -315,6 +320,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
                 originate.route_max_connections,
                 None,
                 originate.route_bytes_per_second,
+                originate.route_memory_share,
             ),
             log_one_in: (originate.route_connection_log_one_in)
                 .or(config.log.connection_log_one_in),

@@ -74,12 +74,16 @@ fn routes(config: &Config, numbers: &[u16]) -> Vec<control::Route> {
     let of_others = config.originate.iter().map(|one| shown(&one.listen));
     let listeners = of_routes.chain(of_others);
     let all = config.route_names().into_iter().zip(numbers);
-    let route = |((name, &number), listen)| control::Route {
+    let of_routes = config.routes.iter().map(|route| route.route_memory_share);
+    let of_others = config.originate.iter().map(|one| one.route_memory_share);
+    let shares = of_routes.chain(of_others);
+    let route = |(((name, &number), listen), memory_share)| control::Route {
         name,
         number,
         listen,
+        memory_share,
     };
-    all.zip(listeners).map(route).collect()
+    all.zip(listeners).zip(shares).map(route).collect()
 }
 
 /// The addresses that a route listens on, as written in the configuration.

@@ -116,6 +116,12 @@ pub enum Tally {
     RefusedRate,
     /// Waits because of `route_bytes_per_second`.
     Paced,
+    /// Refused because of `route_memory_share`.
+    RefusedMemory,
+    /// Waits because of `route_memory_share`.
+    MemoryWaits,
+    /// Bytes that wait for slow peers now; of routes with `route_memory_share` only.
+    HeldBytes,
 }
 
 impl Tally {
@@ -144,6 +150,9 @@ impl Tally {
         Tally::RefusedConnections,
         Tally::RefusedRate,
         Tally::Paced,
+        Tally::RefusedMemory,
+        Tally::MemoryWaits,
+        Tally::HeldBytes,
     ];
 }
 
@@ -204,6 +213,14 @@ impl Traffic {
         }
     }
 
+    /// Sets this worker's part of a number that goes up and down.
+    pub fn set(&self, row: Option<Row>, tally: Tally, value: u64) {
+        if let Some(row) = row {
+            self.word(self.worker, row, tally)
+                .store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Counts one more connection of this worker, with the second of CLOCK_BOOTTIME in which it was established.
     pub fn enter(&self, row: Option<Row>, opened_s: u32) {
         self.add(row, Tally::Connections, 1);
@@ -248,8 +265,9 @@ impl Traffic {
     pub fn recount(&self, found: impl Iterator<Item = (Option<Row>, u32)>) {
         self.with_births(self.worker, |births| births.clear());
         for row in self.used_rows() {
-            let word = self.word(self.worker, row, Tally::Connections);
-            word.store(0, Ordering::Relaxed);
+            for tally in [Tally::Connections, Tally::HeldBytes] {
+                self.set(Some(row), tally, 0);
+            }
         }
         found.for_each(|(row, opened_s)| self.enter(row, opened_s));
     }

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod certificates;
+mod many_routes;
 mod mapped_addresses;
 mod per_client;
 mod per_route;

@@ -8,14 +8,24 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::kill_asleep;
 use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
-use dormouse_interop::terminator::Can;
+use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::wait;
 
 /// A program with a limited route, and a second route without limits that echoes by itself.
 fn scene(option: &'static str, value: &str) -> (Scene, SocketAddr) {
+    scene_with(option, value, |_| ())
+}
+
+/// As [`scene`], with other settings of the program.
+fn scene_with(
+    option: &'static str,
+    value: &str,
+    change: impl FnOnce(&mut Settings),
+) -> (Scene, SocketAddr) {
     let free = SocketAddr::new(unused_host(), TLS_PORT);
     let scene = Scene::with(|settings| {
         settings.workers = 2;
+        change(settings);
         let files = &settings.certificate;
         let (cert, key) = (files.cert.display(), files.key.display());
         // What follows a route's options in the file.
@@ -89,6 +99,82 @@ fn connections_of_a_route() {
         !lines.is_empty() && lines[0].contains("limited"),
         "{lines:?}"
     );
+}
+
+/// A share of the connections of the program, over both workers, as a number.
+#[test]
+fn a_share_of_the_connections() {
+    requires!(Can::BeDormouse);
+    let (scene, free) = scene_with("route_memory_share", "10", |settings| {
+        settings.option("max_connections", "60");
+    });
+    let peers: Vec<Peer> = (0..6)
+        .map(|n| echo_of(scene.address).unwrap_or_else(|| panic!("connection {n}")))
+        .collect();
+    assert!(echo_of(scene.address).is_none(), "the seventh");
+    assert!(is_free(free), "another route");
+    let route = of_limited(&scene);
+    assert!(
+        route["refused"]["memory_share"].as_u64() >= Some(1),
+        "{route}"
+    );
+    let memory = &route["memory"];
+    assert_eq!(
+        (&memory["share_percent"], &memory["connections_max"]),
+        (&10.into(), &6.into())
+    );
+    let lines = scene.terminator.lines_with("connection refused by route");
+    assert!(
+        lines.iter().any(|line| line.contains("route_memory_share")),
+        "{lines:?}"
+    );
+    drop(peers);
+}
+
+/// Clients of one route that read nothing hold its share of the memory, and not that of another route.
+#[test]
+fn a_share_of_the_memory_for_slow_peers() {
+    requires!(Can::BeDormouse);
+    const READERS: usize = 100;
+    let (scene, free) = scene_with("route_memory_share", "10", |settings| {
+        settings.option("kernel_memory", "16 MiB");
+        settings.option("pending_memory", "16 MiB");
+        settings.option("stall_timeout", "1h");
+    });
+    let readers: Vec<Peer> = (0..READERS)
+        .map(|_| Peer::saying(scene.address, "flood"))
+        .collect();
+    wait::until_still("floods before stopped readers", || scene.backend.sent());
+    let memory = of_limited(&scene)["memory"].clone();
+    let [held, bound] = ["held_bytes", "bound_bytes"].map(|field| memory[field].as_u64());
+    assert_eq!(bound, Some(2 * ((16 << 20) / 10)), "{memory}");
+    assert!(
+        held <= bound && held > bound.map(|bound| bound / 8),
+        "{memory}"
+    );
+    assert!(memory["waits"].as_u64() > Some(0), "{memory}");
+    let counts = &Admin::of(&scene).status()["counts"];
+    assert!(counts["share_exhausted"].as_u64() > Some(0), "{counts}");
+    for whole in ["kernel_exhausted", "pending_exhausted", "stall_timeouts"] {
+        assert_eq!(counts[whole], 0, "{whole}");
+    }
+    // One that reads gets its bytes, a record at a time, and another route does not notice.
+    let mut quick = Peer::saying(scene.address, "flood");
+    let mut some = vec![0; 1 << 20];
+    quick.stream().read_exact(&mut some).expect("a flood");
+    let mut other = Peer::connect(free).expect("a connection");
+    for _ in 0..16 {
+        other.stream().write_all(&some[..64 << 10]).expect("sent");
+        other
+            .stream()
+            .read_exact(&mut some[64 << 10..128 << 10])
+            .expect("received");
+    }
+    drop(readers);
+    wait::until_true("the memory to be free", || {
+        drop(echo_of(scene.address));
+        of_limited(&scene)["memory"]["held_bytes"].as_u64() < held
+    });
 }
 
 /// A flood of one route's clients leaves another route's alone.

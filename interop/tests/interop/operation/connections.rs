@@ -227,6 +227,74 @@ fn connections_are_listed_by_their_properties() {
     busy.all_echo();
 }
 
+/// The lists, the status and the metrics have the same numbers, also after the death of a worker and the end of a route.
+#[test]
+fn connections_are_counted_by_route_backend_and_age() {
+    requires!(Can::BeDormouse);
+    let mut busy = Busy::new();
+    let admin = busy.site.admin.clone();
+    let cells = |words: &[&str]| -> Vec<Vec<String>> {
+        let table = done(&admin, words);
+        let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        table.lines().skip(1).map(cells).collect()
+    };
+    let all = (2 * EACH).to_string();
+    let row = |name: &str, number: &str| [name, number, "0", "0", "0"].map(str::to_owned).to_vec();
+    let mut by_route = cells(&["connections", "--by", "route"]);
+    by_route.sort();
+    assert_eq!(by_route, [row("mqtt", &all), row("shop", &all)]);
+    let backend = busy.backends[0].address().to_string();
+    let of_backend = cells(&["connections", "--by", "backend", "--route", "shop"]);
+    assert_eq!(of_backend, [row(&backend, &all)]);
+    let none = cells(&["connections", "--by", "route", "--older", "1h"]);
+    assert!(none.is_empty(), "{none:?}");
+    let by_age = done(&admin, &["connections", "--by", "age"]);
+    assert!(
+        by_age.starts_with(&format!("under 1 h  {}\n", 4 * EACH)),
+        "{by_age}"
+    );
+    let json = done(
+        &admin,
+        &[
+            "connections",
+            "--by",
+            "route",
+            "--json",
+            "--client",
+            "127.9.1.0/24",
+        ],
+    );
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (&json["matched"], &json["unknown"]),
+        (&(2 * EACH).into(), &0.into())
+    );
+    assert_eq!(json["routes"][0]["under_1h"], EACH);
+    // The status and the metrics wait for the first count.
+    let status = admin.status();
+    for (list, number) in [("routes", 2), ("backends", 2)] {
+        let rows = status[list].as_array().expect("a list");
+        assert_eq!(rows.len(), number);
+        for row in rows {
+            assert_eq!(row["ages"]["under_1h"], 2 * EACH, "{row}");
+        }
+    }
+    assert!(status["connections"]["ages_counted_s_ago"].is_u64());
+    let (_, metrics) = admin.ask("GET", "/metrics?route=shop");
+    let sample = format!(
+        "dormouse_route_connections_by_age{{route=\"shop\",age=\"under_1h\"}} {}\n",
+        2 * EACH
+    );
+    assert!(metrics.contains(&sample), "{metrics}");
+    let sample = format!("backend=\"{backend}\",age=\"under_1h\"}} {}\n", 2 * EACH);
+    assert!(metrics.contains(&sample), "{metrics}");
+    kill_asleep(busy.site.process.workers()[0]);
+    let mut by_route = cells(&["connections", "--by", "route"]);
+    by_route.sort();
+    assert_eq!(by_route, [row("mqtt", &all), row("shop", &all)]);
+    busy.all_echo();
+}
+
 #[test]
 fn connections_are_closed_by_their_properties() {
     requires!(Can::BeDormouse);

@@ -121,6 +121,12 @@ option_groups! {
             costs "30 bytes of heap while a connection waits",
             like "\"20 MiB\"";
 
+        /// Maximum share of the memory for connections that this origination may use, in percent: of
+        /// `max_connections` and `max_awake`, of `pending_memory` and of `kernel_memory`. Further local
+        /// connections are reset. While its connections hold their share of the memory for slow peers, Dormouse
+        /// reads them as if memory were short; other routes are not affected.
+        route_memory_share: Option<u32> = default "off", "1" ..= "100", like "10";
+
         /// Number of resumed handshakes after a full one; the next handshake is full again. 0:
         /// every handshake is full.
         resume_uses: u32 = default "100", "0" ..= "1000000";

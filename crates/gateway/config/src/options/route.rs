@@ -241,6 +241,12 @@ option_groups! {
             costs "30 bytes of heap while a connection waits",
             like "\"20 MiB\"";
 
+        /// Maximum share of the memory for connections that this route may use, in percent: of
+        /// `max_connections` and `max_awake`, of `pending_memory` and of `kernel_memory`. Further connections are
+        /// closed without an answer. While the route's connections hold their share of the memory for slow
+        /// peers, Dormouse reads those of this route as if memory were short; other routes are not affected.
+        route_memory_share: Option<u32> = default "off", "1" ..= "100", like "10";
+
         /// Take connections that are idle for this long out of the kernel: a record of 64 bytes replaces each
         /// TCP socket, until a packet comes for it. The client's side always leaves; the backend's side leaves
         /// if it is TCP without `backend_tls`. Needs Linux 5.9 and, at the start, CAP_NET_ADMIN, CAP_BPF and

@@ -119,6 +119,12 @@ impl fmt::Display for Count {
     }
 }
 
+/// Returns this share of a limit, in percent; at least 1.
+pub fn share_of(limit: u64, percent: u32) -> u64 {
+    let share = u128::from(limit) * u128::from(percent) / 100;
+    u64::try_from(share).unwrap_or(u64::MAX).max(1)
+}
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ByteSize(pub u64);

@@ -8,6 +8,7 @@ use crate::bursts::{Place, Subject};
 use crate::client::Client;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
+use dormouse_config::share_of;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::socket::Peer;
@@ -74,7 +75,7 @@ pub(crate) fn admit_by_route<I>(
     let Some(route) = settings.route(number) else {
         return true;
     };
-    if !has_room(number, route, client, work) {
+    if !has_room(number, route, (client, 0), settings, work) {
         return false;
     }
     let (row, now_ms) = (Row::of_route(number), work.now_ms);
@@ -86,15 +87,39 @@ pub(crate) fn admit_by_route<I>(
     has_begun
 }
 
-/// Checks `route_max_connections`. Two workers that check it at the same moment may exceed it by one.
-fn has_room<I>(number: u16, route: &Route, client: &Client, work: &mut Workspace<I>) -> bool {
-    let Some(most) = route.limits.connections_max else {
+/// Checks `route_max_connections` and `route_memory_share`. Two workers that check it at the same moment may exceed it by
+/// one. `own`: the number of awake connections of the route that are this client's.
+fn has_room<I>(
+    number: u16,
+    route: &Route,
+    (client, own): (&Client, usize),
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> bool {
+    if let Some(link) = &work.repair
+        && !link.places.has_place_for(number, own)
+    {
+        refuse_by_route(RouteLimit::Memory, number, route, client, work);
+        return false;
+    }
+    let of_share = route.limits.memory_share.map(|percent| {
+        let in_each = u64::from(settings.limits.connections_max);
+        let of_program = in_each * u64::from(work.traffic.workers());
+        (share_of(of_program, percent), RouteLimit::Memory)
+    });
+    let of_option = route.limits.connections_max;
+    let of_option = of_option.map(|most| (u64::from(most), RouteLimit::Connections));
+    let Some((most, limit)) = of_option
+        .into_iter()
+        .chain(of_share)
+        .min_by_key(|(most, _)| *most)
+    else {
         return true;
     };
     let connections = work.traffic.sum(Row::of_route(number), Tally::Connections);
-    let has_room = connections < u64::from(most);
+    let has_room = connections < most;
     if !has_room {
-        refuse_by_route(RouteLimit::Connections, number, route, client, work);
+        refuse_by_route(limit, number, route, client, work);
     }
     has_room
 }
@@ -161,7 +186,7 @@ pub(crate) fn enter<I>(
     let (number, limits) = (slot.route, &settings.limits);
     // Others may have taken the room during the handshake.
     let route = settings.route(number);
-    if route.is_some_and(|route| !has_room(number, route, client, work)) {
+    if route.is_some_and(|route| !has_room(number, route, (client, 1), settings, work)) {
         return false;
     }
     let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
@@ -188,7 +213,7 @@ pub(crate) fn enter<I>(
 pub(crate) fn admit_local<I>(number: u16, settings: &Settings, work: &mut Workspace<I>) -> bool {
     let local = Client::new(Peer::Unix);
     let route = settings.route(number);
-    route.is_none_or(|route| has_room(number, route, &local, work))
+    route.is_none_or(|route| has_room(number, route, (&local, 0), settings, work))
 }
 
 /// A limit of a route that a client exceeds.
@@ -196,6 +221,7 @@ pub(crate) fn admit_local<I>(number: u16, settings: &Settings, work: &mut Worksp
 enum RouteLimit {
     Connections,
     Handshakes,
+    Memory,
 }
 
 fn refuse_by_route<I>(
@@ -217,6 +243,12 @@ fn refuse_by_route<I>(
             Tally::RefusedRate,
             Subject::DeniedRouteRate,
             "route_handshakes_per_second reached",
+        ),
+        RouteLimit::Memory => (
+            Count::DeniedRouteMemory,
+            Tally::RefusedMemory,
+            Subject::DeniedRouteMemory,
+            "route_memory_share reached",
         ),
     };
     work.count.add(count, 1);

@@ -232,7 +232,7 @@ impl Connections {
         };
         self.slots.header().mark_busy(index);
         if let Some(link) = &mut work.repair {
-            link.places.enter(index);
+            link.places.enter(index, socket.route);
         }
         let new = NewSlot { index };
         let slot = self.new_slot(&new);
@@ -469,7 +469,7 @@ impl Connections {
         work.backends.leave(slot.backend);
         traffic::leave(slot, &work.traffic);
         work.tickets.forget(slot.generation);
-        work.kernel.forget(index);
+        work.forget_held((index, slot.route));
         self.freed += 1;
     }
 
@@ -634,6 +634,7 @@ impl Connections {
         let to_tls = moved.passed_to_tls(slot) as usize;
         let mut held = Held {
             partial: usize::from(slot.partial_len),
+            pending_memory: backlog::memory(slot, &work.pending),
             ..Held::default()
         };
         held.tls = Waiting {
@@ -649,7 +650,7 @@ impl Connections {
                 passed: to_plain,
             };
         }
-        work.kernel.note(index, held, work.now_ms);
+        work.note_held((index, slot.route), held);
     }
 
     /// Ends a connection with a reset if its peer has neither taken a byte of what the connection holds, nor completed
@@ -670,7 +671,8 @@ impl Connections {
         let by_route = of_route_ms
             .and_then(stall)
             .filter(|stall| *stall != Stall::Partial);
-        let Some(stall) = by_route.or_else(|| patience_ms.and_then(stall)) else {
+        let in_share = || work.patience_in_share_ms(slot.route, settings);
+        let Some(stall) = by_route.or_else(|| patience_ms.or_else(in_share).and_then(stall)) else {
             return;
         };
         if !self.verify(index, work) {

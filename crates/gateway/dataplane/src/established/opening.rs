@@ -156,7 +156,7 @@ enum Next {
 /// What a step would do with a connection that waits for memory, or for the rest of a record.
 pub(crate) fn check(slot: &Slot, work: &Workspace<impl Io>) -> Check {
     if slot.has(Flag::PassThrough) {
-        let room = pass_through::room(work, slot.plain_fd());
+        let room = pass_through::room(work, slot.route, slot.plain_fd());
         return room.map_or_else(Check::starved, |_| Check::Reads);
     }
     match next(slot, work) {
@@ -168,7 +168,7 @@ pub(crate) fn check(slot: &Slot, work: &Workspace<impl Io>) -> Check {
 
 /// Decides what to do with the TLS side: the one rule of steps and of [`check`].
 fn next(slot: &Slot, work: &Workspace<impl Io>) -> Flow<Next> {
-    match work.allowance(destination(slot)) {
+    match work.allowance(slot.route, destination(slot)) {
         Allowance::Full => Ok(Next::Receive(work.receive_max())),
         Allowance::Lean { room: 0, moves } => Ok(Next::Starve { moves }),
         Allowance::Lean { room, moves } => next_record(slot, work, room, moves),
@@ -202,7 +202,7 @@ fn next_record(slot: &Slot, work: &Workspace<impl Io>, room: usize, moves: bool)
     Ok(match work.io.received_unread(slot.tls_fd()) {
         Ok(unread) if unread < missing => {
             let fills = work.is_receive_queue_full(slot.tls_fd());
-            match work.may_store_part(fills) {
+            match work.may_store_part(slot.route, fills) {
                 true => Next::Receive(unread),
                 false if fills => Next::Starve { moves: true },
                 false => Next::AwaitRecord,

@@ -22,7 +22,7 @@ use std::slice::from_ref;
 pub(crate) fn read_tls(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     let mut moved = 0;
     while moved < cx.work.turn_max() && may_read_tls(slot) {
-        let most = match room(cx.work, slot.plain_fd()) {
+        let most = match room(cx.work, slot.route, slot.plain_fd()) {
             Ok(most) => most,
             Err(moves) => {
                 cx.starve(slot, &OPENING, moves);
@@ -71,7 +71,7 @@ pub(crate) fn read_tls(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
 pub(crate) fn read_plain(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow {
     let mut moved = 0;
     while moved < cx.work.turn_max() && may_read_plain(slot) {
-        let most = match room(cx.work, slot.tls_fd()) {
+        let most = match room(cx.work, slot.route, slot.tls_fd()) {
             Ok(most) => most,
             Err(moves) => {
                 cx.starve(slot, &SEALING, moves);
@@ -111,8 +111,8 @@ pub(crate) fn read_plain(slot: &mut Slot, cx: &mut Context<'_, impl Io>) -> Flow
 ///
 /// # Errors
 /// None, because memory is short; the error is whether the destination moves.
-pub(crate) fn room(work: &Workspace<impl Io>, destination: Fd) -> Result<usize, bool> {
-    match work.allowance(destination) {
+pub(crate) fn room(work: &Workspace<impl Io>, route: u16, destination: Fd) -> Result<usize, bool> {
+    match work.allowance(route, destination) {
         Allowance::Full => Ok(work.receive_max()),
         Allowance::Lean { room: 0, moves } => Err(moves),
         Allowance::Lean { room, .. } => Ok(room.min(work.receive_max())),

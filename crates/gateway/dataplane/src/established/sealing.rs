@@ -46,7 +46,7 @@ fn read_turn(
         if left == 0 {
             return Err(Fault::KeyExhausted);
         }
-        let (records, most) = match work.allowance(slot.tls_fd()) {
+        let (records, most) = match work.allowance(slot.route, slot.tls_fd()) {
             Allowance::Full => {
                 let records = left.min(work.step.plain_records());
                 (records, records * CONTENT_MAX)
@@ -93,7 +93,7 @@ fn read_turn(
 
 /// What a step would do with a connection that waits for memory.
 pub(crate) fn check(slot: &Slot, work: &Workspace<impl Io>) -> Check {
-    match work.allowance(slot.tls_fd()) {
+    match work.allowance(slot.route, slot.tls_fd()) {
         Allowance::Lean { room: 0, moves } => Check::starved(moves),
         _ => Check::Reads,
     }

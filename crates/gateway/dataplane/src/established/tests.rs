@@ -530,9 +530,9 @@ fn longer_send_queues_of_a_reload_are_measured() {
     };
     let work = world.worker().parts().work;
     work.kernel.limit_to(8 << 20);
-    assert_eq!(work.allowance(Fd::NONE), Allowance::Full, "not measured");
+    assert_eq!(work.allowance(0, Fd::NONE), Allowance::Full, "not measured");
     work.step.follow(&settings);
-    assert_eq!(work.allowance(Fd::NONE), Allowance::NOTHING, "measured");
+    assert_eq!(work.allowance(0, Fd::NONE), Allowance::NOTHING, "measured");
 }
 
 /// A TCP connection: the gateway's end and the peer's. Its queues are as short as the kernel allows, and together shorter

@@ -205,7 +205,7 @@ impl Connections {
                 let slot = self.slots.at_mut(index);
                 slot.begin_wake(side, fd);
                 count_abed(work, true);
-                note_woken(Some(index), work);
+                note_woken(Some((index, slot.route)), work);
                 // What woke it is a step, and steps need all sides: the other one becomes a socket while this one does.
                 if !slot.is_wanted() {
                     slot.want();
@@ -214,7 +214,8 @@ impl Connections {
             }
             (Subject::Awake, Some((index, side, SideRest::Abed)), None) => {
                 // This process had no room for a descriptor.
-                note_woken(Some(index), work);
+                let route = self.slots.at(index).route;
+                note_woken(Some((index, route)), work);
                 self.lose(index, side, record, settings, work);
             }
             // A predecessor died before it took the message. This is another descriptor of the slot's socket.
@@ -301,7 +302,7 @@ impl Connections {
         work.io.close(fd);
         count_abed(work, false);
         work.count.add(Count::Rests, 1);
-        work.kernel.forget(index);
+        work.forget_held((index, slot.route));
         if slot.is_wanted() {
             ask_for_wakes(index, slot, work);
         } else {
@@ -473,7 +474,7 @@ fn set_options<I: Io>(slot: &Slot, side: Side, settings: &Settings, work: &Works
 
 /// Asks for the sockets of a connection, if it has a place or one is free. If not, its timer asks again.
 fn ask_for_wakes<I>(index: u32, slot: &Slot, work: &mut Workspace<I>) {
-    let may_wake = |link: &mut RepairLink| link.places.try_enter(index);
+    let may_wake = |link: &mut RepairLink| link.places.try_enter(index, slot.route);
     if !work.repair.as_mut().is_some_and(may_wake) {
         return;
     }
@@ -509,11 +510,11 @@ fn count_bedding_answered<I>(work: &mut Workspace<I>) {
 }
 
 /// Notes that the repair process has made a socket: for this slot, or for one that has ended.
-fn note_woken<I>(index: Option<u32>, work: &mut Workspace<I>) {
+fn note_woken<I>(at: Option<(u32, u16)>, work: &mut Workspace<I>) {
     if let Some(link) = &mut work.repair {
         link.places.note_woken();
-        if let Some(index) = index {
-            link.places.enter(index);
+        if let Some((index, route)) = at {
+            link.places.enter(index, route);
         }
     }
 }

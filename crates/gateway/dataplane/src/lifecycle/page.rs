@@ -16,8 +16,8 @@ use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_engine::ServerContext;
 use dormouse_handover::connections::{
-    CLOSED_MAX, CertificateProperty, ConnectionFilter, ConnectionRow, ConnectionState, Page,
-    PageAction, PageOrder, PagePlace, ROWS_MAX,
+    AgeGroups, CLOSED_MAX, CertificateProperty, ConnectionFilter, ConnectionRow, ConnectionState,
+    Page, PageAction, PageOrder, PagePlace, ROWS_MAX, SLOTS_PER_PAGE,
 };
 use dormouse_handover::fingerprint::ShortFingerprint;
 use dormouse_handover::log_entries::LogEntry;
@@ -29,9 +29,6 @@ use dormouse_routes::route::Route;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// Slots of a page.
-const SLOTS_PER_PAGE: usize = 2048;
-
 /// Makes the page that was ordered.
 pub(crate) fn make<I: Io>(
     order: &PageOrder,
@@ -40,7 +37,10 @@ pub(crate) fn make<I: Io>(
     work: &mut Workspace<I>,
 ) -> Page {
     let filter = Filter::new(&order.filter, settings, work);
-    let mut page = Page::default();
+    let mut page = Page {
+        ages: (order.action == PageAction::CountAges).then(AgeGroups::default),
+        ..Page::default()
+    };
     let mut below = order.from.below;
     for _ in 0..SLOTS_PER_PAGE {
         let Some(index) = connections.slots().last_live(below) else {
@@ -73,7 +73,7 @@ pub(crate) fn make<I: Io>(
 fn is_full(action: PageAction, page: &Page) -> bool {
     match action {
         PageAction::List => page.rows.len() >= ROWS_MAX,
-        PageAction::Count => false,
+        PageAction::Count | PageAction::CountAges => false,
         PageAction::Close(most) => page.closed >= most.min(CLOSED_MAX),
     }
 }
@@ -93,8 +93,11 @@ fn note<I: Io>(
     if !is_shown(slot) || (closes && slot.phase() == Phase::Draining) {
         return;
     }
-    let facts = Facts::of(index, slot, settings, work);
-    match filter.judge(slot, &facts, work) {
+    // A number of all connections needs no facts.
+    let needs_facts = action == PageAction::List || !filter.takes_all();
+    let facts = needs_facts.then(|| Facts::of(index, slot, settings, work));
+    let judge = |facts| filter.judge(slot, facts, work);
+    match facts.as_ref().map_or(Some(true), judge) {
         Some(true) => page.matched += 1,
         Some(false) => return,
         None => {
@@ -103,8 +106,13 @@ fn note<I: Io>(
         }
     }
     match action {
-        PageAction::List => page.rows.push(row(slot, &facts, work)),
+        PageAction::List => page.rows.extend(facts.map(|facts| row(slot, &facts, work))),
         PageAction::Count => {}
+        PageAction::CountAges => {
+            let age_s = seconds_since(slot.opened_s, work);
+            let ages = page.ages.get_or_insert_default();
+            ages.count(slot.route, slot.backend, age_s);
+        }
         PageAction::Close(_) => {
             let generation = slot.generation;
             let close = Event::CloseOne(CloseReason::ByAdmin);
@@ -259,6 +267,11 @@ impl<'a> Filter<'a> {
                 _ => HashMap::new(),
             },
         }
+    }
+
+    /// Whether no property is asked for.
+    fn takes_all(&self) -> bool {
+        *self.asked == ConnectionFilter::default()
     }
 
     /// Whether the connection has all properties. `None`: a fact is missing that decides.

@@ -259,6 +259,7 @@ impl Reloader {
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
         if let Some(link) = &mut work.repair {
             link.places.limit_to(settings.limits.awake_max);
+            link.places.follow_shares(settings.memory_shares());
         }
         (self.set_logs)(&handover.config.log);
         Ok(changed)

@@ -6,6 +6,7 @@ use crate::settings::Settings;
 use dormouse_handover::slot::{Flag, PlainSide, Slot};
 use dormouse_record::{CONTENT_MAX, RECORD_MAX};
 use dormouse_tables::pace::Pace;
+use std::collections::HashMap;
 
 /// Full-size records that one receive can fill.
 pub(crate) const RECORDS_PER_STEP: usize = 4;
@@ -30,8 +31,10 @@ pub(crate) struct StepLimits {
     pub(crate) turn_max: usize,
     /// Pending memory reserved for steps that should not need any.
     pub(crate) reserve: usize,
-    /// Whether a route has `route_stall_timeout`.
+    /// Whether a route has `route_stall_timeout` or `route_memory_share`.
     pub(crate) limits_stalls: bool,
+    /// `route_memory_share` of the routes that have it, by their numbers.
+    shares: HashMap<u16, u32>,
     /// Maximum bytes of the current step because of its route's byte rate.
     of_route: Option<usize>,
     /// Records for which the next receive from a plain side has room.
@@ -49,6 +52,7 @@ impl StepLimits {
             of_route: None,
             plain_records: 1,
             limits_stalls: false,
+            shares: HashMap::new(),
         }
     }
 
@@ -61,7 +65,9 @@ impl StepLimits {
             self.send_buffer = self.send_buffer.max(send_buffer);
         }
         let mut lifetimes = settings.routes.iter().map(|route| route.lifetime);
-        self.limits_stalls = lifetimes.any(|lifetime| lifetime.stall_ms.is_some());
+        self.shares = settings.memory_shares().collect();
+        self.limits_stalls =
+            lifetimes.any(|lifetime| lifetime.stall_ms.is_some()) || !self.shares.is_empty();
         let limits = &settings.limits;
         let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
         let paces = paces.into_iter().flatten();
@@ -76,6 +82,15 @@ impl StepLimits {
     pub(crate) fn limit_to(&mut self, of_route: Option<Pace>) {
         let bytes = of_route.map(|pace| usize::try_from(pace.step_bytes()).unwrap_or(usize::MAX));
         self.of_route = bytes;
+    }
+
+    /// The share of the memory for slow peers that a route may hold, in percent.
+    pub(crate) fn share_of_route(&self, route: u16) -> Option<u32> {
+        // Most programs have none, and each step asks.
+        if self.shares.is_empty() {
+            return None;
+        }
+        self.shares.get(&route).copied()
     }
 
     /// Maximum bytes per receive of the current step.

@@ -15,6 +15,11 @@ use std::ops::Range;
 /// Pending memory has no room.
 pub(crate) struct NoPendingMemory;
 
+/// Memory of the backlogs, which is more than the bytes in them.
+pub(crate) fn memory(slot: &Slot, pending: &Pending) -> usize {
+    pending.capacity(slot.opening_pending) + pending.capacity(slot.sealing_pending)
+}
+
 /// Plaintext pending for the plain side.
 pub(crate) fn opened<'a>(slot: &Slot, pending: &'a Pending) -> &'a [u8] {
     split(slot, pending).0

@@ -11,9 +11,9 @@
 //! - The rest of a record makes progress with each byte.
 //! - A connection is a holder exactly if its queues are longer than [`UNCOUNTED_MAX`], or something is pending; a
 //!   connection at rest with short queues has no entry.
-//! - `sum` is the kernel memory in all queues of the holders with longer ones.
+//! - `sum` is the kernel memory in all queues of the holders with longer ones, and `routes` divides it by route.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Queues up to this size are not counted, and every connection may have one.
 pub(crate) const UNCOUNTED_MAX: usize = 4096;
@@ -42,6 +42,8 @@ pub(crate) struct Held {
     pub(crate) plain: Waiting,
     /// Length of the stored beginning of a record.
     pub(crate) partial: usize,
+    /// Pending memory, which is more than the bytes in it.
+    pub(crate) pending_memory: usize,
 }
 
 impl Held {
@@ -78,7 +80,17 @@ impl Stall {
     }
 }
 
+/// What all holders of a route hold.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct OfRoute {
+    /// Kernel memory in counted queues.
+    pub(crate) queues: usize,
+    /// Pending memory.
+    pub(crate) pending: usize,
+}
+
 struct Holder {
+    route: u16,
     held: Held,
     /// Last progress of the three parts.
     tls_ms: u64,
@@ -104,17 +116,27 @@ impl Holder {
 pub(crate) struct Holders {
     all: BTreeMap<u32, Holder>,
     sum: usize,
+    /// Of routes with holders.
+    routes: HashMap<u16, OfRoute>,
 }
 
 impl Holders {
-    /// Notes what a connection holds. Returns whether a side has taken bytes.
-    pub(crate) fn note(&mut self, index: u32, held: Held, now_ms: u64) -> bool {
+    /// Notes what a connection of this route holds. Returns whether a side has taken bytes.
+    pub(crate) fn note(&mut self, (index, route): (u32, u16), held: Held, now_ms: u64) -> bool {
         if held.is_nothing() {
             return self.forget(index);
         }
+        let former = self
+            .all
+            .get(&index)
+            .map(|holder| (holder.route, holder.held));
+        if let Some((route, held)) = former {
+            self.subtract(route, &held);
+        }
+        self.add(route, &held);
         let Some(holder) = self.all.get_mut(&index) else {
-            self.sum += held.counted();
             let holder = Holder {
+                route,
                 held,
                 tls_ms: now_ms,
                 plain_ms: now_ms,
@@ -123,8 +145,8 @@ impl Holders {
             self.all.insert(index, holder);
             return false;
         };
+        holder.route = route;
         let former = std::mem::replace(&mut holder.held, held);
-        self.sum = self.sum + held.counted() - former.counted();
         let mut has_taken = false;
         for (former, now, since_ms) in [
             (former.tls, held.tls, &mut holder.tls_ms),
@@ -149,8 +171,31 @@ impl Holders {
         let Some(holder) = self.all.remove(&index) else {
             return false;
         };
-        self.sum -= holder.held.counted();
+        self.subtract(holder.route, &holder.held);
         true
+    }
+
+    fn add(&mut self, route: u16, held: &Held) {
+        self.sum += held.counted();
+        let of_route = self.routes.entry(route).or_default();
+        of_route.queues += held.counted();
+        of_route.pending += held.pending_memory;
+    }
+
+    fn subtract(&mut self, route: u16, held: &Held) {
+        self.sum -= held.counted();
+        if let Some(of_route) = self.routes.get_mut(&route) {
+            of_route.queues -= held.counted();
+            of_route.pending -= held.pending_memory;
+            if *of_route == OfRoute::default() {
+                self.routes.remove(&route);
+            }
+        }
+    }
+
+    /// What the connections of a route hold.
+    pub(crate) fn of_route(&self, route: u16) -> OfRoute {
+        self.routes.get(&route).copied().unwrap_or_default()
     }
 
     /// Updates the index of a moved slot.
@@ -240,10 +285,10 @@ mod tests {
     #[test]
     fn passed_bytes_are_no_progress() {
         let mut holders = Holders::default();
-        assert!(!holders.note(1, tls(20_000, 0, 16_406), 0));
+        assert!(!holders.note((1, 0), tls(20_000, 0, 16_406), 0));
         // The kernel counts more than the bytes, and takes what was pending.
-        assert!(!holders.note(1, tls(60_000, 5_000, 40_000), 400));
-        assert!(!holders.note(1, tls(65_900, 0, 0), 600));
+        assert!(!holders.note((1, 0), tls(60_000, 5_000, 40_000), 400));
+        assert!(!holders.note((1, 0), tls(65_900, 0, 0), 600));
         assert_eq!(stall(&holders, 999), None);
         assert_eq!(stall(&holders, 1_000), Some(Stall::Tls));
     }
@@ -252,9 +297,9 @@ mod tests {
     #[test]
     fn a_full_queue_that_moves_is_progress() {
         let mut holders = Holders::default();
-        holders.note(1, tls(60_000, 0, 60_000), 0);
+        holders.note((1, 0), tls(60_000, 0, 60_000), 0);
         for n in 1..20 {
-            assert!(holders.note(1, tls(60_000, 0, 10), n * 900));
+            assert!(holders.note((1, 0), tls(60_000, 0, 10), n * 900));
             assert_eq!(stall(&holders, n * 900 + 999), None);
         }
         assert_eq!(stall(&holders, 19 * 900 + 1_000), Some(Stall::Tls));
@@ -268,18 +313,18 @@ mod tests {
             let mut held = tls(60_000, 0, 0);
             held.plain.queue = 5_000 * (n as usize % 2);
             held.partial = n as usize;
-            holders.note(1, held, n * 200);
+            holders.note((1, 0), held, n * 200);
         }
         assert_eq!(stall(&holders, 1_800), Some(Stall::Tls));
         let mut held = Held {
             partial: 500,
             ..Held::default()
         };
-        holders.note(1, held, 2_000);
+        holders.note((1, 0), held, 2_000);
         assert_eq!(stall(&holders, 2_999), None);
         assert_eq!(stall(&holders, 3_000), Some(Stall::Partial));
         held.partial = 501;
-        holders.note(1, held, 3_000);
+        holders.note((1, 0), held, 3_000);
         assert_eq!(stall(&holders, 3_001), None);
     }
 
@@ -288,10 +333,10 @@ mod tests {
     fn stalled_queues_are_found_longest_first() {
         let mut holders = Holders::default();
         for (index, since_ms) in [(1, 300), (2, 100), (3, 200), (4, 0)] {
-            holders.note(index, tls(20_000, 0, 20_000), since_ms);
+            holders.note((index, 0), tls(20_000, 0, 20_000), since_ms);
         }
-        holders.note(4, tls(19_000, 0, 0), 350);
-        holders.note(5, tls(UNCOUNTED_MAX, 100_000, 0), 0);
+        holders.note((4, 0), tls(19_000, 0, 0), 350);
+        holders.note((5, 0), tls(UNCOUNTED_MAX, 100_000, 0), 0);
         assert_eq!(holders.stalled(9, PATIENCE_MS, 1_099), [0; 0]);
         assert_eq!(holders.stalled(9, PATIENCE_MS, 1_300), [2, 3, 1]);
         assert_eq!(holders.stalled(2, PATIENCE_MS, 1_300), [2, 3]);
@@ -301,16 +346,40 @@ mod tests {
     #[test]
     fn a_short_queue_is_not_held() {
         let mut holders = Holders::default();
-        holders.note(1, tls(UNCOUNTED_MAX, 0, 0), 0);
+        holders.note((1, 0), tls(UNCOUNTED_MAX, 0, 0), 0);
         assert!(holders.is_empty());
-        holders.note(1, tls(UNCOUNTED_MAX, 1, 0), 0);
-        holders.note(2, tls(UNCOUNTED_MAX + 1, 0, 0), 0);
+        holders.note((1, 0), tls(UNCOUNTED_MAX, 1, 0), 0);
+        holders.note((2, 0), tls(UNCOUNTED_MAX + 1, 0, 0), 0);
         assert_eq!(holders.sum(), UNCOUNTED_MAX + 1);
         assert_eq!(holders.from(0, 9), [1, 2]);
         holders.moved(2, 7);
         assert_eq!(holders.stall(7, PATIENCE_MS, 5_000), Some(Stall::Tls));
-        assert!(holders.note(7, Held::default(), 5_000));
+        assert!(holders.note((7, 0), Held::default(), 5_000));
         holders.forget(1);
         assert!(holders.is_empty() && holders.sum() == 0);
+    }
+
+    #[test]
+    fn each_route_has_its_sum() {
+        let mut holders = Holders::default();
+        let pending = |bytes| Held {
+            pending_memory: bytes,
+            ..tls(5_000, 1, 0)
+        };
+        holders.note((1, 7), pending(8_192), 0);
+        holders.note((2, 7), pending(4_096), 0);
+        holders.note((3, 8), pending(0), 0);
+        let of_route = |queues, pending| OfRoute { queues, pending };
+        assert_eq!(holders.of_route(7), of_route(10_000, 12_288));
+        assert_eq!(holders.of_route(8), of_route(5_000, 0));
+        holders.note((1, 7), pending(0), 0);
+        holders.moved(2, 9);
+        // Another connection at the same place.
+        holders.note((3, 7), pending(0), 0);
+        assert_eq!(holders.of_route(7), of_route(15_000, 4_096));
+        for index in [1, 3, 9] {
+            holders.forget(index);
+        }
+        assert!(holders.routes.is_empty() && holders.sum() == 0);
     }
 }

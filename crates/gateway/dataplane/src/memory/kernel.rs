@@ -18,7 +18,7 @@
 //! not measured: every forwarded byte has the same chance to cause a measurement of the queue that it went to. A slow
 //! peer is measured after about 2 KiB; so is an exchange of small messages, but its queues are empty.
 
-use crate::memory::holders::{Held, Holders, Stall, UNCOUNTED_MAX};
+use crate::memory::holders::{Held, Holders, OfRoute, Stall, UNCOUNTED_MAX};
 
 /// Average number of forwarded bytes between two measurements.
 const CHECK_BYTES: u64 = 2048;
@@ -125,9 +125,9 @@ impl KernelMemory {
         self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
     }
 
-    /// Notes what a connection holds, as measured after a step.
-    pub(crate) fn note(&mut self, index: u32, held: Held, now_ms: u64) {
-        if self.holders.note(index, held, now_ms) {
+    /// Notes what a connection of a route holds, as measured after a step.
+    pub(crate) fn note(&mut self, at: (u32, u16), held: Held, now_ms: u64) {
+        if self.holders.note(at, held, now_ms) {
             self.has_moved = true;
             self.interval_ms = CHECK_MS;
             self.check_ms = self.check_ms.min(now_ms + CHECK_MS);
@@ -154,18 +154,24 @@ impl KernelMemory {
         self.holders.sum()
     }
 
+    /// What the connections of a route hold.
+    pub(crate) fn of_route(&self, route: u16) -> OfRoute {
+        self.holders.of_route(route)
+    }
+
+    /// The limit on the sum.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Maximum queue of one connection.
     pub(crate) fn queue_max(&self) -> usize {
-        let shared = self.limit - self.limit / RESERVE_PARTS;
-        (shared.saturating_sub(self.sum()) / PARTS).max(UNCOUNTED_MAX)
+        queue_max(self.limit, self.sum())
     }
 
     /// Maximum queue of a connection whose queue moves.
     pub(crate) fn moving_queue_max(&self) -> usize {
-        let left = self.limit.saturating_sub(self.sum());
-        (left / PARTS)
-            .max(left.min(RECORD_BYTES))
-            .max(UNCOUNTED_MAX)
+        moving_queue_max(self.limit, self.sum())
     }
 
     /// Whether a slow peer gets less than it could use.
@@ -274,6 +280,20 @@ impl KernelMemory {
     }
 }
 
+/// Maximum queue of one connection, if there is so much memory for all and this much in use.
+pub(crate) fn queue_max(limit: usize, used: usize) -> usize {
+    let shared = limit - limit / RESERVE_PARTS;
+    (shared.saturating_sub(used) / PARTS).max(UNCOUNTED_MAX)
+}
+
+/// The same of a connection whose queue moves.
+pub(crate) fn moving_queue_max(limit: usize, used: usize) -> usize {
+    let left = limit.saturating_sub(used);
+    (left / PARTS)
+        .max(left.min(RECORD_BYTES))
+        .max(UNCOUNTED_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,7 +322,7 @@ mod tests {
             for _ in 0..200 {
                 for (index, bytes) in queues.iter_mut().enumerate() {
                     *bytes = memory.queue_max().max(*bytes);
-                    memory.note(index as u32, queue(*bytes), 0);
+                    memory.note((index as u32, 0), queue(*bytes), 0);
                 }
             }
             assert!(memory.sum() <= SHARED, "{slow} hold {}", memory.sum());
@@ -322,13 +342,13 @@ mod tests {
     fn the_reserve_is_given_in_records() {
         const LIMIT: usize = 8 << 20;
         let mut memory = KernelMemory::new(LIMIT as u64, 7);
-        memory.note(0, queue(LIMIT - LIMIT / RESERVE_PARTS), 0);
+        memory.note((0, 0), queue(LIMIT - LIMIT / RESERVE_PARTS), 0);
         assert!(memory.is_short() && memory.queue_max() == UNCOUNTED_MAX);
         let mut given = 0;
         while !memory.is_used_up() {
             assert!(memory.moving_queue_max() >= RECORD_BYTES);
             given += 1;
-            memory.note(given, queue(RECORD_BYTES), 0);
+            memory.note((given, 0), queue(RECORD_BYTES), 0);
         }
         assert_eq!(given as usize, LIMIT / RESERVE_PARTS / RECORD_BYTES);
         assert!(memory.sum() <= LIMIT);
@@ -343,7 +363,7 @@ mod tests {
         memory.note_wanted(Wish::New, 0);
         assert!(!memory.is_wanted(), "there is room");
         for index in 0..(LIMIT / RECORD_BYTES) as u32 {
-            memory.note(index, queue(RECORD_BYTES), u64::from(index));
+            memory.note((index, 0), queue(RECORD_BYTES), u64::from(index));
         }
         assert!(memory.is_used_up());
         assert!(!memory.is_taken_from(5_000), "nobody asks");
@@ -371,7 +391,7 @@ mod tests {
     fn a_wish_ends_with_the_shortage() {
         const LIMIT: usize = 8 << 20;
         let mut memory = KernelMemory::new(LIMIT as u64, 7);
-        memory.note(1, queue(LIMIT), 0);
+        memory.note((1, 0), queue(LIMIT), 0);
         memory.note_wanted(Wish::New, 10);
         assert!(memory.next_displaced(1_000, 10).is_empty(), "too early");
         memory.forget(1);
@@ -408,7 +428,7 @@ mod tests {
             );
         }
         assert!(memory.is_due(1, 65_536));
-        memory.note(1, queue(8_192), 0);
+        memory.note((1, 0), queue(8_192), 0);
         assert!((0..100).all(|n| memory.is_due(1, n)));
     }
 
@@ -416,7 +436,7 @@ mod tests {
     fn measures_all_queues_in_turn() {
         let mut memory = KernelMemory::new(1 << 20, 7);
         for index in 0..1_000 {
-            memory.note(index * 3, queue(8_192), 0);
+            memory.note((index * 3, 0), queue(8_192), 0);
         }
         let mut seen: Vec<u32> = (0..2)
             .flat_map(|n| memory.next_checks(false, n * CHECK_MS))
@@ -433,7 +453,7 @@ mod tests {
     #[test]
     fn idle_queues_are_measured_less_and_less() {
         let mut memory = KernelMemory::new(1 << 20, 7);
-        (0..90).for_each(|index| memory.note(index, queue(8_192), 0));
+        (0..90).for_each(|index| memory.note((index, 0), queue(8_192), 0));
         let mut now_ms = 0;
         let mut rounds = Vec::new();
         while now_ms < 30_000 {
@@ -442,12 +462,12 @@ mod tests {
                 .expect("half of the limit is used");
             rounds.push(now_ms);
             for index in memory.next_checks(false, now_ms) {
-                memory.note(index, queue(8_192), now_ms);
+                memory.note((index, 0), queue(8_192), now_ms);
             }
         }
         assert_eq!(rounds[..5], [0, 100, 300, 700, 1_500]);
         assert!(rounds.len() < 20, "{rounds:?}");
-        memory.note(3, queue(8_000), now_ms);
+        memory.note((3, 0), queue(8_000), now_ms);
         assert_eq!(memory.next_deadline_ms(false), Some(now_ms + CHECK_MS));
         // Below half of the limit only for another reason.
         (0..50).for_each(|index| memory.forget(index));

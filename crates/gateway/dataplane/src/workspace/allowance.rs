@@ -21,6 +21,7 @@ use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_record::RECORD_MAX;
 use dormouse_tables::counters::Count;
+use dormouse_tables::traffic::{Row, Tally};
 
 /// Minimum bytes to receive at a time when memory is short.
 const LEAN_MIN: usize = 2048;
@@ -44,10 +45,13 @@ impl<I: Io> Workspace<I> {
         self.step.receive_max()
     }
 
-    /// Decides how much to receive that will be sent to `destination`.
-    pub(crate) fn allowance(&self, destination: Fd) -> Allowance {
-        let has_memory = self.has_memory();
-        let queue_max = self.kernel.queue_max();
+    /// Decides how much to receive that will be sent to `destination`, for a connection of this route.
+    pub(crate) fn allowance(&self, route: u16, destination: Fd) -> Allowance {
+        let share = self.share(route);
+        let most = self.step_memory_max();
+        let has_memory = self.has_memory() && share.is_none_or(|share| share.can_hold(most));
+        let of_share = share.map_or(usize::MAX, |share| share.queue_max());
+        let queue_max = self.kernel.queue_max().min(of_share);
         // The kernel also counts its overhead, which is at most as much again.
         if has_memory && queue_max >= 2 * self.step.send_buffer {
             return Allowance::Full;
@@ -62,7 +66,9 @@ impl<I: Io> Workspace<I> {
         let is_empty = queue.sent <= UNCOUNTED_MAX;
         let moves = is_empty || self.io.held_back(destination).is_ok_and(|bytes| bytes == 0);
         if moves {
-            let of_reserve = content_max(self.kernel.moving_queue_max(), queue.sent);
+            let of_share = share.map_or(usize::MAX, |share| share.moving_queue_max());
+            let of_reserve = self.kernel.moving_queue_max().min(of_share);
+            let of_reserve = content_max(of_reserve, queue.sent);
             room = room.max(of_reserve.min(RECORD_MAX));
         }
         // The smallest send queue that can be configured takes a record when it is empty.
@@ -84,10 +90,15 @@ impl<I: Io> Workspace<I> {
     }
 
     /// Whether pending memory has room for a whole step.
-    fn has_memory(&self) -> bool {
-        let most = self.step.receive_max + RECORD_MAX;
+    pub(super) fn has_memory(&self) -> bool {
+        let most = self.step_memory_max();
         let in_use = self.pending.bytes_in_use();
         in_use + most + self.step.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
+    }
+
+    /// Maximum pending memory that a step needs.
+    pub(super) fn step_memory_max(&self) -> usize {
+        self.step.receive_max + RECORD_MAX
     }
 
     /// Whether the reserve has room for a record that the kernel refuses although its queue has room.
@@ -95,9 +106,12 @@ impl<I: Io> Workspace<I> {
         self.pending.can_hold(RECORD_MAX)
     }
 
-    /// Whether a part of a record may be stored. While memory is short, only if it `fills` its receive queue, so that the
+    /// Whether a part of a record may be stored for a connection of this route. While memory is short, only if it `fills` its receive queue, so that the
     /// rest can't arrive, and while half of the reserve is free.
-    pub(crate) fn may_store_part(&self, fills: bool) -> bool {
+    pub(crate) fn may_store_part(&self, route: u16, fills: bool) -> bool {
+        if !self.share_holds_part(route, fills) {
+            return false;
+        }
         let in_use = self.pending.bytes_in_use() + 2 * RECORD_MAX + self.step.reserve / 2;
         let has_reserve =
             || in_use <= self.pending.bytes_max() && self.pending.can_hold(RECORD_MAX);
@@ -122,10 +136,15 @@ impl<I: Io> Workspace<I> {
         if is_reported {
             slot.set(flow.held);
         }
-        let exhausted = if self.has_memory() {
-            Count::KernelExhausted
-        } else {
-            Count::PendingExhausted
+        let is_of_share = self.is_limited_by_share(slot.route);
+        if is_of_share {
+            let row = Row::of_route(slot.route);
+            self.traffic.add(row, Tally::MemoryWaits, 1);
+        }
+        let exhausted = match (is_of_share, self.has_memory()) {
+            (true, _) => Count::ShareExhausted,
+            (false, true) => Count::KernelExhausted,
+            (false, false) => Count::PendingExhausted,
         };
         self.count.add(exhausted, 1);
         if is_reported { LATER_MS } else { SOON_MS }
@@ -160,7 +179,7 @@ impl<I: Io> Workspace<I> {
         !self.has_memory() || self.kernel.is_short() || self.kernel.is_refused(self.now_ms)
     }
 
-    /// Whether memory is short, or a route limits stalls, and a queue holds some of it. Each turn asks, and most workers have
+    /// Whether memory is short, or a route limits stalls or memory, and a queue holds some of it. Each turn asks, and most workers have
     /// no such queue.
     fn is_held_while_short(&self) -> bool {
         self.kernel.has_holders() && (self.step.limits_stalls || self.is_short())
@@ -204,7 +223,7 @@ mod tests {
                 },
                 ..Held::default()
             };
-            kernel.note(kernel.sum() as u32, held, 0);
+            kernel.note((kernel.sum() as u32, 0), held, 0);
         }
         assert!(kernel.sum() <= 1 << 20);
     }

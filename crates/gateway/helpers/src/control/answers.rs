@@ -4,7 +4,7 @@ use super::http::{Request, Response};
 use super::listener::Access;
 use super::selection::Selection;
 use super::view::View;
-use super::{metrics, status};
+use super::{ages, metrics, status};
 use dormouse_config as config;
 use dormouse_config::LogLevel;
 use dormouse_handover::SecretText;
@@ -33,6 +33,7 @@ GET  /readyz            200 while new connections are accepted
 GET  /connections?route=NAME&backend=ADDRESS&client=NETWORK&name=NAME&certificate=NAME&refused=true&id=ID&older=10m&idle=10m
                         connections by these properties, a page at a time: from=NEXT for the next page
 GET  /connections/count                              the same parameters; only numbers
+GET  /connections/ages                               the same parameters; numbers by age, route and backend
 POST /connections/close?most=64                      the same parameters
 POST /reload            reload the configuration
 POST /drain?over=10m&order=longest|shortest
@@ -62,7 +63,7 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
     }
     let wanted = match request.path.as_str() {
         "/" | "/status" | "/metrics" | "/healthz" | "/readyz" | "/connections"
-        | "/connections/count" => "GET",
+        | "/connections/count" | "/connections/ages" => "GET",
         "/connections/close"
         | "/reload"
         | "/drain"
@@ -184,7 +185,7 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         Some(parameters.remove(at).1.as_str())
     };
     let order = match request.path.as_str() {
-        "/connections" | "/connections/count" | "/connections/close" => {
+        "/connections" | "/connections/count" | "/connections/ages" | "/connections/close" => {
             AdminOrder::Page(Box::new(page_order(&request.path, &mut take)?))
         }
         "/reload" => AdminOrder::Reload,
@@ -269,6 +270,7 @@ fn page_order<'a>(
     let action = match path {
         "/connections" => PageAction::List,
         "/connections/count" => PageAction::Count,
+        "/connections/ages" => PageAction::CountAges,
         _ if filter == ConnectionFilter::default() => {
             return Err(
                 "name a property of the connections to close; POST /drain closes all".to_owned(),
@@ -318,10 +320,19 @@ fn running_change<'a>(
     })
 }
 
-/// Response with a page of connections.
-pub(super) fn page(page: &Page) -> Response {
+/// Whether the answer has numbers of connections by age, route and backend.
+pub(super) fn has_ages(request: &Request) -> bool {
+    matches!(request.path.as_str(), "/status" | "/metrics")
+}
+
+/// Response with a page of connections, or of their numbers.
+pub(super) fn page(page: &Page, view: &View) -> Response {
     // Names and numbers always serialize.
-    let text = serde_json::to_string(page).unwrap_or_default();
+    let text = match &page.ages {
+        None => serde_json::to_string(page),
+        Some(groups) => serde_json::to_string(&ages::named(page, groups, &view.listed)),
+    };
+    let text = text.unwrap_or_default();
     Response {
         content_type: "application/json",
         body: dormouse_printable::json(&format!("{text}\n")),

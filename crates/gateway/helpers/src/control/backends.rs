@@ -60,6 +60,7 @@ pub(super) fn document(view: &View, selection: &Selection) -> Vec<BackendStatus>
             (true, CheckedHealth::Down) => CheckStatus::Unhealthy,
         },
         connections: known.connections,
+        ages: view.ages.of_backend(known.backend.place),
         failures_in_a_row: known.failures,
         opened: view.traffic.sum(known.row(), Tally::Opened),
         connects_failed: view.traffic.sum(known.row(), Tally::Failed),
@@ -77,7 +78,6 @@ pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
     if known.is_empty() {
         return;
     }
-    let label = |backend: &Backend| backend.routes.join(",");
     let counted =
         |tally: Tally| -> Value<'_> { Box::new(move |known| view.traffic.sum(known.row(), tally)) };
     let families: [(&str, &str, Value<'_>); 5] = [
@@ -114,6 +114,7 @@ pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
             page.sample(&[("route", &*routes), ("backend", address)], value(one));
         }
     }
+    by_age(view, &known, page);
     let directions = [
         ("sent", Tally::PlainBytesOut),
         ("received", Tally::PlainBytesIn),
@@ -142,5 +143,23 @@ pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
                 page.sample(&labels, view.traffic.sum(one.row(), *tally));
             }
         }
+    }
+}
+
+/// The label of a backend's routes.
+fn label(backend: &Backend) -> String {
+    backend.routes.join(",")
+}
+
+/// The family of connections by age.
+fn by_age(view: &View, known: &[BackendFigures<'_>], page: &mut Page) {
+    page.family(
+        "backend_connections_by_age",
+        "Connections to a backend, by age, as of the last count: when `/status` or `/metrics` was asked for.",
+    );
+    for one in known {
+        let (routes, address) = (label(one.backend), one.backend.address.as_str());
+        let labels = [("route", &*routes), ("backend", address)];
+        routes::by_age(page, &labels, view.ages.of_backend(one.backend.place));
     }
 }

@@ -12,6 +12,8 @@ use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
 const TIMEOUT_MS: u64 = 5_000;
+/// Time for numbers of connections by age to be counted. Without them, the answer has the last ones.
+const AGES_MS: u64 = 1_000;
 /// Time for main to carry out an order.
 pub(super) const ORDER_MS: u64 = 600_000;
 
@@ -26,9 +28,9 @@ pub(super) struct Client {
 
 enum ClientState {
     Reading(Zeroizing<Vec<u8>>),
-    /// The order went to main with this id.
+    /// It waits for other processes.
     Waiting {
-        order: u64,
+        awaited: Awaited,
         /// The client has closed its direction, as `nc -N` does.
         is_half_closed: bool,
     },
@@ -36,6 +38,14 @@ enum ClientState {
     /// The response is sent. Closing waits for the client's FIN, because a reset could overtake the
     /// response.
     Lingering,
+}
+
+/// What a client waits for.
+enum Awaited {
+    /// The result of the order that went to main with this id.
+    Order(u64),
+    /// Numbers that are counted, for the answer to this request.
+    Ages(Box<Request>),
 }
 
 /// The result of an event.
@@ -78,32 +88,63 @@ impl Client {
 
     /// Whether it waits for main's answer to the order `id`.
     pub(super) fn waits_for(&self, id: u64) -> bool {
-        matches!(self.state, ClientState::Waiting { order, .. } if order == id)
+        let is_it = |awaited: &Awaited| matches!(awaited, Awaited::Order(order) if *order == id);
+        self.awaited().is_some_and(is_it)
     }
 
     /// Whether it waits for an answer of main.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.state, ClientState::Waiting { .. })
+        matches!(self.awaited(), Some(Awaited::Order(_)))
+    }
+
+    /// Takes the request whose answer waits for numbers by age. It has to be answered now.
+    pub(super) fn take_waiting_request(&mut self) -> Option<Request> {
+        if !matches!(self.awaited()?, Awaited::Ages(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, ClientState::Lingering) {
+            ClientState::Waiting {
+                awaited: Awaited::Ages(request),
+                ..
+            } => Some(*request),
+            _ => None,
+        }
+    }
+
+    fn awaited(&self) -> Option<&Awaited> {
+        match &self.state {
+            ClientState::Waiting { awaited, .. } => Some(awaited),
+            _ => None,
+        }
     }
 
     /// Returns its rank: at the limit, a new client replaces the client with the lowest. `None`: it waits for an answer of
-    /// main, and is not replaced. A client that reads a response is replaced after those that have got it, or have sent no
-    /// request.
+    /// main, and is not replaced. A client that reads a response, or waits for its numbers, is replaced after those that
+    /// have got it, or have sent no request.
     pub(super) fn rank(&self) -> Option<(bool, u64)> {
         match self.state {
-            ClientState::Waiting { .. } => None,
-            ClientState::Writing(_) => Some((true, self.deadline_ms)),
+            ClientState::Waiting { .. } if self.waits() => None,
+            ClientState::Waiting { .. } | ClientState::Writing(_) => Some((true, self.deadline_ms)),
             ClientState::Reading(_) | ClientState::Lingering => Some((false, self.deadline_ms)),
         }
     }
 
     /// Starts to wait for main's answer to the order `id`.
     pub(super) fn wait_for(&mut self, id: u64, now_ms: u64) {
+        self.wait(Awaited::Order(id), now_ms + ORDER_MS);
+    }
+
+    /// Starts to wait for numbers by age, which the answer to this request has.
+    pub(super) fn wait_for_ages(&mut self, request: Request, now_ms: u64) {
+        self.wait(Awaited::Ages(Box::new(request)), now_ms + AGES_MS);
+    }
+
+    fn wait(&mut self, awaited: Awaited, deadline_ms: u64) {
         self.state = ClientState::Waiting {
-            order: id,
+            awaited,
             is_half_closed: false,
         };
-        self.deadline_ms = now_ms + ORDER_MS;
+        self.deadline_ms = deadline_ms;
     }
 
     /// Handles a readable, writable or closed socket.

@@ -151,6 +151,7 @@ const FAMILIES: &[Family] = &[
             (&["handshakes_per_client"], Count::DeniedRate),
             (&["route_max_connections"], Count::DeniedRouteConnections),
             (&["route_handshakes_per_second"], Count::DeniedRouteRate),
+            (&["route_memory_share"], Count::DeniedRouteMemory),
         ],
     },
     Family {
@@ -174,6 +175,7 @@ const FAMILIES: &[Family] = &[
         of: &[
             (&["pending"], Count::PendingExhausted),
             (&["kernel"], Count::KernelExhausted),
+            (&["route"], Count::ShareExhausted),
         ],
     },
     Family {

@@ -9,9 +9,10 @@
 //!   http     requests and responses                      status   GET /status
 //!   client   one client                                  metrics  GET /metrics
 //!   view     the data behind all answers                 routes, backends  parts of both
-//!                                                        exposition  the text format of metrics
+//!   ages     connections by age, route and backend       exposition  the text format of metrics
 //! ```
 
+mod ages;
 mod answers;
 mod backends;
 mod client;
@@ -25,9 +26,11 @@ mod status;
 mod view;
 
 use crate::helper::{self, Privileges};
+use ages::Taken;
 use answers::Handling;
 use client::{Client, ClientStep};
 use dormouse_config::Log;
+use dormouse_handover::connections::{ConnectionFilter, Page, PageAction, PageOrder, PagePlace};
 use dormouse_handover::control::{
     AdminOrder, AdminResult, ControlArguments, ForwardedOrder, Report,
 };
@@ -39,7 +42,7 @@ use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
 use dormouse_tables::backends::{BackendFds, Backends};
 use dormouse_tables::traffic::Traffic;
-use http::Response;
+use http::{Request, Response};
 use listener::{Access, ControlListener};
 use std::io;
 use std::process::ExitCode;
@@ -175,7 +178,7 @@ impl Control {
             Ok(Some(Report::State(state))) => self.view.set_state(state),
             Ok(Some(Report::Listing(part))) => self.view.list(part),
             Ok(Some(Report::Result(result))) => self.answer(&result),
-            Ok(Some(Report::Page(id, page))) => self.give_to(id, &answers::page(&page)),
+            Ok(Some(Report::Page(id, page))) => self.take_page(id, &page),
             Ok(Some(Report::Replacing { once_running })) => self.begin_replacement(once_running),
             Ok(Some(Report::Replaced)) => self.end_replacement(),
             Ok(Some(Report::End)) => self.end(),
@@ -189,6 +192,7 @@ impl Control {
                 self.replacement = None;
                 self.start_listening();
                 self.respond_to_waiting(&answers::gone());
+                self.end_count();
             }
         }
     }
@@ -225,11 +229,15 @@ impl Control {
         self.close_listeners_except(None);
         let _ = self.poller.remove(self.main);
         self.respond_to_waiting(&answers::ended());
+        self.end_count();
         self.ends_at_ms = Some(process::boottime_ms() + LAST_CLIENTS_MS);
     }
 
     /// Answers the client that waits for this result.
     fn answer(&mut self, result: &AdminResult) {
+        if self.view.ages.waits_for(result.id) {
+            self.end_count();
+        }
         self.give_to(result.id, &answers::answered(result));
     }
 
@@ -319,32 +327,55 @@ impl Control {
             ClientStep::Pending => self.watch(index),
             ClientStep::Closed => self.drop_client(index),
             ClientStep::Request(request) => {
-                match answers::reply(&request, &self.view, client.access) {
-                    Handling::Respond(response) => {
-                        let response = match has_room_for(&response, &self.clients) {
-                            true => response,
-                            false => answers::busy(),
-                        };
-                        let is_head = request.is_head();
-                        self.respond(
-                            index,
-                            &Response {
-                                is_head,
-                                ..response
-                            },
-                        );
+                if answers::has_ages(&request) && self.count_ages(now_ms) {
+                    if let Some(Some(client)) = self.clients.get_mut(index) {
+                        client.wait_for_ages(request, now_ms);
                     }
-                    Handling::Forward(order) => self.forward(index, order, now_ms),
+                } else {
+                    self.reply(index, &request);
                 }
             }
         }
     }
 
-    fn forward(&mut self, index: usize, order: AdminOrder, now_ms: u64) {
+    /// Answers a request, or forwards its order.
+    fn reply(&mut self, index: usize, request: &Request) {
+        let Some(Some(client)) = self.clients.get(index) else {
+            return;
+        };
+        match answers::reply(request, &self.view, client.access) {
+            Handling::Respond(response) => {
+                let response = match has_room_for(&response, &self.clients) {
+                    true => response,
+                    false => answers::busy(),
+                };
+                let is_head = request.is_head();
+                self.respond(
+                    index,
+                    &Response {
+                        is_head,
+                        ..response
+                    },
+                );
+            }
+            Handling::Forward(order) => self.forward(index, order, process::boottime_ms()),
+        }
+    }
+
+    /// Sends an order to main, and returns its id.
+    fn send_order(&mut self, order: AdminOrder) -> io::Result<Attempt<u64>> {
         self.last_order += 1;
         let id = self.last_order;
-        match message::send(self.main, &ForwardedOrder { id, order }) {
-            Ok(Attempt::Done(())) => {
+        let sent = message::send(self.main, &ForwardedOrder { id, order })?;
+        Ok(match sent {
+            Attempt::Done(()) => Attempt::Done(id),
+            Attempt::WouldBlock => Attempt::WouldBlock,
+        })
+    }
+
+    fn forward(&mut self, index: usize, order: AdminOrder, now_ms: u64) {
+        match self.send_order(order) {
+            Ok(Attempt::Done(id)) => {
                 if let Some(Some(client)) = self.clients.get_mut(index) {
                     client.wait_for(id, now_ms);
                 }
@@ -353,6 +384,63 @@ impl Control {
             Err(_) if self.ends_at_ms.is_some() => self.respond(index, &answers::ended()),
             Err(_) => self.respond(index, &answers::gone()),
         }
+    }
+
+    // ---- connections by age ----
+
+    /// Begins to count connections by age if it is time. Returns whether their numbers are worth waiting for.
+    fn count_ages(&mut self, now_ms: u64) -> bool {
+        let can_ask = self.view.main_alive() && self.ends_at_ms.is_none();
+        if can_ask && self.view.ages.are_due(now_ms) {
+            match self.order_ages(PagePlace::of_worker(0)) {
+                Some(id) => self.view.ages.begin(id, now_ms),
+                None => self.view.ages.give_up(),
+            }
+        }
+        self.view.ages.is_counting(now_ms)
+    }
+
+    /// Orders a page of numbers. `None`: it cannot be ordered now.
+    fn order_ages(&mut self, from: PagePlace) -> Option<u64> {
+        let order = PageOrder {
+            filter: ConnectionFilter::default(),
+            action: PageAction::CountAges,
+            from,
+        };
+        match self.send_order(AdminOrder::Page(Box::new(order))) {
+            Ok(Attempt::Done(id)) => Some(id),
+            Ok(Attempt::WouldBlock) | Err(_) => None,
+        }
+    }
+
+    /// Takes a page of connections: for a client, or for the count.
+    fn take_page(&mut self, id: u64, page: &Page) {
+        match self.view.ages.take(id, page, process::boottime_ms()) {
+            Taken::Not => self.give_to(id, &answers::page(page, &self.view)),
+            Taken::Next(from) => match self.order_ages(from) {
+                Some(next) => self.view.ages.proceed(next),
+                None => self.end_count(),
+            },
+            Taken::Done => self.end_count(),
+        }
+    }
+
+    /// Ends the count, and answers all who wait for it, with the last numbers if it has brought none.
+    fn end_count(&mut self) {
+        self.view.ages.give_up();
+        for index in 0..self.clients.len() {
+            self.answer_waiting(index);
+        }
+    }
+
+    /// Answers a client if it waits for numbers by age. Returns whether it did.
+    fn answer_waiting(&mut self, index: usize) -> bool {
+        let client = self.clients.get_mut(index).and_then(Option::as_mut);
+        let request = client.and_then(Client::take_waiting_request);
+        if let Some(request) = &request {
+            self.reply(index, request);
+        }
+        request.is_some()
     }
 
     fn respond(&mut self, index: usize, response: &Response) {
@@ -402,7 +490,7 @@ impl Control {
             }
             if client.waits() {
                 self.respond(index, &answers::too_late());
-            } else {
+            } else if !self.answer_waiting(index) {
                 self.drop_client(index);
             }
         }

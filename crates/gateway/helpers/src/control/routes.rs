@@ -3,8 +3,11 @@
 use super::exposition::Page;
 use super::selection::Selection;
 use super::view::View;
+use dormouse_config::share_of;
 use dormouse_handover::control::Route;
-use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
+use dormouse_handover::status::{
+    AgeFigures, RouteHandshakes, RouteMemory, RouteStatus, TrafficFigures,
+};
 use dormouse_tables::traffic::{Row, Tally};
 use std::collections::BTreeMap;
 
@@ -24,9 +27,10 @@ pub(super) const ENDS: [(&str, Tally); 11] = [
 ];
 
 /// Refusals by a limit of the route.
-const REFUSALS: [(&str, Tally); 2] = [
+const REFUSALS: [(&str, Tally); 3] = [
     ("connections", Tally::RefusedConnections),
     ("handshakes", Tally::RefusedRate),
+    ("memory_share", Tally::RefusedMemory),
 ];
 
 const HANDSHAKES: [(&str, Tally); 3] = [
@@ -51,6 +55,7 @@ pub(super) fn document(view: &View, selection: &Selection) -> Vec<RouteStatus> {
             name: route.name.clone(),
             listen: route.listen.clone(),
             connections: sum(Tally::Connections),
+            ages: view.ages.of_route(route.number),
             opened: sum(Tally::Opened),
             handshakes: RouteHandshakes {
                 full: sum(Tally::HandshakesFull),
@@ -61,9 +66,25 @@ pub(super) fn document(view: &View, selection: &Selection) -> Vec<RouteStatus> {
             closed: ends(view, row),
             refused: counted(view, row, &REFUSALS),
             paced: sum(Tally::Paced),
+            memory: memory(view, route),
         }
     };
     selection.routes(view).map(one).collect()
+}
+
+/// The route's share of the memory for connections.
+fn memory(view: &View, route: &Route) -> Option<RouteMemory> {
+    let percent = route.memory_share?;
+    let row = Row::of_route(route.number);
+    let bounds = view.state().map(|state| &state.bounds);
+    let of = |limit: u64| share_of(limit, percent);
+    Some(RouteMemory {
+        share_percent: percent,
+        connections_max: bounds.map(|bounds| of(bounds.connections)),
+        held_bytes: view.traffic.sum(row, Tally::HeldBytes),
+        bound_bytes: bounds.map(|bounds| of(bounds.kernel_bytes) + of(bounds.pending_bytes)),
+        waits: view.traffic.sum(row, Tally::MemoryWaits),
+    })
 }
 
 /// Plaintext bytes of a row.
@@ -84,6 +105,21 @@ fn counted(view: &View, row: Option<Row>, of: &[(&str, Tally)]) -> BTreeMap<Stri
         .iter()
         .map(|&(name, tally)| (name.to_owned(), view.traffic.sum(row, tally)));
     all.filter(|(_, n)| *n > 0).collect()
+}
+
+/// Samples of a metric of connections by age; none before the first count.
+pub(super) fn by_age(page: &mut Page, labels: &[(&str, &str)], ages: Option<AgeFigures>) {
+    let Some(ages) = ages else {
+        return;
+    };
+    for (age, connections) in [
+        ("under_1h", ages.under_1h),
+        ("under_1d", ages.under_1d),
+        ("under_7d", ages.under_7d),
+        ("older", ages.older),
+    ] {
+        page.sample(&[labels, &[("age", age)]].concat(), connections);
+    }
 }
 
 /// The routes of `GET /metrics`.
@@ -113,6 +149,17 @@ pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
     );
     alone(page, Tally::Connections);
     page.family(
+        "route_connections_by_age",
+        "Connections of a route, by age, as of the last count: when `/status` or `/metrics` was asked for.",
+    );
+    for route in &routes {
+        by_age(
+            page,
+            &[("route", &*route.name)],
+            view.ages.of_route(route.number),
+        );
+    }
+    page.family(
         "route_connections_opened_total",
         "Connections of a route that were established.",
     );
@@ -138,9 +185,46 @@ pub(super) fn metrics(view: &View, selection: &Selection, page: &mut Page) {
         "Waits of a route's connections because of `route_bytes_per_second`.",
     );
     alone(page, Tally::Paced);
+    shares(view, &routes, page);
     page.family(
         "route_bytes_total",
         "Bytes of a route's connections, by direction.",
     );
     by_label(page, "direction", &DIRECTIONS);
+}
+
+/// The families of routes with a share of the memory.
+fn shares(view: &View, routes: &[&Route], page: &mut Page) {
+    let all = routes.iter();
+    let all = all.filter_map(|route| Some((&*route.name, memory(view, route)?)));
+    let all: Vec<_> = all.collect();
+    if all.is_empty() {
+        return;
+    }
+    type Value = fn(&RouteMemory) -> Option<u64>;
+    let families: [(&str, &str, Value); 3] = [
+        (
+            "route_memory_held_bytes",
+            "Bytes that wait for slow peers of a route with `route_memory_share`.",
+            |memory| Some(memory.held_bytes),
+        ),
+        (
+            "route_memory_bound_bytes",
+            "Limit of these bytes: the route's share of `kernel_memory` and `pending_memory`.",
+            |memory| memory.bound_bytes,
+        ),
+        (
+            "route_memory_waits_total",
+            "Waits of a route's connections because its share was held.",
+            |memory| Some(memory.waits),
+        ),
+    ];
+    for (name, help, value) in families {
+        page.family(name, help);
+        for (route, memory) in &all {
+            if let Some(value) = value(memory) {
+                page.sample(&[("route", *route)], value);
+            }
+        }
+    }
 }

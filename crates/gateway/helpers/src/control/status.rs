@@ -85,6 +85,7 @@ fn connections(view: &View, now_ms: u64) -> ConnectionFigures {
             under_7d: ages.under_week,
             older: ages.older,
         },
+        ages_counted_s_ago: view.ages.counted_s_ago(now_ms),
         awake: awake_max.map(|_| view.sum(Count::Awake)),
         awake_max,
         at_rest,

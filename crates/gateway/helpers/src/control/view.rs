@@ -1,5 +1,6 @@
 //! The data behind all answers: the counters, main's last report, and the processes.
 
+use super::ages::Ages;
 use dormouse_handover::control::{Listing, Phase, State};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
@@ -16,6 +17,8 @@ pub(super) struct View {
     state: Option<Box<State>>,
     /// Routes and backends.
     pub(super) listed: Listing,
+    /// Connections by age.
+    pub(super) ages: Ages,
     /// The parts of the next lists that have come.
     next_listed: Listing,
     main_gone: bool,
@@ -45,6 +48,7 @@ impl View {
             traffic,
             state: None,
             listed: Listing::default(),
+            ages: Ages::default(),
             next_listed: Listing::default(),
             main_gone: false,
             restarts,

@@ -187,6 +187,8 @@ counts! {
         "Connections refused because of `route_max_connections`.";
     DeniedRouteRate = "denied_route_rate", counter,
         "Connections refused because of `route_handshakes_per_second`.";
+    DeniedRouteMemory = "denied_route_memory", counter,
+        "Connections refused because of `route_memory_share`.";
     ClientsUncounted = "clients_uncounted", counter,
         "Connections whose client is not counted because the table of clients is full.";
     PacedClient = "paced_client", counter,
@@ -224,6 +226,8 @@ counts! {
         "Reads deferred because pending memory was full.";
     KernelExhausted = "kernel_exhausted", counter,
         "Reads deferred because the other side reads slowly and `kernel_memory` is nearly full.";
+    ShareExhausted = "share_exhausted", counter,
+        "Reads deferred because the connection's route holds its `route_memory_share`.";
     PausedFull = "paused_full", counter, "Pauses of accepting: all connection slots in use.";
     PausedHandshakes = "paused_handshakes", counter,
         "Checks that found clients queued because `max_handshakes` was reached.";

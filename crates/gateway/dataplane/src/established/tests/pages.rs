@@ -143,6 +143,56 @@ fn a_page_has_the_connections_with_all_properties() {
 }
 
 #[test]
+fn connections_are_counted_by_age_route_and_backend() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.connect();
+    }
+    const HOUR_S: u32 = 3_600;
+    let parts = world.worker().parts();
+    let now_s = 400 * 24 * HOUR_S;
+    parts.work.now_ms = u64::from(now_s) * 1000;
+    for index in 0..10 {
+        parts.connections.slots.at_mut(index).opened_s = now_s
+            - match index {
+                0..4 => 60,
+                4..7 => HOUR_S,
+                7..9 => 24 * HOUR_S,
+                _ => 7 * 24 * HOUR_S,
+            };
+    }
+    let route = parts.connections.slots.at(0).route;
+    let groups = |world: &mut World, filter| {
+        let pages = pages(world, order(filter, PageAction::CountAges), |_| {});
+        let ages = pages.into_iter().map(|page| (page.matched, page.ages));
+        let ages: Vec<_> = ages.collect();
+        let [(matched, Some(groups))] = &*ages else {
+            panic!("{ages:?}");
+        };
+        (*matched, groups.clone())
+    };
+    let (matched, all) = groups(&mut world, ConnectionFilter::default());
+    assert_eq!(matched, 10);
+    assert_eq!(all.routes, [(route, [4, 3, 2, 1])].into());
+    assert_eq!(
+        all.backends.values().copied().collect::<Vec<_>>(),
+        [[4, 3, 2, 1]]
+    );
+    let older = ConnectionFilter {
+        older_ms: Some(3_600_000),
+        ..ConnectionFilter::default()
+    };
+    let (matched, old) = groups(&mut world, older);
+    assert_eq!((matched, old.routes), (6, [(route, [0, 3, 2, 1])].into()));
+    let other = ConnectionFilter {
+        route: Some("other".to_owned()),
+        ..ConnectionFilter::default()
+    };
+    let (matched, none) = groups(&mut world, other);
+    assert_eq!((matched, none.routes.len()), (0, 0));
+}
+
+#[test]
 fn an_order_closes_a_bounded_number_and_no_others() {
     let mut world = World::new();
     let old = CLOSED_MAX + 10;

@@ -36,7 +36,7 @@ fn a_slot_whose_sockets_are_others_holds_no_memory() {
         tls,
         ..Held::default()
     };
-    work.kernel.note(0, held, 0);
+    work.kernel.note((0, 0), held, 0);
     let freed_before = connections.freed();
     connections.verify_some(work);
     assert_eq!((connections.live(), connections.at_rest()), (0, 0));
@@ -88,13 +88,13 @@ fn a_record_longer_than_the_receive_queue_is_read() {
     take_memory(&mut world, 128 << 10);
     let work = world.worker().parts().work;
     assert!(matches!(
-        work.allowance(Fd::NONE),
+        work.allowance(0, Fd::NONE),
         Allowance::Lean { room: 0, .. }
     ));
     assert_eq!(upload(&mut world, &record, content.len()), content);
     // The last part of the reserve is kept.
     take_memory(&mut world, 64 << 10);
-    assert!(!world.worker().parts().work.may_store_part(true));
+    assert!(!world.worker().parts().work.may_store_part(0, true));
 }
 
 /// Its chunk has room for all of it.
@@ -321,6 +321,69 @@ fn a_peer_that_takes_nothing_is_closed_by_its_route() {
         routes: vec![route(&world.tls, &sockets())],
     };
     settings.routes[0].lifetime.stall_ms = Some(60_000);
+    world.worker().parts().work.step.follow(&settings);
+    let mut waited_ms = 0;
+    while world.worker().parts().connections.live() > 0 {
+        let parts = world.worker().parts();
+        parts.work.now_ms += 1_000;
+        parts.connections.on_time(&settings, parts.work);
+        waited_ms += 1_000;
+    }
+    assert!((59_000..65_000).contains(&waited_ms), "{waited_ms} ms");
+    assert_eq!(stalls(&world), 1);
+    assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
+}
+
+/// Settings in which the only route may hold this share of the memory.
+fn with_share(world: &World, percent: u32) -> Settings {
+    let mut settings = Settings {
+        names: Default::default(),
+        limits: limits(),
+        routes: vec![route(&world.tls, &sockets())],
+    };
+    settings.routes[0].limits.memory_share = Some(percent);
+    settings
+}
+
+/// Other routes do not wait for a route that holds its share.
+#[test]
+fn a_route_that_holds_its_share_is_short_of_memory() {
+    let mut world = World::new();
+    world.connect();
+    let settings = with_share(&world, 10);
+    let work = world.worker().parts().work;
+    work.step.follow(&settings);
+    let mut held = Held::default();
+    held.tls.queue = 110 << 20;
+    work.note_held((7, 0), held);
+    let row = dormouse_tables::traffic::Row::of_route(0);
+    let reported = |work: &Workspace<OsIo>| {
+        let tally = dormouse_tables::traffic::Tally::HeldBytes;
+        work.traffic.sum(row, tally)
+    };
+    assert_eq!(work.allowance(0, Fd::NONE), Allowance::NOTHING);
+    assert_eq!(work.allowance(1, Fd::NONE), Allowance::Full);
+    assert!(work.may_store_part(0, true), "pending memory is left");
+    assert_eq!(reported(work), 110 << 20);
+    let parts = world.worker().parts();
+    let slot = parts.connections.slots.get_mut(0).expect("a slot");
+    let _ = parts.work.starve(slot, &OPENING, true);
+    let work = parts.work;
+    held.tls.queue = 0;
+    (held.tls.pending, held.pending_memory) = (1, 100 << 10);
+    work.note_held((7, 0), held);
+    assert!(!work.may_store_part(0, true) && work.may_store_part(1, true));
+    work.forget_held((7, 0));
+    assert_eq!(reported(work), 0);
+    assert!(world.counters.sum(Count::ShareExhausted as usize) == 1);
+    assert_eq!(world.counters.sum(Count::KernelExhausted as usize), 0);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_closed_when_its_route_holds_half_of_its_share() {
+    let mut world = World::new();
+    let peer = with_pending_plaintext(&mut world);
+    let settings = with_share(&world, 3);
     world.worker().parts().work.step.follow(&settings);
     let mut waited_ms = 0;
     while world.worker().parts().connections.live() > 0 {

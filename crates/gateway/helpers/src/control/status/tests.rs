@@ -2,7 +2,9 @@
 //! `DORMOUSE_BLESS=1 cargo test -p dormouse-helpers status` rewrites it.
 
 use super::*;
+use crate::control::ages::Taken;
 use crate::control::http::Response;
+use dormouse_handover::connections::{AgeGroups, Page};
 use dormouse_handover::control::{
     Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, KeptChange, Listing, Phase,
     Reload, Route, SpiffeCertificate,
@@ -111,6 +113,7 @@ fn listing(backends: Vec<Backend>) -> Listing {
             name: "shop".to_owned(),
             number: 3,
             listen: vec![":443".to_owned()],
+            memory_share: Some(10),
         }],
         backends,
         is_first: true,
@@ -160,7 +163,23 @@ fn view() -> View {
     let mut view = View::new(counters, backends, traffic, 2);
     view.set_state(Box::new(state()));
     view.list(listing);
+    count_ages(&mut view, place);
     view
+}
+
+/// Counts connections of the route by age: two young ones and an old one, of which one has the backend at this place.
+fn count_ages(view: &mut View, place: u16) {
+    let mut groups = AgeGroups::default();
+    groups.count(3, place, 0);
+    groups.count(3, 0, 0);
+    groups.count(3, 0, u64::MAX);
+    let page = Page {
+        ages: Some(groups),
+        ..Page::default()
+    };
+    let now_ms = process::boottime_ms();
+    view.ages.begin(1, now_ms);
+    assert_eq!(view.ages.take(1, &page, now_ms), Taken::Done);
 }
 
 /// The document with ages, sizes and process ids set to 0, because they change from run to run, and
@@ -253,6 +272,7 @@ fn names_choose_routes_and_backends() {
             name: format!("tenant-{n}"),
             number: n,
             listen: Vec::new(),
+            memory_share: None,
         });
         let mut own = backend(0, &format!("10.0.{}.{}:80", n / 250, n % 250));
         own.routes = vec![format!("tenant-{n}")];
