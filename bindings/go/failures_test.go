@@ -33,7 +33,7 @@ type situation struct {
 }
 
 // TestFailures compares what programs are told with what crypto/tls tells them, and the alerts that the peer gets.
-// failures.tsv has the answers; DORMOUSE_WRITE=1 writes it anew, for the guide.
+// failures.tsv has the answers; DORMOUSE_WRITE=1 writes it anew, for FAILURES.md.
 func TestFailures(t *testing.T) {
 	version := strings.Join(strings.Split(runtime.Version()[2:], ".")[:2], ".")
 	lines := []string{"Go " + version}

@@ -1,6 +1,6 @@
 """What a program is told when a connection fails, beside asyncio's own TLS, and which alert the peer gets.
 
-`failures.tsv` has the answers; DORMOUSE_WRITE=1 writes it anew, for the guide. The peer is `ssl` over a blocking socket, or
+`failures.tsv` has the answers; DORMOUSE_WRITE=1 writes it anew, for FAILURES.md. The peer is `ssl` over a blocking socket, or
 plain TCP.
 """
 

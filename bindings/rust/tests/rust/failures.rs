@@ -1,6 +1,6 @@
 //! What a program is told when a connection fails, beside tokio-rustls, and which alert the peer gets.
 //!
-//! `failures.tsv` has the answers; DORMOUSE_WRITE=1 writes it anew, for the guide. The peer is tokio-rustls or plain TCP.
+//! `failures.tsv` has the answers; DORMOUSE_WRITE=1 writes it anew, for FAILURES.md. The peer is tokio-rustls or plain TCP.
 
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The world as it is: inputs from public reports of the field, with what other programs and ours do with them.
 //!
-//! The rows are in `interop/world/*.toml`, and `docs/internals/world.md` shows them. `DORMOUSE_WORLD=TEXT` runs only
+//! The rows are in `interop/world/*.toml`, and `interop/world/README.md` shows them. `DORMOUSE_WORLD=TEXT` runs only
 //! the rows whose situation or file name contains this text.
 
 mod page;

@@ -1,4 +1,4 @@
-//! The page that shows the rows: the part of `docs/internals/world.md` between two marks.
+//! The page that shows the rows: the part of `interop/world/README.md` between two marks.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,7 +13,7 @@ const END: &str = "<!-- end: the rows of interop/world -->\n";
 
 #[test]
 fn the_page_shows_the_rows() {
-    let file = tools::home().join("../docs/internals/world.md");
+    let file = tools::home().join("world/README.md");
     let text = fs::read_to_string(&file).expect("the page");
     let (head, rest) = text.split_once(BEGIN).expect("the first mark");
     let (_, foot) = rest.split_once(END).expect("the second mark");
@@ -24,7 +24,7 @@ fn the_page_shows_the_rows() {
     }
     assert!(
         fresh == text,
-        "docs/internals/world.md differs from interop/world. To write it again:\n    \
+        "interop/world/README.md differs from interop/world. To write it again:\n    \
          DORMOUSE_BLESS=1 cargo test -p dormouse-interop --test interop world::page"
     );
 }

@@ -32,7 +32,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /**
  * What a program is told when a connection fails, beside the JDK's sockets, and which alert the peer gets. {@code
- * bindings/java/failures.tsv} has the answers; {@code -Ddormouse.write=true} writes it anew, for the guide.
+ * bindings/java/failures.tsv} has the answers; {@code -Ddormouse.write=true} writes it anew, for FAILURES.md.
  */
 class FailureTableTest {
     private static final Path TABLE = Path.of("failures.tsv");
