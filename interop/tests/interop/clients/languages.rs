@@ -266,11 +266,20 @@ macro_rules! matrix {
     )*};
     (@version $variant:ident, $name:ident: $version:ident) => {
         mod $name {
-            matrix!(@scenarios $variant, $version, echo, upload, download, halfclose,
-                backendfirst, truncation, truncation_forgiven, reset, resumption, no_resumption,
-                alpn, rsa_and_p256);
-            matrix!(@long $variant, $version, upload_huge, download_huge);
+            matrix!(@scenarios $variant, $version, echo, halfclose, backendfirst, truncation,
+                resumption);
+            matrix!(@seldom $variant, $version, upload, download, truncation_forgiven, reset,
+                no_resumption, alpn, rsa_and_p256);
+            matrix!(@long $variant, $version, "100 MB: part of the long run",
+                upload_huge, download_huge);
         }
+    };
+    // Java computes longest: a program takes two seconds of CPU time.
+    (@seldom Java, Tls12, $($scenario:ident),*) => {
+        matrix!(@long Java, Tls12, "as with TLS 1.3: part of the long run", $($scenario),*);
+    };
+    (@seldom $variant:ident, $version:ident, $($scenario:ident),*) => {
+        matrix!(@scenarios $variant, $version, $($scenario),*);
     };
     (@scenarios $variant:ident, $version:ident, $($scenario:ident),*) => {$(
         #[test]
@@ -279,9 +288,9 @@ macro_rules! matrix {
             super::super::$scenario(super::Language::$variant, super::super::Version::$version);
         }
     )*};
-    (@long $variant:ident, $version:ident, $($scenario:ident),*) => {$(
+    (@long $variant:ident, $version:ident, $reason:literal, $($scenario:ident),*) => {$(
         #[test]
-        #[ignore = "100 MB: part of the long run"]
+        #[ignore = $reason]
         fn $scenario() {
             requires!(super::Language::$variant);
             super::super::$scenario(super::Language::$variant, super::super::Version::$version);
