@@ -1,7 +1,7 @@
 'use strict';
 
 // What a program is told when a connection fails, beside node:tls, and which alert the peer gets. `failures.tsv` has the
-// answers; DORMOUSE_WRITE=1 writes it anew, for the guide. The peer is always node:tls, or plain TCP.
+// answers; DORMOUSE_WRITE=1 writes it anew, for FAILURES.md. The peer is always node:tls, or plain TCP.
 
 const assert = require('node:assert/strict');
 const { once } = require('node:events');
