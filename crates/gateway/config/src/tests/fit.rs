@@ -289,6 +289,26 @@ fn certificates_are_part_of_the_budget() {
     );
 }
 
+/// Routes without certificates take memory, too; a few are part of the program itself.
+#[test]
+fn many_routes_are_part_of_the_budget() {
+    let with = |count: usize| {
+        let mut text = "memory = '512 MiB'\n".to_owned();
+        for n in 0..count {
+            text += &format!(
+                "[[route]]\nlisten = ':8443'\nserver_names = ['{n}.example']\npass_through = true\nto = '127.0.0.1:80'\n"
+            );
+        }
+        let config = load_text(&text).unwrap_or_else(|found| panic!("{found}"));
+        plan_with(&config.config, &machine(), 0)
+    };
+    let (few, many) = (with(10).expect("fits"), with(1_000).expect("fits"));
+    assert!(few.costs.iter().all(|cost| cost.what != "routes"));
+    assert_eq!(cost(&many, "routes"), (1_000 * (18 + 2 * 14)) << 10);
+    assert!(many.connections_max < few.connections_max);
+    assert!(sum(&many) <= 512 << 20 && sum(&few) <= 512 << 20);
+}
+
 #[test]
 fn a_configured_limit_is_kept() {
     let text = "memory = '512 MiB'\nmax_handshakes = 7\npending_memory = '9 MiB'\n\

@@ -3,6 +3,7 @@
 use super::workload::Workload;
 use dormouse_handover::lists::Texts;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
+use std::collections::HashSet;
 
 /// The certificates of each route, in the order of the configuration.
 pub(crate) type Certificates = Vec<Vec<Pem>>;
@@ -46,10 +47,13 @@ impl OfHelpers {
 const LIST_WEIGHT: usize = 2;
 
 impl Material {
-    /// The length of everything, for the memory budget. A revocation list counts once, whatever routes name it.
+    /// The length of everything, for the memory budget. A certificate and a revocation list count once, whatever routes name
+    /// them: that often they are in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let pem = |pem: &Pem| pem.chain.len() + pem.key.len() + pem.ocsp.len();
-        let certificates = self.certificates.iter().flatten().map(pem);
+        let mut known = HashSet::new();
+        let certificates = self.certificates.iter().flatten();
+        let certificates = certificates.filter(|pem| known.insert(pem.digest()));
+        let certificates = certificates.map(|pem| pem.chain.len() + pem.key.len() + pem.ocsp.len());
         let trust = self.client_trust.iter().flatten();
         let lists = trust.clone().flat_map(|trust| &trust.crls);
         let origins = self.origins.iter().chain(self.backend_tls.iter().flatten());
@@ -65,6 +69,7 @@ impl Material {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_handover::PemContents;
     use dormouse_handover::lists::RevocationList;
 
     #[test]
@@ -84,5 +89,27 @@ mod tests {
         material.origins.push(origin.clone());
         material.backend_tls.push(Some(origin));
         assert_eq!(material.bytes(), 1 + 2 * 2_000, "two routes share one");
+    }
+
+    #[test]
+    fn a_certificate_of_many_routes_is_part_of_the_budget_once() {
+        let pem = |text: &str| {
+            Pem::from(PemContents {
+                name: "x.pem".to_owned(),
+                key_name: "x.key".to_owned(),
+                chain: text.to_owned(),
+                ocsp: Vec::new(),
+                ocsp_from_file: false,
+                is_pushed: false,
+                key: String::new(),
+            })
+        };
+        let [one, other] = ["one", "other"].map(pem);
+        let certificates = vec![vec![one.clone(), other], vec![one.clone()], vec![one]];
+        let material = Material {
+            certificates,
+            ..Material::default()
+        };
+        assert_eq!(material.bytes(), 3 + 5);
     }
 }

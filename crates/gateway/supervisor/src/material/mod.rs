@@ -60,7 +60,7 @@ impl Material {
         let bytes = material.bytes();
         if bytes > MATERIAL_BYTES_MAX {
             let what = format!(
-                "certificates and revocation lists of all routes have {} MiB together; at most {} MiB are allowed\nlet fewer routes read the large files: each route counts its own certificates and authorities",
+                "certificates and revocation lists of all routes have {} MiB together; at most {} MiB are allowed\nlet fewer routes read the large files: each route counts its own authorities",
                 bytes >> 20,
                 MATERIAL_BYTES_MAX >> 20
             );
