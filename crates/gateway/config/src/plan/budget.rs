@@ -307,7 +307,6 @@ fn handshake(config: &Config) -> u64 {
 /// Returns the cost of each limit. Without a budget, sockets are counted as idle.
 pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits) -> Vec<Cost> {
     let budgeted = config.limits.memory.is_some();
-    let number = show_number;
     let socket = if budgeted {
         waiting(amounts.receive) + UNCOUNTED_BYTES
     } else {
@@ -316,18 +315,17 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     let of_sockets = if budgeted {
         format!(
             "{} sockets, each with twice receive_buffer ({})",
-            number(amounts.awake * capacity.sockets),
+            show_number(amounts.awake * capacity.sockets),
             ByteSize(amounts.receive)
         )
     } else {
         format!(
             "{} idle sockets of about {} bytes; a socket that is not read takes up to twice receive_buffer ({}) more",
-            number(amounts.awake * capacity.sockets),
-            number(SOCKET_BYTES),
+            show_number(amounts.awake * capacity.sockets),
+            show_number(SOCKET_BYTES),
             ByteSize(amounts.receive)
         )
     };
-    let waiting_in_queues = amounts.backlog * capacity.listeners;
     let cost = |what, bytes: u64, how| Cost {
         what,
         how,
@@ -337,12 +335,12 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
         cost(
             "the program itself",
             MAIN_BYTES + capacity.workers * PAIR_BYTES,
-            format!("{} workers", number(capacity.workers)),
+            format!("{} workers", show_number(capacity.workers)),
         ),
         cost(
             "connections at rest",
             amounts.connections.saturating_mul(SLOT_BYTES),
-            format!("{} x {SLOT_BYTES} bytes", number(amounts.connections)),
+            format!("{} x {SLOT_BYTES} bytes", show_number(amounts.connections)),
         ),
         deep_rest(capacity, amounts.connections),
         certificates(capacity),
@@ -358,7 +356,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
             amounts.handshakes.saturating_mul(handshake(config)),
             format!(
                 "{} x (twice handshake_bytes_max ({}) and {})",
-                number(amounts.handshakes),
+                show_number(amounts.handshakes),
                 config.limits.handshake_bytes_max,
                 ByteSize(HANDSHAKE_STATE_BYTES)
             ),
@@ -377,10 +375,11 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
         ),
     ];
     if budgeted {
+        let waiting_in_queues = amounts.backlog * capacity.listeners;
         costs.push(cost(
             "kernel: listen queues",
             waiting_in_queues.saturating_mul(waiting(amounts.receive)),
-            format!("backlog ({}) x listeners", number(amounts.backlog)),
+            format!("backlog ({}) x listeners", show_number(amounts.backlog)),
         ));
     }
     costs.retain(|cost| cost.bytes.0 > 0);
