@@ -13,7 +13,7 @@
 //! first they must have been quiet for some seconds; with each round that finds none, for half of that.
 
 use dormouse_config::share_of;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The part of all places that is promised to packets, and the part that is kept free.
 const PART: usize = 8;
@@ -44,6 +44,8 @@ pub(crate) struct Places {
     at: HashMap<u32, (u32, u16)>,
     /// Of routes with a share, by their numbers.
     shares: HashMap<u16, PlacesOfRoute>,
+    /// Those of them that should have more free places. Each turn asks, and thousands of routes may have a share.
+    short: HashSet<u16>,
     /// Sockets of handshakes in flight, which become connections.
     handshakes: usize,
     /// Connections that have woken since the exchange with the repair process.
@@ -96,6 +98,7 @@ impl Places {
             all: Vec::new(),
             at: HashMap::new(),
             shares: HashMap::new(),
+            short: HashSet::new(),
             handshakes: 0,
             woken: 0,
             promised: 0,
@@ -129,6 +132,19 @@ impl Places {
             if let Some(of_route) = self.shares.get_mut(route) {
                 of_route.taken += 1;
             }
+        }
+        let short = self.shares.iter().filter(|(_, one)| one.missing() > 0);
+        self.short = short.map(|(route, _)| *route).collect();
+    }
+
+    /// Changes the number of places that a route has, if it has a share.
+    fn count(&mut self, route: u16, change: impl FnOnce(usize) -> usize) {
+        if let Some(of_route) = self.shares.get_mut(&route) {
+            of_route.taken = change(of_route.taken);
+            match of_route.missing() > 0 {
+                true => self.short.insert(route),
+                false => self.short.remove(&route),
+            };
         }
     }
 
@@ -182,9 +198,7 @@ impl Places {
         let (place, _) = *self.at.entry(index).or_insert((next, route));
         if place == next {
             self.all.push(index);
-            if let Some(of_route) = self.shares.get_mut(&route) {
-                of_route.taken += 1;
-            }
+            self.count(route, |taken| taken + 1);
         }
     }
 
@@ -198,9 +212,7 @@ impl Places {
         if let Some((at, _)) = moved.and_then(|moved| self.at.get_mut(moved)) {
             *at = place;
         }
-        if let Some(of_route) = self.shares.get_mut(&route) {
-            of_route.taken = of_route.taken.saturating_sub(1);
-        }
+        self.count(route, |taken| taken.saturating_sub(1));
         if self.all.len() < self.all.capacity() / 4 {
             self.all.shrink_to_fit();
             self.at.shrink_to_fit();
@@ -259,7 +271,8 @@ impl Places {
     /// Returns how many connections should go to rest, of which `leaving` are about to.
     fn missing(&self, leaving: usize) -> usize {
         let of_all = missing(self.most, self.free() + leaving);
-        let of_routes = self.shares.values().map(PlacesOfRoute::missing).max();
+        let short = self.short.iter().filter_map(|route| self.shares.get(route));
+        let of_routes = short.map(PlacesOfRoute::missing).max();
         of_all.max(of_routes.unwrap_or(0).saturating_sub(leaving))
     }
 
@@ -269,11 +282,8 @@ impl Places {
         if missing(self.most, self.free() + leaving) > 0 {
             return true;
         }
-        let of_route = self
-            .at
-            .get(&index)
-            .and_then(|(_, route)| self.shares.get(route));
-        of_route.is_some_and(|of_route| of_route.missing() > 0)
+        let place = self.at.get(&index);
+        place.is_some_and(|(_, route)| self.short.contains(route))
     }
 
     /// When the hand moves next, if it must.

@@ -11,7 +11,7 @@
 //! - The rest of a record makes progress with each byte.
 //! - A connection is a holder exactly if its queues are longer than [`UNCOUNTED_MAX`], or something is pending; a
 //!   connection at rest with short queues has no entry.
-//! - `sum` is the kernel memory in all queues of the holders with longer ones, and `routes` divides it by route.
+//! - `sums` has the kernel memory in all queues of the holders with longer ones, also divided by route.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -115,9 +115,36 @@ impl Holder {
 #[derive(Default)]
 pub(crate) struct Holders {
     all: BTreeMap<u32, Holder>,
-    sum: usize,
+    sums: Sums,
+}
+
+/// What all holders hold.
+#[derive(Default)]
+struct Sums {
+    /// Kernel memory in counted queues.
+    queues: usize,
     /// Of routes with holders.
     routes: HashMap<u16, OfRoute>,
+}
+
+impl Sums {
+    fn add(&mut self, route: u16, held: &Held) {
+        self.queues += held.counted();
+        let of_route = self.routes.entry(route).or_default();
+        of_route.queues += held.counted();
+        of_route.pending += held.pending_memory;
+    }
+
+    fn subtract(&mut self, route: u16, held: &Held) {
+        self.queues -= held.counted();
+        if let Some(of_route) = self.routes.get_mut(&route) {
+            of_route.queues -= held.counted();
+            of_route.pending -= held.pending_memory;
+            if *of_route == OfRoute::default() {
+                self.routes.remove(&route);
+            }
+        }
+    }
 }
 
 impl Holders {
@@ -126,14 +153,7 @@ impl Holders {
         if held.is_nothing() {
             return self.forget(index);
         }
-        let former = self
-            .all
-            .get(&index)
-            .map(|holder| (holder.route, holder.held));
-        if let Some((route, held)) = former {
-            self.subtract(route, &held);
-        }
-        self.add(route, &held);
+        self.sums.add(route, &held);
         let Some(holder) = self.all.get_mut(&index) else {
             let holder = Holder {
                 route,
@@ -145,8 +165,9 @@ impl Holders {
             self.all.insert(index, holder);
             return false;
         };
-        holder.route = route;
+        let former_route = std::mem::replace(&mut holder.route, route);
         let former = std::mem::replace(&mut holder.held, held);
+        self.sums.subtract(former_route, &former);
         let mut has_taken = false;
         for (former, now, since_ms) in [
             (former.tls, held.tls, &mut holder.tls_ms),
@@ -171,31 +192,14 @@ impl Holders {
         let Some(holder) = self.all.remove(&index) else {
             return false;
         };
-        self.subtract(holder.route, &holder.held);
+        self.sums.subtract(holder.route, &holder.held);
         true
-    }
-
-    fn add(&mut self, route: u16, held: &Held) {
-        self.sum += held.counted();
-        let of_route = self.routes.entry(route).or_default();
-        of_route.queues += held.counted();
-        of_route.pending += held.pending_memory;
-    }
-
-    fn subtract(&mut self, route: u16, held: &Held) {
-        self.sum -= held.counted();
-        if let Some(of_route) = self.routes.get_mut(&route) {
-            of_route.queues -= held.counted();
-            of_route.pending -= held.pending_memory;
-            if *of_route == OfRoute::default() {
-                self.routes.remove(&route);
-            }
-        }
     }
 
     /// What the connections of a route hold.
     pub(crate) fn of_route(&self, route: u16) -> OfRoute {
-        self.routes.get(&route).copied().unwrap_or_default()
+        let of_route = self.sums.routes.get(&route);
+        of_route.copied().unwrap_or_default()
     }
 
     /// Updates the index of a moved slot.
@@ -251,7 +255,7 @@ impl Holders {
 
     /// Kernel memory in all counted queues.
     pub(crate) fn sum(&self) -> usize {
-        self.sum
+        self.sums.queues
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -380,6 +384,6 @@ mod tests {
         for index in [1, 3, 9] {
             holders.forget(index);
         }
-        assert!(holders.routes.is_empty() && holders.sum() == 0);
+        assert!(holders.sums.routes.is_empty() && holders.sum() == 0);
     }
 }

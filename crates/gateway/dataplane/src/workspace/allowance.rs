@@ -106,8 +106,8 @@ impl<I: Io> Workspace<I> {
         self.pending.can_hold(RECORD_MAX)
     }
 
-    /// Whether a part of a record may be stored for a connection of this route. While memory is short, only if it `fills` its receive queue, so that the
-    /// rest can't arrive, and while half of the reserve is free.
+    /// Whether a part of a record may be stored for a connection of this route. While memory is short, only if it `fills`
+    /// its receive queue, so that the rest can't arrive, and while half of the reserve is free.
     pub(crate) fn may_store_part(&self, route: u16, fills: bool) -> bool {
         if !self.share_holds_part(route, fills) {
             return false;
@@ -179,8 +179,8 @@ impl<I: Io> Workspace<I> {
         !self.has_memory() || self.kernel.is_short() || self.kernel.is_refused(self.now_ms)
     }
 
-    /// Whether memory is short, or a route limits stalls or memory, and a queue holds some of it. Each turn asks, and most workers have
-    /// no such queue.
+    /// Whether memory is short, or a route limits stalls or memory, and a queue holds some of it. Each turn asks, and most
+    /// workers have no such queue.
     fn is_held_while_short(&self) -> bool {
         self.kernel.has_holders() && (self.step.limits_stalls || self.is_short())
     }

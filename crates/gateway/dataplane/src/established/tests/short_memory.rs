@@ -315,34 +315,44 @@ fn a_peer_that_takes_nothing_is_closed_when_memory_is_short() {
 fn a_peer_that_takes_nothing_is_closed_by_its_route() {
     let mut world = World::new();
     let peer = with_pending_plaintext(&mut world);
-    let mut settings = Settings {
+    let mut settings = of_one_route(&world);
+    settings.routes[0].lifetime.stall_ms = Some(60_000);
+    assert_is_closed_after_a_minute(world, peer, &settings);
+}
+
+fn of_one_route(world: &World) -> Settings {
+    Settings {
         names: Default::default(),
         limits: limits(),
         routes: vec![route(&world.tls, &sockets())],
-    };
-    settings.routes[0].lifetime.stall_ms = Some(60_000);
-    world.worker().parts().work.step.follow(&settings);
+    }
+}
+
+/// Settings in which the only route may hold this share of the memory.
+fn with_share(world: &World, percent: u32) -> Settings {
+    let mut settings = of_one_route(world);
+    settings.routes[0].limits.memory_share = Some(percent);
+    settings
+}
+
+/// With these settings, the only connection is closed because its peer takes nothing for a minute.
+#[track_caller]
+fn assert_is_closed_after_a_minute(
+    mut world: World,
+    peer: std::net::TcpStream,
+    settings: &Settings,
+) {
+    world.worker().parts().work.step.follow(settings);
     let mut waited_ms = 0;
     while world.worker().parts().connections.live() > 0 {
         let parts = world.worker().parts();
         parts.work.now_ms += 1_000;
-        parts.connections.on_time(&settings, parts.work);
+        parts.connections.on_time(settings, parts.work);
         waited_ms += 1_000;
     }
     assert!((59_000..65_000).contains(&waited_ms), "{waited_ms} ms");
     assert_eq!(stalls(&world), 1);
     assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
-}
-
-/// Settings in which the only route may hold this share of the memory.
-fn with_share(world: &World, percent: u32) -> Settings {
-    let mut settings = Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: vec![route(&world.tls, &sockets())],
-    };
-    settings.routes[0].limits.memory_share = Some(percent);
-    settings
 }
 
 /// Other routes do not wait for a route that holds its share.
@@ -384,17 +394,7 @@ fn a_peer_that_takes_nothing_is_closed_when_its_route_holds_half_of_its_share() 
     let mut world = World::new();
     let peer = with_pending_plaintext(&mut world);
     let settings = with_share(&world, 3);
-    world.worker().parts().work.step.follow(&settings);
-    let mut waited_ms = 0;
-    while world.worker().parts().connections.live() > 0 {
-        let parts = world.worker().parts();
-        parts.work.now_ms += 1_000;
-        parts.connections.on_time(&settings, parts.work);
-        waited_ms += 1_000;
-    }
-    assert!((59_000..65_000).contains(&waited_ms), "{waited_ms} ms");
-    assert_eq!(stalls(&world), 1);
-    assert_eq!(end_of(peer), Some(io::ErrorKind::ConnectionReset));
+    assert_is_closed_after_a_minute(world, peer, &settings);
 }
 
 /// When nothing is left, after a quarter of the time.
