@@ -19,6 +19,9 @@ use dormouse_reactor::Fd;
 #[cfg(test)]
 mod tests;
 
+/// Maximum number of orders that wait for the end of a reload. Further orders wait in main's channel, whatever they are.
+const DEFERRED_MAX: usize = 256;
+
 /// Whether an order depends on the reload before it. The others need not wait for its end: a signature, ticket keys, a drain, a
 /// stop.
 fn follows_reload(order: &Order) -> bool {
@@ -49,6 +52,9 @@ impl<I: Io> Worker<I> {
     }
 
     pub(super) fn receive_order(&mut self) {
+        if self.lifecycle.deferred.len() >= DEFERRED_MAX {
+            return;
+        }
         match self.cx.work.io.receive_order(self.lifecycle.orders) {
             Ok(Some(order)) => self.take(order),
             Ok(None) => {}
