@@ -13,8 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 const FRESH_MS: u64 = 10_000;
 /// Nor are numbers whose counting took more than this part of their age.
 const PART: u64 = 20;
-/// A count without an end after this time is given up: a page was lost.
+/// A count whose next page has not come after this time is given up: it was lost.
 const LOST_MS: u64 = 10_000;
+/// So is one that takes longer than this: a compromised worker could go on for ever.
+const COUNT_MS: u64 = 600_000;
 
 /// The name of routes and backends that a reload has removed.
 const REMOVED: &str = "removed";
@@ -38,6 +40,8 @@ struct Counting {
     /// The order whose page is the next one.
     order: u64,
     begun_ms: u64,
+    /// When that page was ordered.
+    ordered_ms: u64,
     sums: Sums,
 }
 
@@ -90,7 +94,10 @@ impl Ages {
 
     /// Whether a count is under way.
     pub(super) fn is_counting(&self, now_ms: u64) -> bool {
-        let is_current = |count: &Counting| now_ms.saturating_sub(count.begun_ms) < LOST_MS;
+        let is_current = |count: &Counting| {
+            now_ms.saturating_sub(count.ordered_ms) < LOST_MS
+                && now_ms.saturating_sub(count.begun_ms) < COUNT_MS
+        };
         self.counting.as_ref().is_some_and(is_current)
     }
 
@@ -99,14 +106,15 @@ impl Ages {
         self.counting = Some(Counting {
             order,
             begun_ms: now_ms,
+            ordered_ms: now_ms,
             sums: Sums::default(),
         });
     }
 
     /// Continues with this order.
-    pub(super) fn proceed(&mut self, order: u64) {
+    pub(super) fn proceed(&mut self, order: u64, now_ms: u64) {
         if let Some(counting) = &mut self.counting {
-            counting.order = order;
+            (counting.order, counting.ordered_ms) = (order, now_ms);
         }
     }
 
@@ -221,7 +229,7 @@ mod tests {
         assert_eq!(ages.take(4, &page(7, None), 1_000), Taken::Not);
         assert_eq!(ages.take(3, &page(7, Some(next)), 1_000), Taken::Next(next));
         assert!(ages.of_route(7).is_none(), "a part is no number");
-        ages.proceed(5);
+        ages.proceed(5, 1_000);
         assert_eq!(ages.take(3, &page(7, None), 1_000), Taken::Not);
         assert_eq!(ages.take(5, &page(7, None), 1_900), Taken::Done);
         let of_route = ages.of_route(7).expect("a number");
@@ -241,6 +249,13 @@ mod tests {
         let mut ages = Ages::default();
         ages.begin(3, 0);
         assert!(!ages.are_due(LOST_MS - 1) && ages.are_due(LOST_MS));
+        // As long as pages come, a long count is no lost one.
+        ages.begin(4, LOST_MS);
+        for now_ms in (LOST_MS..LOST_MS + COUNT_MS).step_by(LOST_MS as usize - 1) {
+            assert!(ages.is_counting(now_ms));
+            ages.proceed(4, now_ms);
+        }
+        assert!(!ages.is_counting(LOST_MS + COUNT_MS));
         ages.begin(4, LOST_MS);
         assert_eq!(ages.take(3, &page(7, None), LOST_MS), Taken::Not);
         ages.give_up();

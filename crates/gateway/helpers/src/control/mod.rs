@@ -415,10 +415,11 @@ impl Control {
 
     /// Takes a page of connections: for a client, or for the count.
     fn take_page(&mut self, id: u64, page: &Page) {
-        match self.view.ages.take(id, page, process::boottime_ms()) {
+        let now_ms = process::boottime_ms();
+        match self.view.ages.take(id, page, now_ms) {
             Taken::Not => self.give_to(id, &answers::page(page, &self.view)),
             Taken::Next(from) => match self.order_ages(from) {
-                Some(next) => self.view.ages.proceed(next),
+                Some(next) => self.view.ages.proceed(next, now_ms),
                 None => self.end_count(),
             },
             Taken::Done => self.end_count(),
