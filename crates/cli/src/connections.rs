@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse_config as config;
-use dormouse_handover::connections::{AgesPage, ConnectionRow, Page};
+use dormouse_handover::connections::{AgesPage, ConnectionRow, Page, PagePlace};
 use dormouse_printable::lines;
 use serde::de::DeserializeOwned;
 
@@ -145,28 +145,37 @@ impl FilterArgs {
         since: Option<Duration>,
     ) -> Result<Counted, ExitCode> {
         let mut counted = Counted::default();
-        let mut from = None;
-        loop {
-            let page: Page = self.page(address, "GET", "/connections/count", since, from)?;
+        self.pages(address, "/connections/count", since, |page: Page| {
             counted.matched += u64::from(page.matched);
             counted.unknown += u64::from(page.unknown);
-            from = page.next;
-            if from.is_none() {
-                return Ok(counted);
-            }
-        }
+            page.next
+        })?;
+        Ok(counted)
     }
 
     /// Counts the connections by age, route and backend.
     fn count_ages(&self, address: &AdminAddress, by: By) -> Result<CountedAges, ExitCode> {
         let mut counted = CountedAges::default();
+        self.pages(address, "/connections/ages", None, |page: AgesPage| {
+            counted.add(&page, by);
+            page.next
+        })?;
+        Ok(counted)
+    }
+
+    /// Asks for all pages, one after the other. `take` returns where the next one begins.
+    fn pages<T: DeserializeOwned>(
+        &self,
+        address: &AdminAddress,
+        path: &str,
+        since: Option<Duration>,
+        mut take: impl FnMut(T) -> Option<PagePlace>,
+    ) -> Result<(), ExitCode> {
         let mut from = None;
         loop {
-            let page: AgesPage = self.page(address, "GET", "/connections/ages", None, from)?;
-            counted.add(&page, by);
-            from = page.next;
+            from = take(self.page(address, "GET", path, since, from)?);
             if from.is_none() {
-                return Ok(counted);
+                return Ok(());
             }
         }
     }

@@ -102,14 +102,17 @@ fn walk_once(pid: i32, whole_room: u64) -> Result<Snapshot, Failure> {
             room = room.saturating_sub(heap.resident_bytes());
             heaps.push(heap);
         } else if region.name.is_empty() && region.start.is_multiple_of(HEAP_ALIGN) {
-            for found in thread_heaps(&reader, region, room) {
-                match found? {
-                    ThreadHeap::Whole(heap, arena) => {
+            // The kernel merges full heaps with adjacent ones into one mapping.
+            for start in (region.start..region.end).step_by(HEAP_ALIGN as usize) {
+                let end = region.end.min(start + HEAP_ALIGN);
+                match thread_heap(&reader, start..end, room)? {
+                    Some(ThreadHeap::Whole(heap, arena)) => {
                         room = room.saturating_sub(heap.resident_bytes());
                         heaps.push(heap);
                         arenas.push(arena);
                     }
-                    ThreadHeap::Changing(bytes) => changing_bytes += bytes,
+                    Some(ThreadHeap::Changing(bytes)) => changing_bytes += bytes,
+                    None => break,
                 }
             }
         } else if region.name.is_empty() && region.len() <= MAPPED_MAX {
@@ -227,23 +230,6 @@ enum ThreadHeap {
     Whole(Heap, u64),
     /// Its bytes; threads changed it while it was copied.
     Changing(u64),
-}
-
-/// Reads the heaps in a mapping. The kernel merges full heaps with adjacent ones into one mapping.
-fn thread_heaps(
-    reader: &ProcessMemory,
-    region: &Region,
-    mut room: u64,
-) -> impl Iterator<Item = Result<ThreadHeap, Failure>> {
-    let starts = (region.start..region.end).step_by(HEAP_ALIGN as usize);
-    starts.map_while(move |start| {
-        let end = region.end.min(start + HEAP_ALIGN);
-        let found = thread_heap(reader, start..end, room).transpose();
-        if let Some(Ok(ThreadHeap::Whole(heap, _))) = &found {
-            room = room.saturating_sub(heap.resident_bytes());
-        }
-        found
-    })
 }
 
 /// Reads the heap that may begin a mapping; `None` if none does.
