@@ -28,7 +28,7 @@ use crate::io::Io;
 use crate::lifecycle::retirement::Retirement;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
-use dormouse_config::{Log, Originate};
+use dormouse_config::{Lifetime, Log, Originate};
 use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, Slot};
 use dormouse_handover::{ClientTrust, Descriptors, Handover, OriginPem};
@@ -75,8 +75,22 @@ struct Loading {
 pub(crate) struct Reloaded {
     /// The number of the order.
     pub(crate) number: u64,
-    /// The numbers of the changed routes. On an error the current configuration stays.
-    pub(crate) changed: io::Result<Vec<u16>>,
+    /// What it has changed. On an error the current configuration stays.
+    pub(crate) changed: io::Result<Changed>,
+}
+
+/// What a reload has changed.
+pub(crate) struct Changed {
+    /// The numbers of the changed routes.
+    pub(crate) routes: Vec<u16>,
+    /// Whether a route has other timeouts.
+    pub(crate) timeouts: bool,
+}
+
+/// What decides when a connection of each route is closed.
+fn timeouts(settings: &Settings) -> (Vec<Lifetime>, u32) {
+    let lifetimes = settings.routes.iter().map(|route| route.lifetime);
+    (lifetimes.collect(), settings.limits.timeout_jitter)
 }
 
 impl Reloader {
@@ -220,7 +234,7 @@ impl Reloader {
         door: &mut Door,
         handshakes: &mut Handshakes,
         cx: &mut WorkerContext<I>,
-    ) -> io::Result<Vec<u16>> {
+    ) -> io::Result<Changed> {
         let arrived = self.arrived.clone();
         let (stale, listeners) = of_order(&arrived, handover.descriptors.listeners.len())?;
         // Main can't know the descriptor numbers in this process's table.
@@ -251,6 +265,7 @@ impl Reloader {
         old.for_each(|fd| work.io.close(fd));
         door.reserve(listeners.len(), former.len());
 
+        let former = timeouts(settings);
         let changed = self.place_routes(routes, originations, &handover, remembered, settings);
         door.follow(&settings.routes);
         settings.limits = handover.share.limits(&handover.config);
@@ -262,7 +277,10 @@ impl Reloader {
             link.places.follow_shares(settings.memory_shares());
         }
         (self.set_logs)(&handover.config.log);
-        Ok(changed)
+        Ok(Changed {
+            routes: changed,
+            timeouts: timeouts(settings) != former,
+        })
     }
 
     /// Refuses clients without a backend that the next routes do not admit. If the reload fails afterwards, they may connect

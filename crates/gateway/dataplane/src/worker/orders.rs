@@ -9,7 +9,6 @@ use crate::lifecycle::page;
 use crate::lifecycle::reload::Reloaded;
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
-use crate::settings::Settings;
 use crate::token::{self, Token};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
@@ -168,24 +167,16 @@ impl<I: Io> Worker<I> {
     /// Continues the reload under way, and reports its end.
     pub(super) fn advance_reload(&mut self) {
         let cx = &mut self.cx;
-        let timeouts = |settings: &Settings| {
-            let lifetimes = settings.routes.iter().map(|route| route.lifetime);
-            (
-                lifetimes.collect::<Vec<_>>(),
-                settings.limits.timeout_jitter,
-            )
-        };
-        let former = timeouts(&cx.settings);
         let reloader = &mut self.lifecycle.reloader;
         let Some(reloaded) = reloader.advance(&mut self.door, &mut self.handshakes, cx) else {
             return;
         };
         if let Ok(changed) = &reloaded.changed {
             cx.connections.end_all_waits();
-            if timeouts(&cx.settings) != former {
+            if changed.timeouts {
                 cx.connections.follow_new_timeouts();
             }
-            self.outbound.reload(changed, cx);
+            self.outbound.reload(&changed.routes, cx);
             if self.lifecycle.startup.finish() {
                 // A worker with an invalid certificate has stopped accepting. A drain or a stop continues.
                 if self.lifecycle.drain.is_none() && self.lifecycle.stop.is_none() {
