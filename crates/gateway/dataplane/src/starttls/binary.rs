@@ -13,8 +13,10 @@ const LDAP_REQUEST_ID: u8 = 1;
 const LDAP_SUCCESS: u8 = 0;
 /// confidentialityRequired (RFC 4511 Appendix A.2).
 const LDAP_NEEDS_TLS: u8 = 13;
-/// The requestName of an ExtendedRequest for StartTLS (RFC 4511 §4.14.1), with tag and length.
-const LDAP_STARTTLS: &[u8] = b"\x80\x161.3.6.1.4.1.1466.20037";
+/// Tag of the requestName of an ExtendedRequest.
+const LDAP_REQUEST_NAME: u8 = 0x80;
+/// The requestName for StartTLS (RFC 4511 §4.14.1).
+const LDAP_STARTTLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
 
 /// Reads an LDAPMessage: its id, then the operation.
 pub(super) fn ldap(received: &[u8]) -> Result<Option<Read>, Refusal> {
@@ -32,7 +34,7 @@ pub(super) fn ldap(received: &[u8]) -> Result<Option<Read>, Refusal> {
     let operation = message.get(id_len..).unwrap_or_default();
     let (operation, content, _) = element(operation)?.ok_or(NO_LDAP)?;
     let response = match operation {
-        LDAP_EXTENDED_REQUEST if content == LDAP_STARTTLS => {
+        LDAP_EXTENDED_REQUEST if asks_for_tls(content)? => {
             let answer = ldap_result(id, LDAP_EXTENDED_RESPONSE, LDAP_SUCCESS, b"");
             return Ok(Some(Read::of(len, Answer::StartTls(answer))));
         }
@@ -53,13 +55,16 @@ pub(super) fn ldap(received: &[u8]) -> Result<Option<Read>, Refusal> {
     Ok(Some(Read::of(len, Answer::Say(answer, State::Speaking))))
 }
 
+/// Whether an ExtendedRequest is the one for StartTLS, which has a name and no value.
+fn asks_for_tls(request: &[u8]) -> Result<bool, Refusal> {
+    let name = element(request)?;
+    Ok(name == Some((LDAP_REQUEST_NAME, LDAP_STARTTLS, request.len())))
+}
+
 /// LDAPMessage 1: the ExtendedRequest for StartTLS.
 pub(super) fn ldap_request() -> Vec<u8> {
-    let operation = [
-        &[LDAP_EXTENDED_REQUEST, short(LDAP_STARTTLS)],
-        LDAP_STARTTLS,
-    ]
-    .concat();
+    let name = [&[LDAP_REQUEST_NAME, short(LDAP_STARTTLS)], LDAP_STARTTLS].concat();
+    let operation = [&[LDAP_EXTENDED_REQUEST, short(&name)], name.as_slice()].concat();
     let message = [&[BER_INTEGER, 1, LDAP_REQUEST_ID], operation.as_slice()].concat();
     [&[BER_SEQUENCE, short(&message)], message.as_slice()].concat()
 }
@@ -113,14 +118,15 @@ fn short(content: &[u8]) -> u8 {
 /// An element of BER: its tag, its content, and its length with the head.
 type Element<'a> = (u8, &'a [u8], usize);
 
-/// Reads an element; `None` if more bytes are needed. Its length is written in three bytes at most.
+/// Reads an element; `None` if more bytes are needed. Its length is written in four bytes at most: Windows always
+/// writes that many.
 fn element(bytes: &[u8]) -> Result<Option<Element<'_>>, Refusal> {
     let (Some(&tag), Some(&first)) = (bytes.first(), bytes.get(1)) else {
         return Ok(None);
     };
     let (head, len) = match usize::from(first) {
         len @ ..=0x7f => (2, len),
-        0x81..=0x83 => {
+        0x81..=0x84 => {
             let count = usize::from(first & 0x7f);
             let Some(long) = bytes.get(2..2 + count) else {
                 return Ok(None);
@@ -157,7 +163,8 @@ pub(super) fn postgres(received: &[u8]) -> Result<Option<Read>, Refusal> {
     let answer = match (u32::from_be_bytes(len), code) {
         (8, SSL_REQUEST) => Answer::StartTls(b"S".to_vec()),
         (8, GSS_REQUEST) => Answer::Say(NO_ENCRYPTION.to_vec(), State::Speaking),
-        (16, CANCEL_REQUEST) => Answer::End(
+        // Since protocol 3.2 the secret key of a session may be longer than four bytes.
+        (16.., CANCEL_REQUEST) => Answer::End(
             Vec::new(),
             "the client sent a request to cancel in plaintext",
         ),

@@ -146,6 +146,12 @@ fn nothing_but_tls_can_be_had() {
             b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02",
             "",
         ),
+        // The same since protocol 3.2, with a longer key.
+        (
+            Starttls::Postgres,
+            b"\0\0\0\x14\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02\0\0\0\x03",
+            "",
+        ),
         (Starttls::Postgres, b"GET / HTTP/1.1\r\n", ""),
         (Starttls::Ldap, b"GET / HTTP/1.1\r\n", ""),
         (Starttls::Xmpp, b"GET / HTTP/1.1\r\n", ""),
@@ -172,6 +178,30 @@ fn a_stream_of_servers_is_answered_in_its_namespace() {
         "{said}"
     );
     assert_eq!(result, Ok(true));
+}
+
+/// Each length in four bytes, as Windows writes them.
+const LDAP_REQUEST_OF_WINDOWS: &[u8] =
+    b"\x30\x84\0\0\0\x25\x02\x01\x01\x77\x84\0\0\0\x1c\x80\x84\0\0\0\x161.3.6.1.4.1.1466.20037";
+
+#[test]
+fn a_client_of_ldap_may_write_long_lengths() {
+    for end in 0..LDAP_REQUEST_OF_WINDOWS.len() {
+        let (said, result) = answers(Starttls::Ldap, &LDAP_REQUEST_OF_WINDOWS[..end]);
+        assert_eq!((said.as_str(), result), ("", Ok(false)), "{end}");
+    }
+    let (said, result) = answers(Starttls::Ldap, LDAP_REQUEST_OF_WINDOWS);
+    assert!(said.starts_with("\x30\x0c\x02\x01\x01\x78"), "{said:?}");
+    assert_eq!(result, Ok(true));
+    // The name of another operation (Cancel, RFC 3909), and a value behind the name.
+    for other in [
+        &b"\x30\x16\x02\x01\x01\x77\x11\x80\x0f1.3.6.1.1.8.999"[..],
+        b"\x30\x1f\x02\x01\x01\x77\x1a\x80\x161.3.6.1.4.1.1466.20037\x81\0",
+    ] {
+        let (said, result) = answers(Starttls::Ldap, other);
+        assert!(said.ends_with("StartTLS first"), "{said:?}");
+        assert_eq!(result, Ok(false));
+    }
 }
 
 #[test]

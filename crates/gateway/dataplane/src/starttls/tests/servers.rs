@@ -65,6 +65,23 @@ fn servers_of_every_protocol_consent_however_their_bytes_are_divided() {
     }
 }
 
+/// Active Directory writes each length in four bytes.
+#[test]
+fn a_server_of_ldap_may_write_long_lengths() {
+    let mut request = Request::new(Starttls::Ldap, "a.example");
+    let consent = b"\x30\x84\0\0\0\x10\x02\x01\x01\x78\x84\0\0\0\x07\x0a\x01\x00\x04\x00\x04\x00";
+    for byte in consent {
+        assert!(!request.is_done());
+        request.handle_input(&[*byte]).expect("accepted");
+    }
+    assert!(request.is_done());
+    // 52 is "unavailable": the server has no certificate.
+    let mut request = Request::new(Starttls::Ldap, "a.example");
+    let refusal = b"\x30\x84\0\0\0\x17\x02\x01\x01\x78\x84\0\0\0\x0e\x0a\x01\x34\x04\x00\x04\x84\0\0\0\x03no!";
+    let error = request.handle_input(refusal).expect_err("refused");
+    assert!(error.contains("LDAP result 52: no!"), "{error}");
+}
+
 /// Somebody on the way may have inserted them (CVE-2021-23222).
 #[test]
 fn bytes_behind_the_consent_are_refused() {

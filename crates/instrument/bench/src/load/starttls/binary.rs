@@ -8,6 +8,7 @@ pub(super) static LDAP: [Turn; 1] = [turn(|_| LDAP_STARTTLS.to_vec(), ldap_ready
 const LDAP_STARTTLS: &[u8] = b"\x30\x1d\x02\x01\x01\x77\x18\x80\x161.3.6.1.4.1.1466.20037";
 /// LDAPMessage 2, SearchRequest for the root entry without attributes. Every server answers it without a login.
 pub(super) const LDAP_SEARCH: &[u8] = b"\x30\x25\x02\x01\x02\x63\x20\x04\x00\x0a\x01\x00\x0a\x01\x00\x02\x01\x00\x02\x01\x00\x01\x01\x00\x87\x0bobjectClass\x30\x00";
+const LDAP_ANSWER_MAX: usize = 0xff_ffff;
 const BER_SEQUENCE: u8 = 0x30;
 const LDAP_EXTENDED_RESPONSE: u8 = 0x78;
 
@@ -45,8 +46,9 @@ fn ber(bytes: &[u8]) -> Result<Option<Element<'_>>, String> {
         (2, usize::from(short))
     } else {
         let count = usize::from(short & 0x7f);
-        if count > 3 {
-            return Err("the server's answer is longer than LDAP allows here".into());
+        // Active Directory always writes four bytes.
+        if count > 4 {
+            return Err("the server does not answer with LDAP".into());
         }
         let Some(long) = bytes.get(2..2 + count) else {
             return Ok(None);
@@ -54,6 +56,9 @@ fn ber(bytes: &[u8]) -> Result<Option<Element<'_>>, String> {
         let length = long
             .iter()
             .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        if length > LDAP_ANSWER_MAX {
+            return Err("the server's answer is longer than LDAP allows here".into());
+        }
         (2 + count, length)
     };
     let content = bytes.get(head..head + length);

@@ -72,6 +72,19 @@ fn sent(dialogue: &mut Dialogue) -> Vec<u8> {
     out
 }
 
+/// Active Directory writes each length in four bytes.
+#[test]
+fn a_server_of_ldap_may_write_long_lengths() {
+    let consent = b"\x30\x84\0\0\0\x10\x02\x01\x01\x78\x84\0\0\0\x07\x0a\x01\x00\x04\x00\x04\x00";
+    let mut dialogue = Dialogue::new(Starttls::Ldap, "example.org");
+    let _ = sent(&mut dialogue);
+    for byte in consent {
+        assert!(!dialogue.is_done());
+        dialogue.handle_input(&[*byte]).expect("accepted");
+    }
+    assert!(dialogue.is_done());
+}
+
 #[test]
 fn every_protocol_agrees_on_tls_however_the_answers_are_divided() {
     assert_eq!(scripts().len(), Starttls::ALL.len());
