@@ -8,8 +8,6 @@ use crate::model::{AddressTrials, ServerFigures, Trials};
 
 /// Minimum share at which sessions count as resumed.
 const RESUMES: f64 = 0.9;
-/// Lower bound of the share's interval above which a server resumes at all: one session of sixteen may be chance.
-const RESUMES_AT_ALL: f64 = 0.02;
 /// Upper bound of the interval above which the server may resume all sessions.
 const RESUMES_ALL: f64 = 0.95;
 /// Maximum number of pairs of addresses that are named.
@@ -30,10 +28,11 @@ enum Resumes {
 }
 
 impl Resumes {
-    /// Judges by the share's confidence interval, so that a single outcome does not change the verdict.
+    /// Judges by the share's confidence interval, so that a single refusal does not change the verdict. A single resumption
+    /// does: no server resumes a session by chance.
     fn of(trials: &Trials) -> Self {
-        let (least, most) = trials.interval();
-        if trials.resumed == 0 || least < RESUMES_AT_ALL {
+        let (_, most) = trials.interval();
+        if trials.resumed == 0 {
             Self::None
         } else if most > RESUMES_ALL {
             Self::All
@@ -344,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn one_session_does_not_change_the_verdict() {
+    fn one_refusal_does_not_change_the_verdict_and_one_resumption_does() {
         assert_eq!(judged(0, 16), Resumes::None);
-        assert_eq!(judged(1, 16), Resumes::None);
+        assert_eq!(judged(1, 16), Resumes::Partly);
         assert_eq!(judged(4, 16), Resumes::Partly);
         assert_eq!(judged(8, 16), Resumes::Partly);
         assert_eq!(judged(15, 16), Resumes::All);
