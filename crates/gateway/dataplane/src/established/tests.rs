@@ -23,6 +23,7 @@ use dormouse_config::{
     self as config, BackendDown, ConnectTime, Flag as Given, Machine, Truncation,
 };
 use dormouse_engine::stream::End;
+use dormouse_engine::{TicketKeyring, TicketKeys, UnixTime};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::{Handle, Pending};
@@ -33,12 +34,14 @@ use dormouse_record::{AlertDescription, GCM_UNITS_MAX, KeyIv, Role, Suite};
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{Access, Direction, Route};
 use dormouse_routes::socket_options::SocketOptions;
+use dormouse_routes::table::Routes;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::{ClientLimits, Clients};
 use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 const PLACES: u32 = 2_000;
@@ -106,6 +109,13 @@ fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
             context: Some(tls.server.clone()),
             targets: None,
         },
+        ..removed(sockets)
+    }
+}
+
+fn removed(sockets: &config::Sockets) -> Route {
+    Route {
+        direction: Direction::Removed,
         sockets: SocketOptions::new(sockets),
         lifetime: Lifetime {
             idle_ms: Some(3_600_000),
@@ -128,7 +138,30 @@ fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
         access: Access::default(),
         sources: Vec::new(),
         filter: dormouse_routes::route_filter::RouteFilter::default(),
+        made_from: dormouse_routes::route::MadeFrom::default(),
     }
+}
+
+fn keyring() -> TicketKeyring {
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+    let keys = TicketKeys::generate(now, 3_600).expect("keys");
+    TicketKeyring::new(&keys).expect("keys")
+}
+
+fn routes_of(all: Vec<Route>) -> Routes {
+    let mut routes = Routes::new(removed(&sockets()));
+    for (number, one) in (0..).zip(all) {
+        routes.place(number, Box::new(one));
+    }
+    routes
+}
+
+fn settings_of(all: Vec<Route>) -> Settings {
+    Settings::new(limits(), routes_of(all))
+}
+
+fn only_route(settings: &mut Settings) -> &mut Route {
+    settings.routes.get_mut(0).expect("a route")
 }
 
 impl World {
@@ -175,8 +208,9 @@ impl World {
                 Inheritance {
                     slots,
                     parts,
-                    routes: vec![route],
+                    routes: routes_of(vec![route]),
                     parsed: Parsed::default(),
+                    keyring: keyring(),
                     listeners: Vec::new(),
                     late: None,
                     limits: limits(),
@@ -523,11 +557,7 @@ fn longer_send_queues_of_a_reload_are_measured() {
     let mut world = World::new();
     let mut sockets = sockets();
     sockets.socket_buffer = config::ByteSize(1 << 20);
-    let settings = Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: vec![route(&world.tls, &sockets)],
-    };
+    let settings = settings_of(vec![route(&world.tls, &sockets)]);
     let work = world.worker().parts().work;
     work.kernel.limit_to(8 << 20);
     assert_eq!(work.allowance(0, Fd::NONE), Allowance::Full, "not measured");

@@ -9,21 +9,24 @@ use crate::repair_link::RepairLink;
 use crate::worker::{Exit, Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::Log;
+use dormouse_engine::{TicketKeyring, TicketKeys};
 use dormouse_handover::child::{Bounds, confine};
 use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
 use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::{Descriptors, Handover};
+use dormouse_handover::{Descriptors, Handover, KeeperPart};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::{OwnPorts, Role};
 use dormouse_reactor::slab::Slab;
-use dormouse_routes::contexts::{self, LateContexts};
+use dormouse_routes::contexts;
+use dormouse_routes::loader::{Loaded, RouteLoader};
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{self, Route};
 use dormouse_routes::session_cache::SessionCache;
+use dormouse_routes::table::Routes;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
@@ -78,7 +81,7 @@ pub(crate) fn begin<I: Io>(
     let (mut handover, stored) = Handover::open(fd)?;
     let notes = Notes::read(Fd(handover.descriptors.notes))?;
     notes.apply(&mut handover);
-    let bounds = Bounds::of(&handover.config);
+    let bounds = KeeperPart::read(fd)?.bounds;
     let descriptors = handover.descriptors.clone();
     let (mut slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
@@ -102,12 +105,17 @@ pub(crate) fn begin<I: Io>(
     let backends = Backends::adopt(descriptors.backends(), share.workers, handover.worker)
         .map_err(io::Error::other)?;
     let traffic = Traffic::adopt(Fd(descriptors.traffic), share.workers, handover.worker);
-    let mut routes = without_contexts(&handover, &backends)?;
+    let originations = originations(&handover)?;
+    let addresses = notes.addresses(handover.edition);
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let (worker, workers) = (handover.worker, share.workers);
     let remembered = Remembered::of(&handover, notes);
     let mut parsed = Parsed::default();
-    let mut late = LateContexts::new(handover, stored, sessions.clone(), &mut parsed);
+    let keyring = TicketKeys::import(&handover.ticket_keys).map_err(io::Error::other)?;
+    let keyring = TicketKeyring::new(&keyring).map_err(io::Error::other)?;
+    let mut routes = Routes::new(Route::removed(&handover.config.route_defaults()));
+    let opened = (handover, stored);
+    let mut late = RouteLoader::new(opened, keyring.clone(), sessions.clone(), &mut parsed);
     let io = io(slots.header().epoll())?;
     if adopted.live == 0 {
         // No connection waits, so certificates are parsed now, and errors in them are reported at once.
@@ -115,7 +123,15 @@ pub(crate) fn begin<I: Io>(
             let heartbeat = slots.header().heartbeat();
             heartbeat.store(io.monotonic_us() / 1000, Ordering::Relaxed);
         };
-        load_all(&mut late, &mut routes, &mut parsed, beat)?;
+        load_all(&mut late, &mut routes, &mut parsed, &backends, beat)?;
+    } else {
+        place_all(&mut routes, late.without_contexts(&backends)?);
+    }
+    place_all(&mut routes, originations);
+    for (name, found) in addresses {
+        for (_, route) in routes.iter_mut() {
+            route.set_addresses(&name, &found, &backends);
+        }
     }
     let parts = Parts {
         pending,
@@ -133,6 +149,7 @@ pub(crate) fn begin<I: Io>(
         parts,
         routes,
         parsed,
+        keyring,
         late: (adopted.live > 0).then_some(late),
         listeners: descriptors.doors(),
         limits,
@@ -161,30 +178,41 @@ fn repair_link(
     descriptors.rest.map(adopt).transpose()
 }
 
-/// Builds all contexts. With thousands of certificates or routes this takes long, and the keeper must not take it for a
+/// Builds all routes. With thousands of certificates or routes this takes long, and the keeper must not take it for a
 /// hang.
 fn load_all(
-    late: &mut LateContexts,
-    routes: &mut [Route],
+    late: &mut RouteLoader,
+    routes: &mut Routes,
     parsed: &mut Parsed,
+    backends: &Backends,
     beat: impl Fn(),
 ) -> io::Result<()> {
-    while late.load_some(routes, parsed).map_err(io::Error::other)? {
+    let mut is_left = true;
+    while is_left {
+        let place = |number, loaded| {
+            if let Loaded::New(route) = loaded {
+                routes.place(number, route);
+            }
+        };
+        let loaded = late.load_some(parsed, backends, |_| None, place);
+        is_left = loaded.map_err(io::Error::other)?;
         beat();
     }
-    contexts::warm_up(routes, beat)
+    contexts::warm_up(routes.iter().map(|(_, route)| route), beat)
 }
 
-/// Creates the routes, by number. Their TLS contexts follow.
-fn without_contexts(handover: &Handover, backends: &Backends) -> io::Result<Vec<Route>> {
-    let origins = origin::of_worker(handover)?;
-    let mut routes = route::without_contexts(&handover.config, backends);
-    routes.extend(route::originations(&handover.config, origins));
-    Ok(route::by_number(
-        routes,
-        &handover.numbers,
-        &handover.config,
-    ))
+fn place_all(routes: &mut Routes, all: Vec<(u16, Route)>) {
+    for (number, route) in all {
+        routes.place(number, Box::new(route));
+    }
+}
+
+/// Creates the originations, with their numbers, which come after those of the routes.
+fn originations(handover: &Handover) -> io::Result<Vec<(u16, Route)>> {
+    let all = route::originations(&handover.config, origin::of_worker(handover)?);
+    let routes = handover.numbers.len().saturating_sub(all.len());
+    let numbers = handover.numbers.iter().skip(routes).copied();
+    Ok(numbers.zip(all).collect())
 }
 
 /// Opens the connection log. Log entries of a binary with another layout are not used: then there is no

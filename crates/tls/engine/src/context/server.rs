@@ -26,7 +26,7 @@ use crate::handshake::secret_log::{SecretCatcher, SecretLog};
 use crate::handshake::{Handshake, HandshakeLimits};
 use crate::sessions::server_sessions::ServerSessions;
 use crate::sessions::server_store::SealedStore;
-use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
+use crate::sessions::tickets::{TicketKeyring, TicketKeys, TicketSettings, Ticketer};
 use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{ClientAuth, ClientCertificates, ClientVerifier};
 use crate::x509::identity::Identity;
@@ -49,6 +49,8 @@ pub struct ServerSettings {
     pub suites: Vec<Suite>,
     /// Session tickets; `None`: no resumption.
     pub tickets: Option<TicketSettings>,
+    /// The keys of `tickets`, if other contexts share them. `None`: those in `tickets`.
+    pub ticket_keyring: Option<TicketKeyring>,
     /// Where sessions are stored, if not in the tickets: each TLS 1.3 ticket then works once, and TLS 1.2 uses
     /// session ids.
     pub sessions: Option<Arc<dyn ServerSessions>>,
@@ -86,6 +88,7 @@ impl ServerSettings {
             groups: Group::ALL.to_vec(),
             suites: Suite::ALL.to_vec(),
             tickets: Some(TicketSettings::default()),
+            ticket_keyring: None,
             sessions: None,
             sessions_by_id: None,
             client_certificates: None,
@@ -212,7 +215,11 @@ impl ServerContext {
             None => None,
             Some(tickets) => {
                 tickets.check()?;
-                let ticketer = Arc::new(Ticketer::new(&tickets, client_auth.clone())?);
+                let ticketer = Arc::new(Ticketer::new(
+                    &tickets,
+                    settings.ticket_keyring,
+                    client_auth.clone(),
+                )?);
                 let beside_tickets = settings.sessions.is_none();
                 if beside_tickets {
                     config.ticketer = Arc::clone(&ticketer) as _;
