@@ -348,9 +348,8 @@ impl Connections {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        let is_warm_of_routes =
-            |slot: &Slot| slot.phase() == Phase::Warm && routes.contains(slot.route);
-        for index in self.some(usize::MAX, is_warm_of_routes) {
+        let is_due = |slot: &Slot| slot.phase() == Phase::Warm && routes.contains(slot.route);
+        for index in self.some(usize::MAX, is_due) {
             self.step(index, Event::Discard, settings, work);
         }
     }

@@ -5,6 +5,7 @@ mod closing;
 mod dying;
 mod halves;
 mod pages;
+mod routes;
 mod short_memory;
 mod times;
 
@@ -23,7 +24,6 @@ use dormouse_config::{
     self as config, BackendDown, ConnectTime, Flag as Given, Machine, Truncation,
 };
 use dormouse_engine::stream::End;
-use dormouse_engine::{TicketKeyring, TicketKeys, UnixTime};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::{Handle, Pending};
@@ -40,8 +40,8 @@ use dormouse_tables::clients::{ClientLimits, Clients};
 use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
+use routes::{keyring, only_route, route, routes_of, settings_of};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 const PLACES: u32 = 2_000;
@@ -101,67 +101,6 @@ fn sockets() -> config::Sockets {
     let (section, machine) = (config::Section::Route, Machine::read());
     let loaded = config::load(None, section, &flags, &machine);
     loaded.expect("valid").config.sockets
-}
-
-fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
-    Route {
-        direction: Direction::Terminate {
-            context: Some(tls.server.clone()),
-            targets: None,
-        },
-        ..removed(sockets)
-    }
-}
-
-fn removed(sockets: &config::Sockets) -> Route {
-    Route {
-        direction: Direction::Removed,
-        sockets: SocketOptions::new(sockets),
-        lifetime: Lifetime {
-            idle_ms: Some(3_600_000),
-            total_ms: None,
-            rest_after_ms: None,
-            stall_ms: None,
-            connect_ms: 5_000,
-            record_ms: 60_000,
-        },
-        limits: dormouse_routes::route::RouteLimits::default(),
-        log_one_in: 1,
-        backend_tls: None,
-        starttls: config::Starttls::Off,
-        truncation: Truncation::Abort,
-        half_close: true,
-        backend_connect: ConnectTime::AtOnce,
-        name: "1".to_owned(),
-        backend_down: BackendDown::Alert,
-        backend_name: String::new(),
-        access: Access::default(),
-        sources: Vec::new(),
-        filter: dormouse_routes::route_filter::RouteFilter::default(),
-        made_from: dormouse_routes::route::MadeFrom::default(),
-    }
-}
-
-fn keyring() -> TicketKeyring {
-    let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
-    let keys = TicketKeys::generate(now, 3_600).expect("keys");
-    TicketKeyring::new(&keys).expect("keys")
-}
-
-fn routes_of(all: Vec<Route>) -> Routes {
-    let mut routes = Routes::new(removed(&sockets()));
-    for (number, one) in (0..).zip(all) {
-        routes.place(number, Box::new(one));
-    }
-    routes
-}
-
-fn settings_of(all: Vec<Route>) -> Settings {
-    Settings::new(limits(), routes_of(all))
-}
-
-fn only_route(settings: &mut Settings) -> &mut Route {
-    settings.routes.get_mut(0).expect("a route")
 }
 
 impl World {

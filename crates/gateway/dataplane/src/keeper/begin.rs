@@ -31,8 +31,9 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 /// Entry point of the worker, in its own process and thread.
@@ -91,48 +92,32 @@ pub(crate) fn begin<I: Io>(
     .map_err(io::Error::other)?;
     let (fd_of_pending, bytes_max) = (Fd(descriptors.pending), handover.share.pending_bytes_max);
     let pending = adopt_pending(&mut slots, fd_of_pending, bytes_max as usize)?;
-    let counters = Counters::of_worker(
-        Fd(descriptors.counters),
-        handover.share.workers,
-        handover.worker,
-    )?;
+    let (worker, workers) = (handover.worker, handover.share.workers);
+    let counters = Counters::of_worker(Fd(descriptors.counters), workers, worker)?;
     counters.note_birth(born_ms);
     let mut keep = descriptors.all();
     keep.push(fd);
     keep.extend_from_slice(own);
     let limits = handover.share.limits(&handover.config);
-    let share = &handover.share;
-    let backends = Backends::adopt(descriptors.backends(), share.workers, handover.worker)
-        .map_err(io::Error::other)?;
-    let traffic = Traffic::adopt(Fd(descriptors.traffic), share.workers, handover.worker);
-    let originations = originations(&handover)?;
+    let backends = Backends::adopt(descriptors.backends(), workers, worker);
+    let backends = backends.map_err(io::Error::other)?;
+    let traffic = Traffic::adopt(Fd(descriptors.traffic), workers, worker);
     let addresses = notes.addresses(handover.edition);
     let sessions = SessionCache::adopt(&handover.descriptors)?;
-    let (worker, workers) = (handover.worker, share.workers);
     let remembered = Remembered::of(&handover, notes);
     let mut parsed = Parsed::default();
-    let keyring = TicketKeys::import(&handover.ticket_keys).map_err(io::Error::other)?;
-    let keyring = TicketKeyring::new(&keyring).map_err(io::Error::other)?;
-    let mut routes = Routes::new(Route::removed(&handover.config.route_defaults()));
+    let keys = TicketKeys::import(&handover.ticket_keys).map_err(io::Error::other)?;
+    let keyring = TicketKeyring::new(&keys).map_err(io::Error::other)?;
     let opened = (handover, stored);
     let mut late = RouteLoader::new(opened, keyring.clone(), sessions.clone(), &mut parsed);
     let io = io(slots.header().epoll())?;
-    if adopted.live == 0 {
-        // No connection waits, so certificates are parsed now, and errors in them are reported at once.
-        let beat = || {
-            let heartbeat = slots.header().heartbeat();
-            heartbeat.store(io.monotonic_us() / 1000, Ordering::Relaxed);
-        };
-        load_all(&mut late, &mut routes, &mut parsed, &backends, beat)?;
-    } else {
-        place_all(&mut routes, late.without_contexts(&backends)?);
-    }
-    place_all(&mut routes, originations);
-    for (name, found) in addresses {
-        for (_, route) in routes.iter_mut() {
-            route.set_addresses(&name, &found, &backends);
-        }
-    }
+    let beat = || {
+        let heartbeat = slots.header().heartbeat();
+        heartbeat.store(io.monotonic_us() / 1000, Ordering::Relaxed);
+    };
+    // If no connection waits, certificates are parsed now, and errors in them are reported at once.
+    let beat = (adopted.live == 0).then_some(beat);
+    let routes = first_routes(&mut late, &addresses, &mut parsed, &backends, beat)?;
     let parts = Parts {
         pending,
         count: counters,
@@ -178,6 +163,40 @@ fn repair_link(
     descriptors.rest.map(adopt).transpose()
 }
 
+/// Creates the routes and originations: with their contexts if there is a `beat`, else without. `addresses`: those of backends,
+/// as the predecessor knew them.
+fn first_routes(
+    late: &mut RouteLoader,
+    addresses: &BTreeMap<String, Vec<SocketAddr>>,
+    parsed: &mut Parsed,
+    backends: &Backends,
+    beat: Option<impl Fn()>,
+) -> io::Result<Routes> {
+    let handover = late.handover();
+    let originations = route::originations(&handover.config, origin::of_worker(handover)?);
+    // Their numbers come after those of the routes.
+    let before = handover.numbers.len().saturating_sub(originations.len());
+    let numbers: Vec<u16> = handover.numbers.iter().skip(before).copied().collect();
+    let mut routes = Routes::new(Route::removed(&handover.config.route_defaults()));
+    match beat {
+        Some(beat) => load_all(late, &mut routes, parsed, backends, beat)?,
+        None => {
+            for (number, route) in late.without_contexts(backends)? {
+                routes.place(number, Box::new(route));
+            }
+        }
+    }
+    for (number, route) in numbers.into_iter().zip(originations) {
+        routes.place(number, Box::new(route));
+    }
+    for (name, found) in addresses {
+        for (_, route) in routes.iter_mut() {
+            route.set_addresses(name, found, backends);
+        }
+    }
+    Ok(routes)
+}
+
 /// Builds all routes. With thousands of certificates or routes this takes long, and the keeper must not take it for a
 /// hang.
 fn load_all(
@@ -199,20 +218,6 @@ fn load_all(
         beat();
     }
     contexts::warm_up(routes.iter().map(|(_, route)| route), beat)
-}
-
-fn place_all(routes: &mut Routes, all: Vec<(u16, Route)>) {
-    for (number, route) in all {
-        routes.place(number, Box::new(route));
-    }
-}
-
-/// Creates the originations, with their numbers, which come after those of the routes.
-fn originations(handover: &Handover) -> io::Result<Vec<(u16, Route)>> {
-    let all = route::originations(&handover.config, origin::of_worker(handover)?);
-    let routes = handover.numbers.len().saturating_sub(all.len());
-    let numbers = handover.numbers.iter().skip(routes).copied();
-    Ok(numbers.zip(all).collect())
 }
 
 /// Opens the connection log. Log entries of a binary with another layout are not used: then there is no

@@ -14,10 +14,6 @@ const RELEASED_AT_ONCE: usize = 256;
 const COST_ROUTE: usize = 8;
 
 /// Routes that are moved as pointers.
-#[expect(
-    clippy::vec_box,
-    reason = "there may be thousands, and one step replaces them"
-)]
 pub(crate) type FormerRoutes = Vec<Box<Route>>;
 
 /// What no new connection uses.
@@ -60,8 +56,8 @@ impl Retirement {
             || self.contexts.iter().any(RetiredCertificates::is_unused)
     }
 
-    /// Releases some. Returns `true` if nothing is left.
-    pub(crate) fn release_some(&mut self) -> bool {
+    /// Releases some.
+    pub(crate) fn release_some(&mut self) {
         let mut left = RELEASED_AT_ONCE;
         while left > 0
             && let Some(route) = self.routes.pop()
@@ -88,7 +84,5 @@ impl Retirement {
             names.len() > 0
         });
         self.logs.retain_mut(|log| !log.release(RELEASED_AT_ONCE));
-        let is_empty = self.routes.is_empty() && self.names.is_empty() && self.logs.is_empty();
-        is_empty && self.identities.is_empty() && self.contexts.is_empty()
     }
 }

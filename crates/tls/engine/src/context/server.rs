@@ -117,6 +117,31 @@ fn set_fixed(config: &mut ServerConfig) {
     config.cert_decompressors = Vec::new();
 }
 
+/// Sets what tickets and stored sessions need. `stores`: in place of tickets, and beside them.
+fn set_tickets(
+    config: &mut ServerConfig,
+    tickets: &TicketSettings,
+    keyring: Option<TicketKeyring>,
+    [sessions, sessions_by_id]: [Option<Arc<dyn ServerSessions>>; 2],
+    client_auth: Option<Arc<ClientAuth>>,
+) -> Result<Arc<Ticketer>, SettingsError> {
+    tickets.check()?;
+    let ticketer = Arc::new(Ticketer::new(tickets, keyring, client_auth)?);
+    let beside_tickets = sessions.is_none();
+    if beside_tickets {
+        config.ticketer = Arc::clone(&ticketer) as _;
+    }
+    if let Some(store) = sessions.or(sessions_by_id) {
+        config.session_storage = Arc::new(SealedStore {
+            ticketer: Arc::clone(&ticketer),
+            store,
+            beside_tickets,
+        });
+    }
+    config.send_tls13_tickets = tickets.per_handshake;
+    Ok(ticketer)
+}
+
 /// See [`ServerContext::kind`].
 fn kind_of(settings: &ServerSettings, certificates: &Certificates) -> u64 {
     let mut digest = DefaultHasher::new();
@@ -211,30 +236,12 @@ impl ServerContext {
         });
         config.require_ems |= settings.exporter;
         set_fixed(&mut config);
-        let ticketer = match settings.tickets {
-            None => None,
-            Some(tickets) => {
-                tickets.check()?;
-                let ticketer = Arc::new(Ticketer::new(
-                    &tickets,
-                    settings.ticket_keyring,
-                    client_auth.clone(),
-                )?);
-                let beside_tickets = settings.sessions.is_none();
-                if beside_tickets {
-                    config.ticketer = Arc::clone(&ticketer) as _;
-                }
-                if let Some(store) = settings.sessions.or(settings.sessions_by_id) {
-                    config.session_storage = Arc::new(SealedStore {
-                        ticketer: Arc::clone(&ticketer),
-                        store,
-                        beside_tickets,
-                    });
-                }
-                config.send_tls13_tickets = tickets.per_handshake;
-                Some(ticketer)
-            }
-        };
+        let stores = [settings.sessions, settings.sessions_by_id];
+        let ticketer = settings.tickets.map(|tickets| {
+            let auth = client_auth.clone();
+            set_tickets(&mut config, &tickets, settings.ticket_keyring, stores, auth)
+        });
+        let ticketer = ticketer.transpose()?;
         Ok(ServerContext {
             config: Arc::new(config),
             own_name,
