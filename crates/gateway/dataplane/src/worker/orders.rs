@@ -234,9 +234,7 @@ impl<I: Io> Worker<I> {
     /// Releases some of what was used before a reload.
     pub(super) fn release_former(&mut self) {
         let retirement = &mut self.lifecycle.reloader.retirement;
-        if retirement.is_due() {
-            retirement.release_some();
-            // Each time: the allocator joins what was freed only here, and after thousands of routes that takes long.
+        if retirement.is_due() && retirement.release_some() {
             self.cx.work.io.return_heap();
         }
     }
