@@ -61,10 +61,50 @@ impl Lifetime {
     }
 }
 
+/// How long connections of a section may last. Both kinds of sections have these options.
+macro_rules! lifetime {
+    ($section: expr, $rest_after: expr, $program: expr) => {
+        Lifetime {
+            idle_ms: ($section.route_idle_timeout.or($program.idle_timeout)).map(milliseconds),
+            total_ms: ($section.route_total_timeout.or($program.total_timeout)).map(milliseconds),
+            rest_after_ms: $rest_after.map(milliseconds),
+            stall_ms: $section.route_stall_timeout.map(milliseconds),
+            connect_ms: milliseconds(
+                ($section.route_backend_connect_timeout).or($program.backend_connect_timeout),
+            ),
+            record_ms: milliseconds(
+                ($section.route_partial_record_timeout).or($program.partial_record_timeout),
+            ),
+        }
+    };
+}
+
+/// Options of the program on which every route depends, and nothing else of the program does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteDefaults {
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Kernel settings for sockets.
+    pub sockets: Sockets,
+    /// Tickets and the session cache.
+    pub tickets: Tickets,
+    /// One connection in this many gets a line in the connection log.
+    pub connection_log_one_in: u32,
+}
+
+impl RouteDefaults {
+    /// Returns how long connections may last whose route a reload has removed.
+    pub fn lifetime_without_route(&self) -> Lifetime {
+        Lifetime::of_program(&self.timeouts)
+    }
+}
+
 /// Everything that `serve` does, decided before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// The routes: clients connect with TLS.
+    /// The routes: clients connect with TLS. There may be thousands, so they pass to other processes one by one, not with the
+    /// rest.
+    #[serde(skip)]
     pub routes: Vec<Route>,
     /// The originations: Dormouse connects with TLS. There is at least one route or origination.
     pub originate: Vec<Originate>,
@@ -245,32 +285,20 @@ impl Config {
     /// Returns how long connections may last: of the routes, then of the originations.
     pub fn lifetimes(&self) -> Vec<Lifetime> {
         let program = &self.timeouts;
-        // Both kinds of sections have these options.
-        macro_rules! lifetime {
-            ($section: expr, $rest_after: expr) => {
-                Lifetime {
-                    idle_ms: ($section.route_idle_timeout.or(program.idle_timeout))
-                        .map(milliseconds),
-                    total_ms: ($section.route_total_timeout.or(program.total_timeout))
-                        .map(milliseconds),
-                    rest_after_ms: $rest_after.map(milliseconds),
-                    stall_ms: $section.route_stall_timeout.map(milliseconds),
-                    connect_ms: milliseconds(
-                        ($section.route_backend_connect_timeout)
-                            .or(program.backend_connect_timeout),
-                    ),
-                    record_ms: milliseconds(
-                        ($section.route_partial_record_timeout).or(program.partial_record_timeout),
-                    ),
-                }
-            };
-        }
-        let routes = self.routes.iter();
-        let routes = routes.map(|route| lifetime!(route, route.rest_after));
+        let routes = self.routes.iter().map(|route| route.lifetime(program));
         let originations = self.originate.iter();
-        routes
-            .chain(originations.map(|one| lifetime!(one, None::<Duration>)))
-            .collect()
+        let originations = originations.map(|one| lifetime!(one, None::<Duration>, program));
+        routes.chain(originations).collect()
+    }
+
+    /// Returns the options of the program on which every route depends.
+    pub fn route_defaults(&self) -> RouteDefaults {
+        RouteDefaults {
+            timeouts: self.timeouts.clone(),
+            sockets: self.sockets.clone(),
+            tickets: self.tickets.clone(),
+            connection_log_one_in: self.log.connection_log_one_in,
+        }
     }
 
     /// Returns the keys in tokens, each once.
@@ -333,6 +361,11 @@ impl Config {
 }
 
 impl Route {
+    /// Returns how long connections of this route may last.
+    pub fn lifetime(&self, program: &Timeouts) -> Lifetime {
+        lifetime!(self, self.rest_after, program)
+    }
+
     /// Returns the oldest TLS version that profile and option allow.
     pub fn oldest_version(&self) -> TlsVersion {
         match self.profile {

@@ -31,7 +31,7 @@ mod tests;
 pub use checks::listeners::{
     item_of as listen_item, metrics_overlap, overlap as listeners_overlap,
 };
-pub use config::{Config, Lifetime};
+pub use config::{Config, Lifetime, RouteDefaults};
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;
 pub use load::{

@@ -121,9 +121,9 @@ impl Places {
     }
 
     /// Changes the shares of routes, which are in percent.
-    pub(crate) fn follow_shares(&mut self, shares: impl Iterator<Item = (u16, u32)>) {
+    pub(crate) fn follow_shares(&mut self, shares: &HashMap<u16, u32>) {
         let most = self.most as u64;
-        let shares = shares.map(|(route, percent)| {
+        let shares = shares.iter().map(|(&route, &percent)| {
             let most = share_of(most, percent) as usize;
             (route, PlacesOfRoute { most, taken: 0 })
         });
@@ -368,7 +368,7 @@ mod tests {
     fn a_route_has_its_share_of_the_places() {
         let mut places = Places::new(1_000);
         (0..5).for_each(|index| places.enter(index, 7));
-        places.follow_shares([(7, 10), (9, 0)].into_iter());
+        places.follow_shares(&[(7, 10), (9, 0)].into());
         (5..87).for_each(|index| places.enter(index, 7));
         (200..500).for_each(|index| places.enter(index, 8));
         assert_eq!(places.next_deadline_ms(0), None);
@@ -392,7 +392,7 @@ mod tests {
         (1..13).for_each(|index| places.leave(index));
         assert_eq!(places.next_deadline_ms(0), None, "enough are free");
         places.leave(700);
-        places.follow_shares(std::iter::once((7, 1)));
+        places.follow_shares(&[(7, 1)].into());
         assert!(!places.has_place_for(7, 0), "87 of 10");
     }
 

@@ -23,6 +23,7 @@ pub mod keeper;
 mod lifecycle;
 mod memory;
 pub mod mqtt;
+mod numbers;
 mod outbound;
 mod outcome;
 mod own_ports;

@@ -47,6 +47,7 @@ use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
 use compaction::Compaction;
 use dormouse_config::Log;
+use dormouse_engine::TicketKeyring;
 use dormouse_handover::orders::WorkerReport;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
@@ -55,9 +56,9 @@ use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::sandbox::OwnPorts;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
-use dormouse_routes::contexts::LateContexts;
+use dormouse_routes::loader::RouteLoader;
 use dormouse_routes::parsed::Parsed;
-use dormouse_routes::route::{self, Route};
+use dormouse_routes::table::Routes;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::rc::Rc;
@@ -89,11 +90,13 @@ pub(crate) struct Inheritance {
     /// The tables, for the workspace.
     pub(crate) parts: Parts,
     /// Routes by number.
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Routes,
     /// Parsed certificates and keys of the routes.
     pub(crate) parsed: Parsed,
+    /// The ticket keys of all contexts.
+    pub(crate) keyring: TicketKeyring,
     /// TLS contexts that are still to be built for the routes.
-    pub(crate) late: Option<LateContexts>,
+    pub(crate) late: Option<RouteLoader>,
     /// Each listener with the numbers of its routes.
     pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
     /// Limits and timeouts.
@@ -411,8 +414,9 @@ impl<I: Io> Worker<I> {
         let Lifecycle {
             startup, reloader, ..
         } = &mut self.lifecycle;
-        let routes = &mut self.cx.settings.routes;
-        match startup.turn(self.events.is_empty(), routes, &mut reloader.parsed) {
+        let (routes, backends) = (&mut self.cx.settings.routes, &self.cx.work.backends);
+        let is_idle = self.events.is_empty();
+        match startup.turn(is_idle, routes, &mut reloader.parsed, backends) {
             Progress::Continues => {}
             Progress::Done => self.report(&WorkerReport::Ready),
             Progress::Failed(error) => {
@@ -494,6 +498,7 @@ impl<I: Io> Worker<I> {
             parts,
             routes,
             parsed,
+            keyring,
             late,
             listeners,
             limits,
@@ -504,24 +509,19 @@ impl<I: Io> Worker<I> {
             moved,
             keep,
         } = inheritance;
-        let names = route::names_of(&routes);
-        let settings = Settings {
-            limits,
-            routes,
-            names,
-        };
+        let mut settings = Settings::new(limits, routes);
         let batches = io.agreement_batches();
-        let mut work = Workspace::new(io, parts, &settings);
+        let mut work = Workspace::new(io, parts, &mut settings);
         ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
         let accepting = accepting.map(|(fd, routes)| Listener::new(*fd, routes));
         let mut door = Door::new(accepting.collect(), keep.len());
-        door.follow(&settings.routes);
+        door.follow(&settings.sums);
         let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
         ours.push(orders);
         let recovered =
             recover::take_over(&mut slots, &Inherited { moved, ours, keep }, &mut work)?;
-        let mut outbound = Outbound::new(&settings.routes);
+        let mut outbound = Outbound::new(&settings.sums);
         let mut connections = Connections::new(slots, recovered.unverified, work.now_ms);
         if let Some(same_poller) = recovered.same_poller {
             connections.restore(same_poller, &settings, &mut work);
@@ -537,7 +537,7 @@ impl<I: Io> Worker<I> {
         let lifecycle = Lifecycle {
             orders,
             startup: Startup::new(late),
-            reloader: Reloader::new(handover, remembered, parsed, set_logs),
+            reloader: Reloader::new(handover, remembered, (parsed, keyring), set_logs),
             deferred: Vec::new(),
             drain: None,
             reports_empty: None,

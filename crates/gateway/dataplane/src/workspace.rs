@@ -101,7 +101,7 @@ pub(crate) struct Parts {
 
 impl<I: Io> Workspace<I> {
     /// Creates the workspace of a new worker.
-    pub(crate) fn new(io: I, parts: Parts, settings: &Settings) -> Workspace<I> {
+    pub(crate) fn new(io: I, parts: Parts, settings: &mut Settings) -> Workspace<I> {
         let step = StepLimits::new(parts.pending.bytes_max());
         let kernel = KernelMemory::new(settings.limits.kernel_bytes_max, io.random());
         let mut work = Workspace {
@@ -130,9 +130,10 @@ impl<I: Io> Workspace<I> {
         };
         work.step.follow(settings);
         if let Some(link) = &mut work.repair {
-            link.places.follow_shares(settings.memory_shares());
+            link.places.follow_shares(&settings.sums.memory_shares);
         }
-        work.connection_log.follow(settings);
+        let (rules, names) = (settings.limits.connection_log, settings.sums.log.take());
+        work.connection_log.follow(rules, names);
         work
     }
 

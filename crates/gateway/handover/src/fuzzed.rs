@@ -3,7 +3,7 @@
 use crate::layout;
 use crate::orders::{Order, WorkerReport};
 use crate::parts;
-use crate::stored::{Packed, Stored};
+use crate::stored::{Packed, RouteToStore, Stored};
 use dormouse_reactor::memory::{Mapping, PAGE};
 use std::io;
 
@@ -43,7 +43,7 @@ pub fn is_sound_slot(version: u32, bytes: &[u8]) -> bool {
     })
 }
 
-/// Reads the parts of a memory file with this content, and the certificates in it.
+/// Reads the parts of a memory file with this content, and the routes in it.
 ///
 /// # Errors
 /// The content is not in this format.
@@ -58,14 +58,22 @@ pub fn parts_of(content: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         parts.into_iter().map(part).collect()
     });
     if let Ok(stored) = Stored::locate(fd)
-        && let Ok(certificates) = stored.read_all()
+        && let Ok(routes) = stored.read_all()
     {
         // Packed again, they are the same.
-        let packed = Packed::of(&certificates);
-        let file = parts::write_all([&[], &[], &[], &packed.table, &packed.certificates])?;
+        let to_store = routes.iter().map(|(one, certificates)| RouteToStore {
+            name: &one.name,
+            route: &one.route,
+            clients: one.clients.as_ref(),
+            backend_tls: one.backend_tls.as_ref(),
+            certificates,
+        });
+        let packed = Packed::of(&[], to_store, [])?;
+        let (table, texts) = (&packed.table, &packed.texts);
+        let file = parts::write_all([&[], &[], &[], table, &packed.certificates, texts])?;
         let again = Stored::locate(file).and_then(|stored| stored.read_all());
         file.close();
-        assert!(again? == certificates);
+        assert!(again? == routes);
     }
     fd.close();
     read

@@ -5,7 +5,8 @@
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
 //! | [`log_entries`]: its entry for the connection log | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
-//! | [`lists`]: revocation lists, each once | main | workers, a scout |
+//! | [`stored`]: its routes, certificates and revocation lists, each once | main | workers |
+//! | [`lists`]: revocation lists in the task of a scout | main | a scout |
 //! | [`notes`]: additions to the handover | a worker | the next worker |
 //! | [`fingerprint`]: certificates in entries and filters | a worker | main, control, the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
@@ -47,5 +48,5 @@ pub mod upgrade;
 
 pub use clock::unix_time;
 pub use descriptors::{Descriptors, RestDescriptors};
-pub use document::{Handover, KeeperPart, orphaned_ms_max};
+pub use document::{Handover, KeeperPart, RoutesToPack, orphaned_ms_max};
 pub use pem::{ClientTrust, OriginPem, Pem, PemContents, Revocation, SecretText};

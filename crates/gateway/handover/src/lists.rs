@@ -1,8 +1,10 @@
 //! Revocation lists. One may have many megabytes, so routes that name the same file share its text, and it passes to another
-//! process once: JSON has only the names of lists. The texts follow the secrets, after the places of all lists among them.
+//! process once: JSON has only the name and the digest of a list. In a handover its text is found by the digest
+//! ([`stored`](crate::stored)), when it is needed. In the task of a scout the texts follow the secrets, after the places of all
+//! lists among them.
 
 use crate::parts;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -13,14 +15,36 @@ use std::sync::{Arc, OnceLock};
 pub struct RevocationList {
     /// Its file, for messages.
     pub name: String,
-    #[serde(skip)]
+    /// Another process gets the digest, and the text later.
+    #[serde(
+        rename = "digest",
+        serialize_with = "to_digest",
+        deserialize_with = "from_digest"
+    )]
     text: Arc<Text>,
+}
+
+fn to_digest<S: Serializer>(text: &Text, to: S) -> Result<S::Ok, S::Error> {
+    text.digest().serialize(to)
+}
+
+fn from_digest<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Text>, D::Error> {
+    let digest = OnceLock::from(<[u8; 32]>::deserialize(from)?);
+    let pem = String::new();
+    Ok(Arc::new(Text { pem, digest }))
 }
 
 #[derive(Default)]
 struct Text {
     pem: String,
     digest: OnceLock<[u8; 32]>,
+}
+
+impl Text {
+    fn digest(&self) -> [u8; 32] {
+        let Text { pem, digest } = self;
+        *digest.get_or_init(|| dormouse_engine::digest(&[pem.as_bytes()]))
+    }
 }
 
 impl RevocationList {
@@ -31,15 +55,20 @@ impl RevocationList {
         RevocationList { name, text }
     }
 
-    /// Returns the list, PEM.
+    /// Returns the list, PEM; empty, and so refused, in a process that has not got the text yet.
     pub fn pem(&self) -> &str {
         &self.text.pem
     }
 
     /// Returns the SHA-256 digest of the text, computed when it is first needed.
     pub fn digest(&self) -> [u8; 32] {
-        let Text { pem, digest } = &*self.text;
-        *digest.get_or_init(|| dormouse_engine::digest(&[pem.as_bytes()]))
+        self.text.digest()
+    }
+
+    /// Sets the text, in a process that has only the digest.
+    pub(crate) fn set_pem(&mut self, pem: String) {
+        let digest = OnceLock::from(self.digest());
+        self.text = Arc::new(Text { pem, digest });
     }
 
     /// Whether two lists have their text in the same memory.
@@ -50,7 +79,7 @@ impl RevocationList {
 
 impl PartialEq for RevocationList {
     fn eq(&self, other: &RevocationList) -> bool {
-        self.name == other.name && (self.shares_text(other) || self.pem() == other.pem())
+        self.name == other.name && (self.shares_text(other) || self.digest() == other.digest())
     }
 }
 

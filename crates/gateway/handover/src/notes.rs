@@ -76,7 +76,7 @@ impl Notes {
         former.is_none_or(|former| former != addresses)
     }
 
-    /// Applies the notes of a handover's edition to the handover.
+    /// Applies the notes of a handover's edition to the handover, except for its routes.
     pub fn apply(&self, handover: &mut Handover) {
         let Some(noted) = self.editions.get(&handover.edition) else {
             return;
@@ -87,12 +87,15 @@ impl Notes {
                 *number = *noted;
             }
         }
-        if noted.addresses.is_empty() {
-            return;
-        }
         for (name, found) in &noted.addresses {
             handover.config.set_addresses(name, found);
         }
+    }
+
+    /// The noted addresses of backends, by name. The routes of a handover are read later than its other parts.
+    pub fn addresses(&self, edition: u64) -> BTreeMap<String, Vec<SocketAddr>> {
+        let noted = self.editions.get(&edition);
+        noted.map_or_else(BTreeMap::new, |noted| noted.addresses.clone())
     }
 }
 

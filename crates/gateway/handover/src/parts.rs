@@ -1,12 +1,13 @@
-//! A memory file in five parts, so that each process reads only what it needs:
+//! A memory file in six parts, so that each process reads only what it needs:
 //!
 //! | part | format | read by |
 //! |---|---|---|
 //! | keeper's part: log, names, bounds | JSON | keeper |
-//! | configuration, trust, numbers of descriptors | JSON | worker |
-//! | keys of clients' certificates, ticket keys, revocation lists ([`lists`](crate::lists)) | bytes | worker |
-//! | digests and places of the certificates ([`stored`](crate::stored)) | bytes | worker |
+//! | configuration without routes, numbers of descriptors | JSON | worker |
+//! | keys of originations' certificates, ticket keys | bytes | worker |
+//! | digests and places of routes, certificates and revocation lists ([`stored`](crate::stored)) | bytes | worker |
 //! | certificates with their private keys | bytes | worker, a few at a time |
+//! | routes; revocation lists | JSON; text | worker, a few at a time |
 //!
 //! A keeper never has the secrets in its memory, except while it copies them for an upgrade: it reads the first part with
 //! `pread` and maps nothing. Main's own state and the scout's task use the same format.
@@ -17,11 +18,11 @@ use std::io;
 use zeroize::Zeroizing;
 
 /// Version of the parts and their order. JSON may gain fields without a new version.
-pub(crate) const HANDOVER_VERSION: u64 = 5;
+pub(crate) const HANDOVER_VERSION: u64 = 6;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
 /// Number of parts.
-const PARTS: usize = 5;
+const PARTS: usize = 6;
 const HEAD_BYTES: usize = 8 * (2 + PARTS);
 /// Maximum length of a part, so that a damaged head can't make the reader allocate all memory.
 const PART_BYTES_MAX: usize = 256 << 20;
@@ -58,7 +59,7 @@ pub type Part = std::ops::Range<usize>;
 /// Writes the first three parts into a new memory file that can't be changed; the others are empty. Fails if a part is larger
 /// than 256 MiB, or if the system has no memory.
 pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
-    write_all([keeper, public, secrets, &[], &[]])
+    write_all([keeper, public, secrets, &[], &[], &[]])
 }
 
 /// Writes all parts into a new memory file that can't be changed. Fails as [`write()`].
@@ -73,8 +74,8 @@ pub fn write_all(parts: [&[u8]; PARTS]) -> io::Result<Fd> {
         .chain(parts.iter().map(|part| part.len() as u64))
         .flat_map(u64::to_le_bytes)
         .collect();
-    let [a, b, c, d, e] = parts;
-    create_unchangeable("dormouse-handover", &[&head, a, b, c, d, e])
+    let [a, b, c, d, e, f] = parts;
+    create_unchangeable("dormouse-handover", &[&head, a, b, c, d, e, f])
 }
 
 /// Reads the ranges of the parts from the file's head. Fails if the file is not a handover, or has
@@ -92,7 +93,7 @@ pub fn locate(fd: Fd) -> io::Result<[Part; PARTS]> {
         )));
     }
     let mut start = HEAD_BYTES;
-    let parts = [2, 3, 4, 5, 6].map(|n| {
+    let parts = [2, 3, 4, 5, 6, 7].map(|n| {
         let len = usize::try_from(word(n)).unwrap_or(usize::MAX);
         let part = start..start.saturating_add(len.min(PART_BYTES_MAX));
         start = part.end;
@@ -123,9 +124,17 @@ mod tests {
 
     #[test]
     fn parts_are_read_separately() {
-        let file = write_all([b"{}", b"[1,2]", b"secret", b"table", b"certificates"]);
-        let file = file.expect("a memory file");
-        let [keeper, public, secrets, table, certificates] = locate(file).expect("five parts");
+        let parts: [&[u8]; 6] = [
+            b"{}",
+            b"[1,2]",
+            b"secret",
+            b"table",
+            b"certificates",
+            b"texts",
+        ];
+        let file = write_all(parts).expect("a memory file");
+        let [keeper, public, secrets, table, certificates, texts] =
+            locate(file).expect("six parts");
         assert_eq!(
             read(file, keeper).expect("for the keeper").as_slice(),
             b"{}"
@@ -135,6 +144,7 @@ mod tests {
         assert_eq!(read(file, table).expect("a table").as_slice(), b"table");
         let certificates = read(file, certificates).expect("certificates");
         assert_eq!(certificates.as_slice(), b"certificates");
+        assert_eq!(read(file, texts).expect("texts").as_slice(), b"texts");
         file.close();
     }
 

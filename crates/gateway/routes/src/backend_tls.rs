@@ -9,6 +9,7 @@ use crate::engine_values::{alpn, judge_of_ids};
 use crate::parsed::Parsed;
 use dormouse_config::{self as config, SpiffeRule, Truncation};
 use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots};
+use dormouse_handover::stored::Stored;
 use dormouse_handover::{OriginPem, Pem};
 
 /// Number of tickets that a connection waits for: most servers send two after a full handshake.
@@ -38,15 +39,16 @@ impl BackendTls {
         })
     }
 
-    /// Builds the context.
+    /// Builds the context. Returns the id of the trust store that it uses.
     pub(crate) fn make_context(
         &mut self,
         configured: &config::Route,
         pem: &OriginPem,
+        stored: Option<&Stored>,
         known: &mut Parsed,
-    ) -> Result<(), String> {
-        let roots = match known.trust(pem).map_err(|e| e.to_string())? {
-            Some(store) => store,
+    ) -> Result<u64, String> {
+        let (id, roots) = match known.trust(pem, stored)? {
+            Some(known) => known,
             None => return Err("no authorities are configured for backends".to_owned()),
         };
         let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
@@ -55,7 +57,7 @@ impl BackendTls {
             ids: (configured.backend_ca.trust_domain()).map(|_| &configured.backend_ids[..]),
         };
         self.context = Some(context(offered, trust, own, true)?);
-        Ok(())
+        Ok(id)
     }
 
     /// The name that must be in the certificate of this backend.

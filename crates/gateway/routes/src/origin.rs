@@ -110,8 +110,8 @@ fn origin(
     number: WorkerNumber,
     known: &mut Parsed,
 ) -> Result<Origin, String> {
-    let trust = known.trust(pem).map_err(|e| e.to_string())?;
-    let roots = trust.map_or(Roots::Insecure, Roots::Store);
+    let trust = known.trust(pem, None)?;
+    let roots = trust.map_or(Roots::Insecure, |(_, store)| Roots::Store(store));
     let reuse = reuse(originate);
     let mut settings = ClientSettings::new(roots);
     let ids = originate

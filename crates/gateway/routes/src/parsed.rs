@@ -2,7 +2,7 @@
 //! that one is read and parsed. Routes with the same authorities and revocation lists share one copy, because a list may have
 //! many megabytes, and so do routes with the same certificates.
 
-use dormouse_engine::{ClientVerifier, OfferedIdentity, SettingsError, TrustStore};
+use dormouse_engine::{ClientVerifier, OfferedIdentity, TrustStore};
 use dormouse_handover::stored::{Stored, StoredCertificate};
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::HashMap;
@@ -24,6 +24,13 @@ struct Used<T> {
     value: T,
     /// Round in which it was last used.
     round: u64,
+}
+
+/// What a route uses of this cache, besides its identities.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Uses {
+    pub(crate) verifier: Option<u64>,
+    pub(crate) store: Option<u64>,
 }
 
 /// Identities that no route uses any more. There may be tens of thousands, so their owner drops some at a time.
@@ -73,34 +80,83 @@ impl Parsed {
         Ok(value)
     }
 
-    /// Returns the verifier of client certificates for these authorities and revocation lists, from the cache if they
-    /// were parsed before.
+    /// Whether the identity with this digest was parsed before. If so, it is used in this round.
+    pub(crate) fn keeps(&mut self, one: &StoredCertificate) -> bool {
+        let known = self.identities.get_mut(&one.digest);
+        known.is_some_and(|known| {
+            known.round = self.round;
+            true
+        })
+    }
+
+    /// Notes that a route still uses these.
+    pub(crate) fn keep(&mut self, uses: Uses) {
+        let round = self.round;
+        if let Some(known) = uses.verifier.and_then(|id| self.verifiers.get_mut(&id)) {
+            known.round = round;
+        }
+        if let Some(known) = uses.store.and_then(|id| self.stores.get_mut(&id)) {
+            known.round = round;
+        }
+    }
+
+    /// Returns the verifier of client certificates for these authorities and revocation lists, with its id, from the cache if
+    /// they were parsed before. `stored` has the texts of the lists, if `trust` has only their digests.
     pub(crate) fn verifier(
         &mut self,
         trust: &ClientTrust,
-    ) -> Result<ClientVerifier, SettingsError> {
+        stored: Option<&Stored>,
+    ) -> Result<(u64, ClientVerifier), String> {
         let id = self.hasher.hash_one((&trust.roots, &trust.crls));
         if let Some(known) = known(&mut self.verifiers, id, self.round) {
-            return Ok(known);
+            return Ok((id, known));
         }
-        let verifier = trust.settings().verifier()?;
+        let mut trust = trust.clone();
+        if let Some(stored) = stored {
+            let read = stored.read_lists(&mut trust.crls);
+            read.map_err(|error| error.to_string())?;
+        }
+        let verifier = trust.settings().verifier();
+        let verifier = verifier.map_err(|error| error.to_string())?;
         let (value, round) = (verifier.clone(), self.round);
         self.verifiers.insert(id, Used { value, round });
-        Ok(verifier)
+        Ok((id, verifier))
     }
 
-    /// Returns the trust in servers, from the cache if it was parsed before. `None`: any certificate is accepted.
-    pub(crate) fn trust(&mut self, pem: &OriginPem) -> Result<Option<TrustStore>, SettingsError> {
+    /// Returns the trust in servers, with its id, from the cache if it was parsed before. `None`: any certificate is accepted.
+    /// `stored` has the texts of the revocation lists, if `pem` has only their digests.
+    pub(crate) fn trust(
+        &mut self,
+        pem: &OriginPem,
+        stored: Option<&Stored>,
+    ) -> Result<Option<(u64, TrustStore)>, String> {
         let id = self.hasher.hash_one((&pem.roots, &pem.revocation));
         if let Some(known) = known(&mut self.stores, id, self.round) {
-            return Ok(Some(known));
+            return Ok(Some((id, known)));
         }
-        let store = pem.trust()?;
-        if let Some(value) = &store {
-            let (value, round) = (value.clone(), self.round);
-            self.stores.insert(id, Used { value, round });
+        let mut pem = pem.clone();
+        if let Some(stored) = stored {
+            let read = stored.read_lists(&mut pem.revocation.crls);
+            read.map_err(|error| error.to_string())?;
         }
-        Ok(store)
+        let Some(store) = pem.trust().map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let (value, round) = (store.clone(), self.round);
+        self.stores.insert(id, Used { value, round });
+        Ok(Some((id, store)))
+    }
+
+    /// Returns the same number for the same rules for client certificates. Revocation lists are not rules.
+    pub(crate) fn rules(&self, trust: &ClientTrust) -> u64 {
+        let ClientTrust {
+            required,
+            roots,
+            crls: _,
+            allow,
+        } = trust;
+        self.hasher
+            .hash_one((required, roots, format!("{allow:?}")))
     }
 
     /// Begins a round. What a worker parsed at its start belongs to the round before.
@@ -181,13 +237,18 @@ pub(crate) mod tests {
         let mut parsed = Parsed::default();
         for _ in 0..2 {
             for trust in [&one, &two, &stricter] {
-                parsed.trust(trust).expect("authorities");
+                parsed.trust(trust, None).expect("authorities");
             }
             assert_eq!(parsed.stores.len(), 3);
         }
-        assert!(parsed.trust(&OriginPem::default()).expect("none").is_none());
+        assert!(
+            parsed
+                .trust(&OriginPem::default(), None)
+                .expect("none")
+                .is_none()
+        );
         parsed.begin_round();
-        parsed.trust(&two).expect("authorities");
+        parsed.trust(&two, None).expect("authorities");
         parsed.forget_others();
         assert_eq!(parsed.stores.len(), 1);
     }
@@ -206,12 +267,12 @@ pub(crate) mod tests {
         let mut parsed = Parsed::default();
         for _ in 0..2 {
             for trust in [&one, &same, &two] {
-                parsed.verifier(trust).expect("authorities");
+                parsed.verifier(trust, None).expect("authorities");
             }
             assert_eq!(parsed.verifiers.len(), 2);
         }
         parsed.begin_round();
-        parsed.verifier(&two).expect("authorities");
+        parsed.verifier(&two, None).expect("authorities");
         parsed.forget_others();
         assert_eq!(parsed.verifiers.len(), 1);
     }

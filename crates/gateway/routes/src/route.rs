@@ -3,13 +3,15 @@
 use crate::backend_tls::BackendTls;
 use crate::balance::{Target, Targets};
 use crate::origin::Origin;
-use crate::route_filter::{RouteFilter, RouteNames};
+use crate::parsed::Uses;
+use crate::route_filter::RouteFilter;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
     self as config, BackendDown, ByteSize, Config, ConnectTime, Lifetime, Network, Originate,
-    ProxyProtocol, SourceAddress, Starttls, Truncation, Upstream, milliseconds,
+    ProxyProtocol, RouteDefaults, SourceAddress, Starttls, Truncation, Upstream, milliseconds,
 };
-use dormouse_engine::{ServerContext, SettingsError, TicketKeys};
+use dormouse_engine::ServerContext;
+use dormouse_handover::stored::Digest;
 use dormouse_reactor::socket::Addr;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::pace::Pace;
@@ -50,6 +52,18 @@ pub struct Route {
     pub log_one_in: u32,
     /// The clients of the listener that this route serves.
     pub filter: RouteFilter,
+    /// What it was made from.
+    pub made_from: MadeFrom,
+}
+
+/// What a route was made from, by which a reload knows whether it has changed.
+#[derive(Clone, Copy, Default)]
+pub struct MadeFrom {
+    /// The digest of everything that it depends on. `None`: it was changed since.
+    pub(crate) digest: Option<Digest>,
+    /// The same for the same rules for client certificates.
+    pub(crate) client_rules: Option<u64>,
+    pub(crate) uses: Uses,
 }
 
 /// Limits on all connections of a route together, over all workers.
@@ -130,9 +144,10 @@ pub enum Direction {
 }
 
 impl Route {
-    /// Creates the configured route without its TLS context.
-    pub(crate) fn without_context(
-        config: &Config,
+    /// Creates the configured route without its TLS context, which established connections do not need.
+    pub fn without_context(
+        defaults: &RouteDefaults,
+        name: String,
         route: &dormouse_config::Route,
         backends: &Backends,
     ) -> Route {
@@ -144,7 +159,7 @@ impl Route {
             },
         };
         Route {
-            name: String::new(),
+            name,
             direction,
             sources: sources(&route.source_addresses),
             backend_name: names(&route.to),
@@ -155,16 +170,17 @@ impl Route {
             backend_connect: route.backend_connect,
             backend_down: route.backend_down,
             backend_tls: BackendTls::of(route),
-            sockets: SocketOptions::new(&config.sockets),
-            lifetime: config.lifetime_without_route(),
+            sockets: SocketOptions::new(&defaults.sockets),
+            lifetime: route.lifetime(&defaults.timeouts),
             limits: RouteLimits::new(
                 route.route_max_connections,
                 route.route_handshakes_per_second,
                 route.route_bytes_per_second,
                 route.route_memory_share,
             ),
-            log_one_in: (route.route_connection_log_one_in).or(config.log.connection_log_one_in),
+            log_one_in: (route.route_connection_log_one_in).or(defaults.connection_log_one_in),
             filter: RouteFilter::of(route),
+            made_from: MadeFrom::default(),
         }
     }
 
@@ -200,6 +216,19 @@ impl Route {
         addresses: &[SocketAddr],
         known: &Backends,
     ) -> bool {
+        let is_changed = self.replace_addresses(name, addresses, known);
+        if is_changed {
+            self.made_from.digest = None;
+        }
+        is_changed
+    }
+
+    fn replace_addresses(
+        &mut self,
+        name: &str,
+        addresses: &[SocketAddr],
+        known: &Backends,
+    ) -> bool {
         let targets = match &mut self.direction {
             Direction::Terminate { targets, .. } => targets.as_mut(),
             Direction::PassThrough(targets) => Some(targets),
@@ -209,8 +238,44 @@ impl Route {
         targets.is_some_and(|targets| targets.set_addresses(name, addresses, known))
     }
 
+    /// Whether it was made from what has this digest, and each of its backends has the same place as then.
+    pub(crate) fn is_made_from(&self, digest: Option<Digest>, known: &Backends) -> bool {
+        let targets = self.targets();
+        let mut targets = targets.iter().flat_map(|targets| &targets.all);
+        let lacks_context = matches!(self.direction, Direction::Terminate { context: None, .. })
+            || (self.backend_tls.as_ref()).is_some_and(|tls| tls.context.is_none());
+        digest.is_some()
+            && self.made_from.digest == digest
+            && !lacks_context
+            && targets.all(|target| target.place != 0 && known.place(&target.name) == target.place)
+    }
+
+    /// Whether both have the same rules for client certificates.
+    pub fn has_same_client_rules(&self, other: &Route) -> bool {
+        self.made_from.client_rules == other.made_from.client_rules
+    }
+
+    /// Takes the TLS contexts of a route that was made from the same.
+    pub fn take_contexts(&mut self, from: Route) {
+        if let (
+            Direction::Terminate { context, .. },
+            Direction::Terminate {
+                context: of_other, ..
+            },
+        ) = (&mut self.direction, from.direction)
+        {
+            *context = of_other;
+        }
+        self.backend_tls = from.backend_tls;
+        let digest = self.made_from.digest;
+        self.made_from = MadeFrom {
+            digest,
+            ..from.made_from
+        };
+    }
+
     /// Placeholder for a route that a reload has removed.
-    fn removed(config: &Config) -> Route {
+    pub fn removed(defaults: &RouteDefaults) -> Route {
         Route {
             name: "removed".to_owned(),
             direction: Direction::Removed,
@@ -223,11 +288,12 @@ impl Route {
             backend_down: BackendDown::Alert,
             backend_tls: None,
             sources: Vec::new(),
-            sockets: SocketOptions::new(&config.sockets),
-            lifetime: config.lifetime_without_route(),
+            sockets: SocketOptions::new(&defaults.sockets),
+            lifetime: defaults.lifetime_without_route(),
             limits: RouteLimits::default(),
-            log_one_in: config.log.connection_log_one_in,
+            log_one_in: defaults.connection_log_one_in,
             filter: RouteFilter::default(),
+            made_from: MadeFrom::default(),
         }
     }
 
@@ -250,20 +316,6 @@ impl Route {
     pub fn is_echo(&self) -> bool {
         matches!(self.direction, Direction::Terminate { targets: None, .. })
     }
-
-    /// Replaces the ticket keys of a route that terminates TLS.
-    pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
-        match &self.direction {
-            Direction::Terminate {
-                context: Some(context),
-                ..
-            } => context.replace_ticket_keys(keys),
-            Direction::Terminate { context: None, .. }
-            | Direction::PassThrough(_)
-            | Direction::Originate(_)
-            | Direction::Removed => Ok(()),
-        }
-    }
 }
 
 impl Default for Access {
@@ -278,40 +330,16 @@ impl Default for Access {
     }
 }
 
-/// Names the routes and places each at the index of its number. The route number in a slot stays valid
-/// through reloads, so unused numbers get a placeholder ([`Direction::Removed`]). The last place is one, too: it stands
-/// for all higher numbers, whose routes a reload may have removed. `routes` and `numbers` are in the order of the
-/// configuration.
-pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
-    let used = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
-    let removed = |_| Route::removed(config);
-    let mut placed: Vec<Route> = (0..=used).map(removed).collect();
-    let (names, lifetimes) = (config.route_names(), config.lifetimes());
-    let all = routes.into_iter().zip(names).zip(lifetimes);
-    for (((route, name), lifetime), &number) in all.zip(numbers) {
-        if let Some(place) = placed.get_mut(usize::from(number)) {
-            *place = Route {
-                name,
-                lifetime,
-                ..route
-            };
-        }
-    }
-    placed
-}
-
-/// The names that routes serve, by route number.
-pub fn names_of(routes: &[Route]) -> RouteNames {
-    let accepts = |(_, route): &(u16, &Route)| !route.is_removed() && route.origin().is_none();
-    let all = (0..).zip(routes).filter(accepts);
-    RouteNames::of(all.map(|(number, route)| (number, &route.filter)))
-}
-
-/// Creates the routes of originations, which come after the routes that accept TLS.
+/// Creates the routes of originations.
 pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
-    let route = |(origin, originate): (Origin, &Originate)| {
+    let defaults = config.route_defaults();
+    let names = config.route_names().into_iter();
+    let names_and_lifetimes = names.zip(config.lifetimes()).skip(config.routes.len());
+    let route = |((origin, originate), (name, lifetime)): ((Origin, &Originate), _)| {
         let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
         Route {
+            name,
+            lifetime,
             direction: Direction::Originate(origin),
             backend_name: names.join(", "),
             starttls: originate.starttls,
@@ -324,23 +352,11 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             ),
             log_one_in: (originate.route_connection_log_one_in)
                 .or(config.log.connection_log_one_in),
-            ..Route::removed(config)
+            ..Route::removed(&defaults)
         }
     };
-    origins
-        .into_iter()
-        .zip(&config.originate)
-        .map(route)
-        .collect()
-}
-
-/// Creates the configured routes that accept TLS, without their contexts: established connections need
-/// none.
-pub fn without_contexts(config: &Config, backends: &Backends) -> Vec<Route> {
-    let routes = config.routes.iter();
-    routes
-        .map(|route| Route::without_context(config, route, backends))
-        .collect()
+    let all = origins.into_iter().zip(&config.originate);
+    all.zip(names_and_lifetimes).map(route).collect()
 }
 
 fn sources(given: &[SourceAddress]) -> Vec<IpAddr> {
@@ -437,7 +453,7 @@ mod tests {
         for direction in [terminates, Direction::PassThrough(targets())] {
             let mut route = Route {
                 direction,
-                ..Route::removed(&config)
+                ..Route::removed(&config.route_defaults())
             };
             assert!(!route.set_addresses("other.example:443", &[new], &known));
             assert!(route.set_addresses("db.example:443", &[new], &known));

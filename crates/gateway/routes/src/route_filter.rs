@@ -6,7 +6,7 @@
 //! without protocols; else the first one, whose handshake then fails with no_application_protocol.
 
 use dormouse_engine::ClientHello;
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 
 /// Server names and protocols of a route.
 #[derive(Clone, Debug, Default)]
@@ -80,18 +80,26 @@ pub struct RouteNames {
 }
 
 impl RouteNames {
-    /// The names of these filters, which are in the order of their numbers.
-    pub(crate) fn of<'a>(filters: impl Iterator<Item = (u16, &'a RouteFilter)>) -> RouteNames {
-        let mut all = RouteNames::default();
-        for (number, filter) in filters {
-            if filter.names.is_empty() {
-                all.unnamed.push(number);
-            }
-            for name in &filter.names {
-                all.named.entry(name.clone()).or_default().push(number);
+    /// Adds the names of a route. Routes come in the order of their numbers, or not.
+    pub fn add(&mut self, number: u16, filter: &RouteFilter) {
+        let add = |numbers: &mut Vec<u16>| {
+            let at = numbers.partition_point(|&other| other < number);
+            numbers.insert(at, number);
+        };
+        if filter.names.is_empty() {
+            add(&mut self.unnamed);
+        }
+        for name in &filter.names {
+            match self.named.get_mut(name) {
+                Some(numbers) => add(numbers),
+                None => drop(self.named.insert(name.clone(), vec![number])),
             }
         }
-        all
+    }
+
+    /// Returns the names, for an owner that drops them a few at a time.
+    pub fn into_names(self) -> hash_map::IntoIter<String, Vec<u16>> {
+        self.named.into_iter()
     }
 
     /// Returns those of the `candidates` that fit this name best, in their order.
@@ -192,7 +200,10 @@ mod tests {
             filter(&["a.example"], &["mqtt"]),
         ];
         // Whatever the order of the other routes' numbers, the nearest are enough to choose from.
-        let names = RouteNames::of((0..).zip(routes.iter()));
+        let mut names = RouteNames::default();
+        for (number, filter) in (0..5).zip(&routes).rev() {
+            names.add(number, filter);
+        }
         let chosen = |name: &str, alpn: &[&str]| {
             let hello = hello(name, alpn);
             let chosen = choose((0..).zip(routes.iter()), &hello);

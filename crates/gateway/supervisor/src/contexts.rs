@@ -3,8 +3,8 @@
 
 use crate::material::Material;
 use dormouse_config::Config;
-use dormouse_engine::TicketKeys;
-use dormouse_routes::contexts;
+use dormouse_engine::{TicketKeyring, TicketKeys};
+use dormouse_routes::contexts::{self, Trusts};
 use dormouse_routes::origin::{self, WorkerNumber};
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::Route;
@@ -17,8 +17,7 @@ pub(crate) fn of_all(
     keys: &TicketKeys,
     backends: &Backends,
 ) -> Result<(), String> {
-    let routes = of_routes(config, material, keys, backends)?;
-    of_backends(config, material, routes)?;
+    of_routes(config, material, keys, backends)?;
     of_origins(config, material)
 }
 
@@ -27,32 +26,22 @@ pub(crate) fn are_same(one: &Config, other: &Config) -> bool {
     one.routes == other.routes && one.originate == other.originate && one.tickets == other.tickets
 }
 
-/// Builds the contexts of all routes.
+/// Builds the contexts of all routes, for clients and for backends.
 pub(crate) fn of_routes(
     config: &Config,
     material: &Material,
     keys: &TicketKeys,
     backends: &Backends,
 ) -> Result<Vec<Route>, String> {
-    contexts::routes(
-        config,
-        &material.certificates,
-        &material.client_trust,
-        &keys.export(),
-        backends,
-        // Main has no use for parsed certificates.
-        &mut Parsed::default(),
-    )
-}
-
-/// Builds the contexts of routes with TLS to their backends.
-pub(crate) fn of_backends(
-    config: &Config,
-    material: &Material,
-    mut routes: Vec<Route>,
-) -> Result<(), String> {
+    let keyring = TicketKeyring::new(keys).map_err(|error| error.to_string())?;
+    let trusts = Trusts {
+        certificates: &material.certificates,
+        clients: &material.client_trust,
+        backend_tls: &material.backend_tls,
+    };
+    // Main has no use for parsed certificates.
     let known = &mut Parsed::default();
-    contexts::make_backend_contexts(config, &material.backend_tls, &mut routes, known)
+    contexts::routes(config, &trusts, &keyring, backends, known)
 }
 
 /// Builds the contexts of originations.

@@ -3,7 +3,7 @@
 //! A route that shares an address with a previous route is the same route, and keeps its number. If
 //! several routes share the address, a common name and protocol take precedence. Any other route gets the
 //! next number. A number is not reused soon, because connections of a removed route still have it. They
-//! continue without their route; see [`dormouse_routes::route::by_number`].
+//! continue without their route; see [`dormouse_routes::table::Routes`].
 
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;

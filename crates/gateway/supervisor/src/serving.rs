@@ -18,13 +18,14 @@ use dormouse_handover::orders::Order;
 use dormouse_handover::share::Share;
 use dormouse_handover::stored::Packed;
 use dormouse_handover::unix_time;
-use dormouse_handover::{Descriptors, Handover};
+use dormouse_handover::{Descriptors, Handover, RoutesToPack};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Interest, Poller};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The running configuration, and what serves it.
@@ -53,7 +54,7 @@ impl Serving {
                 self.memory.backends.place(&address);
             }
         }
-        let packed = Packed::of(&self.edition.material.certificates);
+        let packed = self.packed()?;
         for worker in 0..self.edition.plan.workers {
             let handover = self.handover(worker);
             self.pairs.start(handover, &packed, poller)?;
@@ -197,8 +198,7 @@ impl Serving {
     /// Builds all contexts of routes once to find errors.
     fn try_contexts(&self, config: &Config, material: &Material) -> Result<(), String> {
         let (keys, backends) = (self.ticket_keys.keys(), &self.memory.backends);
-        let routes = contexts::of_routes(config, material, keys, backends)?;
-        contexts::of_backends(config, material, routes)
+        contexts::of_routes(config, material, keys, backends).map(drop)
     }
 
     /// Opens new listeners.
@@ -220,10 +220,7 @@ impl Serving {
         self.listening.replace_by(listening, is_draining, backlog);
         self.edition = self.edition.followed_by(config, plan, material);
         self.reported.take();
-        let packed = Packed::of(&self.edition.material.certificates);
-        for worker in 0..self.pairs.len() {
-            self.give_packed(worker, &packed);
-        }
+        self.give_to(0..self.pairs.len());
     }
 
     /// As [`Serving::apply`], with the same configuration and other certificates.
@@ -249,24 +246,45 @@ impl Serving {
     /// Sends the current edition to a worker. A worker that does not receive it now gets it again when it
     /// becomes ready, or has answered earlier editions.
     pub(crate) fn give_edition(&mut self, worker: usize) {
-        let packed = Packed::of(&self.edition.material.certificates);
-        self.give_packed(worker, &packed);
+        self.give_to(worker..worker + 1);
     }
 
-    /// As [`Serving::give_edition`], with its certificates as they are packed for all workers.
-    fn give_packed(&mut self, worker: usize, packed: &Packed) {
+    /// As [`Serving::give_edition`], with the routes packed once for all these workers.
+    fn give_to(&mut self, workers: Range<usize>) {
         let wanted = Bounds::of(&self.edition.config);
-        if self.pairs.holds_back(worker, wanted) {
-            return;
+        let packed = self.packed();
+        for worker in workers {
+            if self.pairs.holds_back(worker, wanted) {
+                continue;
+            }
+            let handover = self.handover(worker as u32);
+            let given = match &packed {
+                Ok(packed) => {
+                    let fds = self.listening.fds();
+                    self.pairs.give_edition(worker, handover, packed, &fds)
+                }
+                Err(error) => Err(io::Error::other(error.to_string())),
+            };
+            if let Err(error) = given {
+                tracing::error!(%error, worker, "configuration could not be sent to a worker");
+                self.pairs.keep(worker);
+            }
         }
-        let handover = self.handover(worker as u32);
-        let given = self
-            .pairs
-            .give_edition(worker, handover, packed, &self.listening.fds());
-        if let Err(error) = given {
-            tracing::error!(%error, worker, "configuration could not be sent to a worker");
-            self.pairs.keep(worker);
-        }
+    }
+
+    /// The routes, packed for all workers.
+    fn packed(&self) -> io::Result<Packed> {
+        let Edition {
+            config, material, ..
+        } = &self.edition;
+        let routes = RoutesToPack {
+            config,
+            certificates: &material.certificates,
+            clients: &material.client_trust,
+            backend_tls: &material.backend_tls,
+            origins: &material.origins,
+        };
+        routes.pack()
     }
 
     // ---- workers ----

@@ -82,7 +82,7 @@ pub use sessions::refusal::ResumptionRefused;
 pub use sessions::server_sessions::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
-pub use sessions::tickets::{TicketKeys, TicketSettings};
+pub use sessions::tickets::{TicketKeyring, TicketKeys, TicketSettings};
 pub use settings_error::SettingsError;
 pub use signing_scheme::SigningScheme;
 pub use x509::chain::{DateProblem, IssuerProblem};

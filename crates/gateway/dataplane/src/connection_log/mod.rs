@@ -8,12 +8,12 @@
 //! Nothing here runs per record: each step adds its bytes once, if there is a log.
 
 mod line;
+mod names;
 
 use crate::client::ConnectionId;
 use crate::close_reason::CloseReason;
 use crate::close_reason::{Party, Sides};
 use crate::io::Io;
-use crate::settings::Settings;
 use dormouse_handover::log_entries::{LogEntries, LogEntry};
 use dormouse_handover::share::LogRules;
 use dormouse_handover::slot::{Flag, Slot};
@@ -23,6 +23,7 @@ use dormouse_record::Role;
 use dormouse_routes::route::Route;
 use dormouse_tables::counters::{Count, Counters};
 use line::{Line, Timestamp};
+pub(crate) use names::LogNames;
 use std::io;
 use std::net::SocketAddr;
 
@@ -38,14 +39,8 @@ pub(crate) struct ConnectionLog {
     lines: Fd,
     /// `None`: there is no log.
     rules: Option<LogRules>,
-    /// Names of the routes, by number.
-    routes: Vec<String>,
-    /// The share of each route's connections that get lines, by number. The last is that of removed routes.
-    one_in: Vec<u32>,
-    /// Servers of the originations, by number; empty for a route.
-    servers: Vec<String>,
-    /// Names of the backends, by their places in the table of backends.
-    backends: Vec<(u16, String)>,
+    /// `None`: there is no log.
+    names: Option<LogNames>,
     /// Lines that were not sent yet.
     waiting: Vec<u8>,
     /// Handshakes that failed so far.
@@ -116,12 +111,6 @@ pub(crate) fn suite(entry: &LogEntry) -> Option<&'static str> {
     SUITES.get(place).copied()
 }
 
-/// The share of a route. A number beyond the list is that of a removed route, as is the last place.
-fn share(one_in: &[u32], number: usize) -> u32 {
-    let found = one_in.get(number).or(one_in.last());
-    found.copied().unwrap_or(1)
-}
-
 impl ConnectionLog {
     /// `lines`: the socket to the log writer; [`Fd::NONE`] if there is none.
     pub(crate) fn new(entries: Option<LogEntries>, lines: Fd) -> ConnectionLog {
@@ -129,48 +118,41 @@ impl ConnectionLog {
             entries,
             lines,
             rules: None,
-            routes: Vec::new(),
-            one_in: Vec::new(),
-            servers: Vec::new(),
-            backends: Vec::new(),
+            names: None,
             waiting: Vec::new(),
             failed: 0,
             retry_ms: None,
         }
     }
 
-    /// Applies new settings.
-    pub(crate) fn follow(&mut self, settings: &Settings) {
-        let rules = settings.limits.connection_log;
+    /// Applies new settings. Returns the former names.
+    pub(crate) fn follow(
+        &mut self,
+        rules: Option<LogRules>,
+        names: Option<LogNames>,
+    ) -> Option<LogNames> {
         let rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
-        let one_in: Vec<u32> = settings.routes.iter().map(|one| one.log_one_in).collect();
-        self.forget_entries_before(rules, &one_in);
-        (self.rules, self.one_in) = (rules, one_in);
-        (self.routes, self.servers, self.backends) = (Vec::new(), Vec::new(), Vec::new());
-        if self.rules.is_none() {
-            return;
+        let former = std::mem::replace(&mut self.names, names);
+        self.forget_entries_before(rules, former.as_ref());
+        self.rules = rules;
+        former
+    }
+
+    /// Follows the changed backends of a route.
+    pub(crate) fn follow_backends(&mut self, number: u16, route: &Route) {
+        if let Some(names) = &mut self.names {
+            names.add(number, route);
         }
-        let routes = settings.routes.iter();
-        let name = |route: &Route| route.name.as_str().to_owned();
-        self.routes = routes.clone().map(name).collect();
-        let servers = |route: &Route| match route.origin() {
-            Some(_) => route.backend_name.clone(),
-            None => String::new(),
-        };
-        self.servers = routes.clone().map(servers).collect();
-        let targets = routes.filter_map(Route::targets);
-        let all = targets.flat_map(|targets| &targets.all);
-        self.backends = all.map(|one| (one.place, one.name.clone())).collect();
-        self.backends.sort_unstable();
-        self.backends.dedup();
     }
 
     /// Clears all entries if these rules no longer cover the same connections. An entry is cleared only at the
     /// end of a connection that gets a line; otherwise it would describe the next connection in its slot.
-    fn forget_entries_before(&mut self, rules: Option<LogRules>, one_in: &[u32]) {
-        let len = self.one_in.len().max(one_in.len());
+    fn forget_entries_before(&mut self, rules: Option<LogRules>, former: Option<&LogNames>) {
         let covers_same = match (self.rules, rules) {
-            (Some(_), Some(_)) => (0..len).all(|n| share(&self.one_in, n) == share(one_in, n)),
+            (Some(_), Some(_)) => {
+                let both = former.zip(self.names.as_ref());
+                both.is_some_and(|(former, next)| former.covers_same(next))
+            }
             // A worker starts without rules, and continues with the entries of the one before it.
             (None, Some(_)) => true,
             (_, None) => false,
@@ -191,7 +173,10 @@ impl ConnectionLog {
 
     /// Whether the connection in this slot gets a line: all connections of its route do, a sample, or none.
     pub(crate) fn logs(&self, slot: &Slot) -> bool {
-        let one_in = share(&self.one_in, slot.route.into());
+        let one_in = self
+            .names
+            .as_ref()
+            .map_or(0, |names| names.one_in(slot.route));
         self.rules.is_some() && one_in > 0 && slot.generation.is_multiple_of(one_in)
     }
 
@@ -358,21 +343,19 @@ impl ConnectionLog {
             false => Party::Client,
         };
         let (end, by) = reason.end_and_by(Sides::of(slot), first);
-        let of_place = |(place, _): &(u16, String)| place.cmp(&slot.backend);
-        let known = self.backends.binary_search_by(of_place).ok();
-        let known = known.and_then(|at| self.backends.get(at));
-        let number = usize::from(slot.route);
-        let servers = self.servers.get(number).filter(|names| !names.is_empty());
+        let names = self.names.as_ref();
+        let known = names.and_then(|names| names.backend(slot.backend));
+        let servers = names.and_then(|names| names.servers(slot.route));
         // After a reset, the kernel no longer knows the peer of a socket.
         let address = || match ending.backend {
             Some(address) => Some(address.to_string()),
-            None => servers.cloned(),
+            None => servers.map(str::to_owned),
         };
         let time = Timestamp {
             unix_ms: ending.unix_ms,
         };
         Line {
-            backend: known.map(|(_, name)| name.clone()).or_else(address),
+            backend: known.map(str::to_owned).or_else(address),
             bytes_in: Some(entry.received),
             bytes_out: Some(entry.sent),
             duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
@@ -394,7 +377,7 @@ impl ConnectionLog {
         let has_tls = !slot.has(Flag::PassThrough);
         Line {
             id: Some(id.to_string()),
-            route: self.routes.get(usize::from(slot.route)).map(String::as_str),
+            route: (self.names.as_ref()).map(|names| names.route(slot.route)),
             client: entry.client(),
             sni: server_name(entry),
             alpn: protocol(entry),

@@ -8,11 +8,10 @@ pub(crate) mod readmission;
 use crate::bursts::{Place, Subject};
 use crate::io::Io;
 use crate::pause::Pause;
-use crate::settings::Settings;
+use crate::settings::{RouteSums, Settings};
 use crate::workspace::Workspace;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Accepted;
-use dormouse_routes::route::Route;
 use listeners::{Listener, Listeners};
 use std::io::{self, ErrorKind};
 
@@ -79,13 +78,12 @@ impl Door {
         }
     }
 
-    /// Notes what a connection of these routes takes. There may be many routes, so no turn asks all of them.
-    pub(crate) fn follow(&mut self, routes: &[Route]) {
-        let has_no_backend = |route: &Route| route.is_echo() || route.is_removed();
+    /// Notes what a connection of these routes takes.
+    pub(crate) fn follow(&mut self, sums: &RouteSums) {
         self.needs = Needs {
             // With TLS to its backend, a connection needs two.
-            slots: 1 + usize::from(routes.iter().any(|route| route.backend_tls.is_some())),
-            descriptors: 2 - u64::from(routes.iter().all(has_no_backend)),
+            slots: 1 + usize::from(sums.has_backend_tls),
+            descriptors: 1 + u64::from(sums.has_backends),
         };
     }
 

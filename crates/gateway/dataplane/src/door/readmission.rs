@@ -8,91 +8,99 @@
 use crate::client::Client;
 use crate::door::admission;
 use dormouse_routes::route::Route;
+use std::collections::HashMap;
 use std::mem::discriminant;
 
-/// The former routes, each with its next one.
-pub(crate) struct Readmission<'a>(Vec<Change<'a>>);
-
-struct Change<'a> {
-    former: &'a Route,
-    /// `None`: the reload removes the route.
-    next: Option<&'a Route>,
+/// How the next route with a number treats clients of the former one.
+#[derive(Clone, Copy)]
+pub(crate) struct Change {
     /// Whether both ask the same of a client, apart from its address.
     is_same: bool,
     has_same_networks: bool,
+    trusts_same_proxies: bool,
+}
+
+impl Change {
+    /// The reload removes the route.
+    pub(crate) const REMOVED: Change = Change {
+        is_same: false,
+        has_same_networks: false,
+        trusts_same_proxies: false,
+    };
+
+    /// Compares both routes.
+    pub(crate) fn of(former: &Route, next: &Route) -> Change {
+        let (one, other) = (&former.access, &next.access);
+        Change {
+            is_same: ask_the_same(former, next) && former.has_same_client_rules(next),
+            has_same_networks: one.allow == other.allow && one.deny == other.deny,
+            trusts_same_proxies: one.accept_proxy_from == other.accept_proxy_from,
+        }
+    }
+}
+
+/// The former routes, each with its next one.
+pub(crate) struct Readmission<'a> {
+    /// By number; those that are missing stay the same.
+    changes: &'a HashMap<u16, Change>,
+    former: &'a dyn Fn(u16) -> Option<&'a Route>,
+    next: &'a dyn Fn(u16) -> Option<&'a Route>,
 }
 
 impl<'a> Readmission<'a> {
-    /// `former`: indexed by number. `next`: with their numbers. `has_same_trust`: whether the rules for client certificates
-    /// stay the same for a number.
-    pub(crate) fn new<'b: 'a>(
-        former: &'a [Route],
-        next: impl Iterator<Item = (u16, &'b Route)>,
-        has_same_trust: impl Fn(u16) -> bool,
+    /// `former`, `next`: the routes of a number whose route changes.
+    pub(crate) fn new(
+        changes: &'a HashMap<u16, Change>,
+        former: &'a dyn Fn(u16) -> Option<&'a Route>,
+        next: &'a dyn Fn(u16) -> Option<&'a Route>,
     ) -> Readmission<'a> {
-        let change = |former| Change {
+        Readmission {
+            changes,
             former,
-            next: None,
-            is_same: false,
-            has_same_networks: false,
-        };
-        let mut changes: Vec<Change<'a>> = former.iter().map(change).collect();
-        for (number, next) in next {
-            if let Some(change) = changes.get_mut(usize::from(number)) {
-                let (one, other) = (&change.former.access, &next.access);
-                change.is_same = ask_the_same(change.former, next) && has_same_trust(number);
-                change.has_same_networks = one.allow == other.allow && one.deny == other.deny;
-                change.next = Some(next);
-            }
+            next,
         }
-        Readmission(changes)
-    }
-
-    fn change(&self, number: u16) -> Option<&Change<'a>> {
-        self.0.get(usize::from(number))
     }
 
     /// Whether all clients of all routes stay admitted.
     pub(crate) fn admits_all(&self) -> bool {
-        let admits_all = |change: &Change<'_>| {
-            change.former.is_removed() || change.is_same && change.has_same_networks
-        };
-        self.0.iter().all(admits_all)
+        let mut all = self.changes.values();
+        all.all(|change| change.is_same && change.has_same_networks)
     }
 
     /// Whether a handshake that has begun with a route may end with the next one.
     pub(crate) fn is_same(&self, number: u16) -> bool {
-        self.change(number).is_some_and(|change| change.is_same)
+        (self.changes.get(&number)).is_none_or(|change| change.is_same)
     }
 
     /// Whether the same proxies are trusted.
     pub(crate) fn trusts_same_proxies(&self, number: u16) -> bool {
-        self.change(number).is_some_and(|change| {
-            let next = change.next.map(|next| &next.access.accept_proxy_from);
-            next == Some(&change.former.access.accept_proxy_from)
-        })
+        (self.changes.get(&number)).is_none_or(|change| change.trusts_same_proxies)
     }
 
     /// Whether the next route allows the address of a client that the former one has allowed.
     pub(crate) fn allows(&self, number: u16, client: &Client) -> bool {
-        let change = self.change(number);
-        let change = change.filter(|change| !change.has_same_networks);
-        let Some(next) = change.and_then(|change| change.next) else {
+        let change = self.changes.get(&number);
+        if change.is_none_or(|change| change.has_same_networks) {
             return true;
-        };
-        client.ip().is_none_or(|ip| admission::is_allowed(next, ip))
+        }
+        let ip = client.ip();
+        ip.zip((self.next)(number))
+            .is_none_or(|(ip, next)| admission::is_allowed(next, ip))
     }
 
     /// Whether a client that waits for a backend stays admitted. `peer`: the client, as its socket names it. The address of
     /// one that came through a proxy is not known any more.
     pub(crate) fn keeps_waiting(&self, number: u16, peer: impl FnOnce() -> Client) -> bool {
-        let Some(change) = self.change(number).filter(|change| change.is_same) else {
-            return false;
+        let Some(change) = self.changes.get(&number) else {
+            return true;
         };
-        change.has_same_networks || {
+        let has_same_address = || {
             let peer = peer();
-            !peer.is_proxy(&change.former.access.accept_proxy_from) && self.allows(number, &peer)
-        }
+            let former = (self.former)(number);
+            let proxies = former.map_or(&[][..], |former| &former.access.accept_proxy_from);
+            !peer.is_proxy(proxies) && self.allows(number, &peer)
+        };
+        change.is_same && (change.has_same_networks || has_same_address())
     }
 }
 

@@ -34,6 +34,7 @@ use crate::io::{Io, peer_address};
 use crate::memory::backlog;
 use crate::memory::holders::{Held, Stall, Waiting};
 use crate::memory::starved::Starved;
+use crate::numbers::Numbers;
 use crate::outcome::{Effect, LocalClient, Outcome, StepBytes};
 use crate::pause::Pause;
 use crate::settings::{Settings, Times};
@@ -343,13 +344,12 @@ impl Connections {
     /// Closes the warm connections of these routes.
     pub(crate) fn discard_warm<I: Io>(
         &mut self,
-        routes: &[u16],
+        routes: &Numbers,
         settings: &Settings,
         work: &mut Workspace<I>,
     ) {
-        let is_warm_of_routes =
-            |slot: &Slot| slot.phase() == Phase::Warm && routes.contains(&slot.route);
-        for index in self.some(usize::MAX, is_warm_of_routes) {
+        let is_due = |slot: &Slot| slot.phase() == Phase::Warm && routes.contains(slot.route);
+        for index in self.some(usize::MAX, is_due) {
             self.step(index, Event::Discard, settings, work);
         }
     }

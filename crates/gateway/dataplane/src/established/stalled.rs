@@ -16,8 +16,7 @@ pub(super) fn log<I: Io>(
     settings: &Settings,
     work: &mut Workspace<I>,
 ) {
-    let route = settings.route(slot.route).or(settings.routes.last());
-    let route = route.map_or("", |route| route.name.as_str());
+    let route = settings.route_or_removed(slot.route).name.as_str();
     let peer = PeerName::new(&work.io, slot.tls_fd());
     let id = ConnectionId::of(slot, work.id_seed);
     let reason = stall.describe();

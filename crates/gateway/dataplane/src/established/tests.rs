@@ -5,6 +5,7 @@ mod closing;
 mod dying;
 mod halves;
 mod pages;
+mod routes;
 mod short_memory;
 mod times;
 
@@ -33,11 +34,13 @@ use dormouse_record::{AlertDescription, GCM_UNITS_MAX, KeyIv, Role, Suite};
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{Access, Direction, Route};
 use dormouse_routes::socket_options::SocketOptions;
+use dormouse_routes::table::Routes;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::{ClientLimits, Clients};
 use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
+use routes::{keyring, only_route, route, routes_of, settings_of};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -100,37 +103,6 @@ fn sockets() -> config::Sockets {
     loaded.expect("valid").config.sockets
 }
 
-fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
-    Route {
-        direction: Direction::Terminate {
-            context: Some(tls.server.clone()),
-            targets: None,
-        },
-        sockets: SocketOptions::new(sockets),
-        lifetime: Lifetime {
-            idle_ms: Some(3_600_000),
-            total_ms: None,
-            rest_after_ms: None,
-            stall_ms: None,
-            connect_ms: 5_000,
-            record_ms: 60_000,
-        },
-        limits: dormouse_routes::route::RouteLimits::default(),
-        log_one_in: 1,
-        backend_tls: None,
-        starttls: config::Starttls::Off,
-        truncation: Truncation::Abort,
-        half_close: true,
-        backend_connect: ConnectTime::AtOnce,
-        name: "1".to_owned(),
-        backend_down: BackendDown::Alert,
-        backend_name: String::new(),
-        access: Access::default(),
-        sources: Vec::new(),
-        filter: dormouse_routes::route_filter::RouteFilter::default(),
-    }
-}
-
 impl World {
     fn new() -> World {
         let slots = Slab::<Slot>::create("slots", PLACES, SLOT_LAYOUT_VERSION).expect("slots");
@@ -175,8 +147,9 @@ impl World {
                 Inheritance {
                     slots,
                     parts,
-                    routes: vec![route],
+                    routes: routes_of(vec![route]),
                     parsed: Parsed::default(),
+                    keyring: keyring(),
                     listeners: Vec::new(),
                     late: None,
                     limits: limits(),
@@ -523,11 +496,7 @@ fn longer_send_queues_of_a_reload_are_measured() {
     let mut world = World::new();
     let mut sockets = sockets();
     sockets.socket_buffer = config::ByteSize(1 << 20);
-    let settings = Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: vec![route(&world.tls, &sockets)],
-    };
+    let settings = settings_of(vec![route(&world.tls, &sockets)]);
     let work = world.worker().parts().work;
     work.kernel.limit_to(8 << 20);
     assert_eq!(work.allowance(0, Fd::NONE), Allowance::Full, "not measured");

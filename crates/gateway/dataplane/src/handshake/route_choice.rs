@@ -45,10 +45,8 @@ pub(crate) fn choose(
     challenges: &[Challenge],
 ) -> RouteChoice {
     let all = candidates.iter().filter_map(|&number| {
-        let route = settings.route(number);
-        route
-            .filter(|route| !route.is_removed())
-            .map(|route| (number, route))
+        let route = settings.route(number)?;
+        Some((number, route))
     });
     match FirstFlight::of(received) {
         FirstFlight::ClientHello(hello) => {
@@ -57,7 +55,7 @@ pub(crate) fn choose(
                 return RouteChoice::Challenge(open.number);
             }
             let name = hello.server_name.as_deref();
-            let nearest = settings.names.nearest(name, candidates).into_iter();
+            let nearest = settings.sums.names.nearest(name, candidates).into_iter();
             let nearest = nearest.filter_map(|n| Some((n, &settings.route(n)?.filter)));
             let nearest: Vec<_> = nearest.collect();
             match route_filter::choose(nearest.into_iter(), &hello) {

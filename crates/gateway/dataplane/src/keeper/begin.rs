@@ -9,27 +9,31 @@ use crate::repair_link::RepairLink;
 use crate::worker::{Exit, Inheritance, Worker};
 use crate::workspace::Parts;
 use dormouse_config::Log;
+use dormouse_engine::{TicketKeyring, TicketKeys};
 use dormouse_handover::child::{Bounds, confine};
 use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
 use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::{Descriptors, Handover};
+use dormouse_handover::{Descriptors, Handover, KeeperPart};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::{Handle, Pending};
 use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::{OwnPorts, Role};
 use dormouse_reactor::slab::Slab;
-use dormouse_routes::contexts::{self, LateContexts};
+use dormouse_routes::contexts;
+use dormouse_routes::loader::{Loaded, RouteLoader};
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
 use dormouse_routes::route::{self, Route};
 use dormouse_routes::session_cache::SessionCache;
+use dormouse_routes::table::Routes;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 /// Entry point of the worker, in its own process and thread.
@@ -78,7 +82,7 @@ pub(crate) fn begin<I: Io>(
     let (mut handover, stored) = Handover::open(fd)?;
     let notes = Notes::read(Fd(handover.descriptors.notes))?;
     notes.apply(&mut handover);
-    let bounds = Bounds::of(&handover.config);
+    let bounds = KeeperPart::read(fd)?.bounds;
     let descriptors = handover.descriptors.clone();
     let (mut slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
@@ -88,35 +92,32 @@ pub(crate) fn begin<I: Io>(
     .map_err(io::Error::other)?;
     let (fd_of_pending, bytes_max) = (Fd(descriptors.pending), handover.share.pending_bytes_max);
     let pending = adopt_pending(&mut slots, fd_of_pending, bytes_max as usize)?;
-    let counters = Counters::of_worker(
-        Fd(descriptors.counters),
-        handover.share.workers,
-        handover.worker,
-    )?;
+    let (worker, workers) = (handover.worker, handover.share.workers);
+    let counters = Counters::of_worker(Fd(descriptors.counters), workers, worker)?;
     counters.note_birth(born_ms);
     let mut keep = descriptors.all();
     keep.push(fd);
     keep.extend_from_slice(own);
     let limits = handover.share.limits(&handover.config);
-    let share = &handover.share;
-    let backends = Backends::adopt(descriptors.backends(), share.workers, handover.worker)
-        .map_err(io::Error::other)?;
-    let traffic = Traffic::adopt(Fd(descriptors.traffic), share.workers, handover.worker);
-    let mut routes = without_contexts(&handover, &backends)?;
+    let backends = Backends::adopt(descriptors.backends(), workers, worker);
+    let backends = backends.map_err(io::Error::other)?;
+    let traffic = Traffic::adopt(Fd(descriptors.traffic), workers, worker);
+    let addresses = notes.addresses(handover.edition);
     let sessions = SessionCache::adopt(&handover.descriptors)?;
-    let (worker, workers) = (handover.worker, share.workers);
     let remembered = Remembered::of(&handover, notes);
     let mut parsed = Parsed::default();
-    let mut late = LateContexts::new(handover, stored, sessions.clone(), &mut parsed);
+    let keys = TicketKeys::import(&handover.ticket_keys).map_err(io::Error::other)?;
+    let keyring = TicketKeyring::new(&keys).map_err(io::Error::other)?;
+    let opened = (handover, stored);
+    let mut late = RouteLoader::new(opened, keyring.clone(), sessions.clone(), &mut parsed);
     let io = io(slots.header().epoll())?;
-    if adopted.live == 0 {
-        // No connection waits, so certificates are parsed now, and errors in them are reported at once.
-        let beat = || {
-            let heartbeat = slots.header().heartbeat();
-            heartbeat.store(io.monotonic_us() / 1000, Ordering::Relaxed);
-        };
-        load_all(&mut late, &mut routes, &mut parsed, beat)?;
-    }
+    let beat = || {
+        let heartbeat = slots.header().heartbeat();
+        heartbeat.store(io.monotonic_us() / 1000, Ordering::Relaxed);
+    };
+    // If no connection waits, certificates are parsed now, and errors in them are reported at once.
+    let beat = (adopted.live == 0).then_some(beat);
+    let routes = first_routes(&mut late, &addresses, &mut parsed, &backends, beat)?;
     let parts = Parts {
         pending,
         count: counters,
@@ -133,6 +134,7 @@ pub(crate) fn begin<I: Io>(
         parts,
         routes,
         parsed,
+        keyring,
         late: (adopted.live > 0).then_some(late),
         listeners: descriptors.doors(),
         limits,
@@ -161,30 +163,61 @@ fn repair_link(
     descriptors.rest.map(adopt).transpose()
 }
 
-/// Builds all contexts. With thousands of certificates or routes this takes long, and the keeper must not take it for a
-/// hang.
-fn load_all(
-    late: &mut LateContexts,
-    routes: &mut [Route],
+/// Creates the routes and originations: with their contexts if there is a `beat`, else without. `addresses`: those of backends,
+/// as the predecessor knew them.
+fn first_routes(
+    late: &mut RouteLoader,
+    addresses: &BTreeMap<String, Vec<SocketAddr>>,
     parsed: &mut Parsed,
-    beat: impl Fn(),
-) -> io::Result<()> {
-    while late.load_some(routes, parsed).map_err(io::Error::other)? {
-        beat();
+    backends: &Backends,
+    beat: Option<impl Fn()>,
+) -> io::Result<Routes> {
+    let handover = late.handover();
+    let originations = route::originations(&handover.config, origin::of_worker(handover)?);
+    // Their numbers come after those of the routes.
+    let before = handover.numbers.len().saturating_sub(originations.len());
+    let numbers: Vec<u16> = handover.numbers.iter().skip(before).copied().collect();
+    let mut routes = Routes::new(Route::removed(&handover.config.route_defaults()));
+    match beat {
+        Some(beat) => load_all(late, &mut routes, parsed, backends, beat)?,
+        None => {
+            for (number, route) in late.without_contexts(backends)? {
+                routes.place(number, Box::new(route));
+            }
+        }
     }
-    contexts::warm_up(routes, beat)
+    for (number, route) in numbers.into_iter().zip(originations) {
+        routes.place(number, Box::new(route));
+    }
+    for (name, found) in addresses {
+        for (_, route) in routes.iter_mut() {
+            route.set_addresses(name, found, backends);
+        }
+    }
+    Ok(routes)
 }
 
-/// Creates the routes, by number. Their TLS contexts follow.
-fn without_contexts(handover: &Handover, backends: &Backends) -> io::Result<Vec<Route>> {
-    let origins = origin::of_worker(handover)?;
-    let mut routes = route::without_contexts(&handover.config, backends);
-    routes.extend(route::originations(&handover.config, origins));
-    Ok(route::by_number(
-        routes,
-        &handover.numbers,
-        &handover.config,
-    ))
+/// Builds all routes. With thousands of certificates or routes this takes long, and the keeper must not take it for a
+/// hang.
+fn load_all(
+    late: &mut RouteLoader,
+    routes: &mut Routes,
+    parsed: &mut Parsed,
+    backends: &Backends,
+    beat: impl Fn(),
+) -> io::Result<()> {
+    let mut is_left = true;
+    while is_left {
+        let place = |number, loaded| {
+            if let Loaded::New(route) = loaded {
+                routes.place(number, route);
+            }
+        };
+        let loaded = late.load_some(parsed, backends, |_| None, place);
+        is_left = loaded.map_err(io::Error::other)?;
+        beat();
+    }
+    contexts::warm_up(routes.iter().map(|(_, route)| route), beat)
 }
 
 /// Opens the connection log. Log entries of a binary with another layout are not used: then there is no

@@ -111,7 +111,7 @@ fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
     );
     // This table is a copy: the old keeper keeps its own file under the same number.
     slots.fd().move_to(place)?;
-    let next = public.write_with_secrets_of(handover)?;
+    let next = public.write_with_routes_of(handover)?;
     Ok(Prepared {
         from,
         part: KeeperPart::read(next)?,

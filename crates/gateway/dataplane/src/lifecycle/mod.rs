@@ -1,6 +1,7 @@
 //! The life of the worker: recovery, startup, reload, drain, pages of connections, stop and upgrade.
 
 pub(crate) mod drain;
+mod next_routes;
 pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod reload;

@@ -159,13 +159,12 @@ impl<'a> Facts<'a> {
         settings: &'a Settings,
         work: &mut Workspace<I>,
     ) -> Facts<'a> {
-        let route = settings.route(slot.route).or(settings.routes.last());
         let (fd_of_client, fd_of_backend) = match slot.tls.role() {
             Role::Server => (slot.tls_fd(), slot.plain_fd()),
             Role::Client => (slot.plain_fd(), slot.tls_fd()),
         };
         Facts {
-            route: route.expect("the last place is that of removed routes"),
+            route: settings.route_or_removed(slot.route),
             entry: work.connection_log.entry_of(index, slot).cloned(),
             fd_of_client,
             fd_of_backend,
@@ -397,7 +396,10 @@ impl<'a> Filter<'a> {
 
 /// All certificates that the routes have, and whether each has this name, which is in lower case.
 fn loaded_with(name: &str, settings: &Settings) -> HashMap<ShortFingerprint, bool> {
-    let contexts = settings.routes.iter().filter_map(Route::context);
+    let contexts = settings
+        .routes
+        .iter()
+        .filter_map(|(_, route)| route.context());
     let all = contexts.flat_map(ServerContext::certificates);
     all.map(|(fingerprint, names)| {
         let has_name = names.iter().any(|one| one == name);

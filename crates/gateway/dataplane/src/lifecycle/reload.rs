@@ -6,10 +6,10 @@
 //! After the last of them, the old tables are released. Clients without a backend that the new configuration does not
 //! admit are refused ([`Readmission`]), before the last step: the next worker does not know the old configuration.
 //!
-//! With thousands of certificates a reload takes many turns of the loop ([`Loading`]): each reads and parses some of the
-//! certificates that the worker does not know yet, while the old tables serve. Orders that come meanwhile and depend on the
-//! reload, such as the next one, wait for its end (`worker/orders.rs`). What is no longer used is released over many turns, too
-//! ([`Retirement`]).
+//! With thousands of routes or certificates a reload takes many turns of the loop ([`Loading`]): each reads and parses some of
+//! those that the worker does not know yet, and adds them to what follows from all routes ([`NextRoutes`]), while the old tables
+//! serve. Routes that have not changed stay where they are. Orders that come meanwhile and depend on the reload, such as the next
+//! one, wait for its end (`worker/orders.rs`). What is no longer used is released over many turns, too ([`Retirement`]).
 //!
 //! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
 //! that step, its successor starts with the old configuration, and main sends the new one again. If it
@@ -25,21 +25,23 @@ use crate::established::Connections;
 use crate::established::step::Event;
 use crate::handshake::Handshakes;
 use crate::io::Io;
+use crate::lifecycle::next_routes::{NextRoutes, Replaced};
 use crate::lifecycle::retirement::Retirement;
+use crate::numbers::Numbers;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
-use dormouse_config::{Lifetime, Log, Originate};
+use dormouse_config::{Log, Originate};
+use dormouse_engine::{SettingsError, TicketKeyring, TicketKeys};
 use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, Slot};
-use dormouse_handover::{ClientTrust, Descriptors, Handover, OriginPem};
+use dormouse_handover::{Descriptors, Handover, OriginPem};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
-use dormouse_routes::contexts::LateContexts;
+use dormouse_routes::loader::RouteLoader;
 use dormouse_routes::origin;
 use dormouse_routes::parsed::Parsed;
-use dormouse_routes::route::{self, Route};
+use dormouse_routes::route;
 use dormouse_routes::session_cache::SessionCache;
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -51,6 +53,8 @@ pub(crate) struct Reloader {
     remembered: Remembered,
     /// Parsed certificates, keys and revocation lists.
     pub(crate) parsed: Parsed,
+    /// The ticket keys of all contexts.
+    keyring: TicketKeyring,
     /// Listeners that main has sent ahead of a reload.
     arrived: Vec<Fd>,
     /// The reload under way.
@@ -60,15 +64,14 @@ pub(crate) struct Reloader {
     set_logs: fn(&Log),
 }
 
-/// A handover whose contexts are being built.
+/// A handover whose routes are being loaded.
 struct Loading {
     /// The file of the handover.
     next: Fd,
     /// The number of the order.
     number: u64,
-    late: LateContexts,
-    /// In the order of the configuration.
-    routes: Vec<Route>,
+    loader: RouteLoader,
+    routes: NextRoutes,
 }
 
 /// The end of a reload.
@@ -82,15 +85,9 @@ pub(crate) struct Reloaded {
 /// What a reload has changed.
 pub(crate) struct Changed {
     /// The numbers of the changed routes.
-    pub(crate) routes: Vec<u16>,
+    pub(crate) routes: Numbers,
     /// Whether a route has other timeouts.
     pub(crate) timeouts: bool,
-}
-
-/// What decides when a connection of each route is closed.
-fn timeouts(settings: &Settings) -> (Vec<Lifetime>, u32) {
-    let lifetimes = settings.routes.iter().map(|route| route.lifetime);
-    (lifetimes.collect(), settings.limits.timeout_jitter)
 }
 
 impl Reloader {
@@ -98,13 +95,14 @@ impl Reloader {
     pub(crate) fn new(
         handover: Fd,
         remembered: Remembered,
-        parsed: Parsed,
+        (parsed, keyring): (Parsed, TicketKeyring),
         set_logs: fn(&Log),
     ) -> Reloader {
         Reloader {
             handover,
             remembered,
             parsed,
+            keyring,
             arrived: Vec::new(),
             loading: None,
             retirement: Retirement::default(),
@@ -122,23 +120,20 @@ impl Reloader {
         self.loading.is_some()
     }
 
-    /// Whether the reload under way has so many certificates that its begin was long enough for one turn.
+    /// Whether the reload under way has so many routes and certificates that its begin was long enough for one turn.
     pub(crate) fn is_long(&self) -> bool {
         self.loading
             .as_ref()
-            .is_some_and(|loading| loading.late.is_long())
+            .is_some_and(|loading| loading.loader.is_long())
     }
 
-    /// Replaces the ticket keys of contexts that are not built yet.
-    pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) {
+    /// Replaces the ticket keys, also those that a reload under way brings.
+    pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) -> Result<(), SettingsError> {
+        self.keyring.replace(&TicketKeys::import(exported)?)?;
         if let Some(loading) = &mut self.loading {
-            loading.late.set_ticket_keys(exported);
+            loading.loader.set_ticket_keys(exported);
         }
-    }
-
-    /// The routes of the reload under way. Some may have no context yet.
-    pub(crate) fn next_routes(&self) -> &[Route] {
-        self.loading.as_ref().map_or(&[], |loading| &loading.routes)
+        Ok(())
     }
 
     /// Gives up the reload under way. Returns the number of its order.
@@ -146,8 +141,15 @@ impl Reloader {
         std::mem::take(&mut self.arrived)
             .into_iter()
             .for_each(Fd::close);
-        let Loading { next, number, .. } = self.loading.take()?;
+        let Loading {
+            next,
+            number,
+            routes,
+            ..
+        } = self.loading.take()?;
         next.close();
+        let (routes, sums) = routes.give_up();
+        self.retirement.add(routes, sums);
         Some(number)
     }
 
@@ -158,19 +160,26 @@ impl Reloader {
         number: u64,
         cx: &WorkerContext<I>,
     ) -> Option<Reloaded> {
-        let opened = Handover::open(next).and_then(|(handover, stored)| {
-            let routes = route::without_contexts(&handover.config, &cx.work.backends);
+        let opened = Handover::open(next).and_then(|opened| {
             let sessions = SessionCache::adopt(&self.remembered.descriptors)?;
-            let late = LateContexts::new(handover, stored, sessions, &mut self.parsed);
-            Ok((late, routes))
+            let keyring = self.keyring.clone();
+            Ok(RouteLoader::new(
+                opened,
+                keyring,
+                sessions,
+                &mut self.parsed,
+            ))
         });
         match opened {
-            Ok((late, routes)) => {
+            Ok(loader) => {
+                let handover = loader.handover();
+                let limits = handover.share.limits(&handover.config);
+                let has_log = limits.connection_log.is_some();
                 self.loading = Some(Loading {
                     next,
                     number,
-                    late,
-                    routes,
+                    routes: NextRoutes::new(&handover.config, has_log),
+                    loader,
                 });
                 None
             }
@@ -178,7 +187,7 @@ impl Reloader {
         }
     }
 
-    /// Loads some certificates of the reload under way, and applies the handover when all are loaded. Returns the end of the
+    /// Loads some routes of the reload under way, and applies the handover when all are loaded. Returns the end of the
     /// reload, if it has come.
     pub(crate) fn advance<I: Io>(
         &mut self,
@@ -186,27 +195,42 @@ impl Reloader {
         handshakes: &mut Handshakes,
         cx: &mut WorkerContext<I>,
     ) -> Option<Reloaded> {
-        let Loading { late, routes, .. } = self.loading.as_mut()?;
-        let loaded = late.load_some_in_order(routes, &mut self.parsed);
+        let Loading { loader, routes, .. } = self.loading.as_mut()?;
+        let present = &cx.settings.routes;
+        let loaded = loader.load_some(
+            &mut self.parsed,
+            &cx.work.backends,
+            |number| present.get(number),
+            |number, loaded| routes.add(number, loaded, present.get(number)),
+        );
         if loaded == Ok(true) {
             return None;
         }
         let Loading {
             next,
             number,
-            late,
-            routes,
+            loader,
+            mut routes,
         } = self.loading.take()?;
-        let applied = match loaded {
-            Ok(_) => self.apply((next, late.into_handover(), routes), door, handshakes, cx),
+        let prepared = match loaded {
+            Ok(_) => self.apply(
+                (next, loader.into_handover(), &mut routes),
+                door,
+                handshakes,
+                cx,
+            ),
             Err(reason) => Err(io::Error::other(reason)),
         };
-        Some(match applied {
-            Ok(changed) => Reloaded {
+        Some(match prepared {
+            Ok(applied) => Reloaded {
                 number,
-                changed: Ok(changed),
+                changed: Ok(self.switch(applied, routes, door, cx)),
             },
-            Err(error) => self.fail(next, number, error, cx),
+            Err(error) => {
+                let (routes, sums) = routes.give_up();
+                self.retirement.add(routes, sums);
+                self.fail(next, number, error, cx)
+            }
         })
     }
 
@@ -228,15 +252,17 @@ impl Reloader {
         }
     }
 
+    /// Puts the next handover and its listeners in place of the present ones. The routes follow in the same turn.
     fn apply<I: Io>(
         &mut self,
-        (next, mut handover, routes): (Fd, Handover, Vec<Route>),
+        (next, mut handover, routes): (Fd, Handover, &mut NextRoutes),
         door: &mut Door,
         handshakes: &mut Handshakes,
         cx: &mut WorkerContext<I>,
-    ) -> io::Result<Changed> {
+    ) -> io::Result<Applied> {
         let arrived = self.arrived.clone();
         let (stale, listeners) = of_order(&arrived, handover.descriptors.listeners.len())?;
+        let keys = TicketKeys::import(&handover.ticket_keys).map_err(io::Error::other)?;
         // Main can't know the descriptor numbers in this process's table.
         let mut notes = self.remembered.notes.clone();
         let numbers = listeners.iter().map(|fd| fd.0).collect();
@@ -246,13 +272,17 @@ impl Reloader {
         let originations = route::originations(&handover.config, origins);
         notes.replace(self.remembered.notes_place())?;
         let remembered = self.remembered.after(&handover, notes);
-        let numbered = handover.numbers.iter().copied();
-        let next_routes = numbered.zip(routes.iter().chain(&originations));
-        self.refuse_others(next_routes, &remembered, handshakes, cx);
-        let WorkerContext { settings, work, .. } = cx;
+        for (route, one) in originations.into_iter().zip(&remembered.originations) {
+            let (number, _) = *one;
+            let is_same = self.remembered.originations.contains(one);
+            routes.add_origination(number, route, is_same, cx.settings.routes.get(number));
+        }
+        routes.note_removed(&cx.settings.routes);
+        refuse_others(routes, handshakes, cx);
 
         // After a crash between these lines, the next worker starts with either handover, and polls that
         // one's listeners. The former listeners are not polled any more.
+        let work = &cx.work;
         let doors = handover.descriptors.doors().into_iter();
         let polled = doors.map(|(fd, door)| Listener::new(fd, &door)).collect();
         let former = door.replace(polled, work);
@@ -264,45 +294,58 @@ impl Reloader {
         let old = former.iter().map(|old| old.fd).chain(stale.iter().copied());
         old.for_each(|fd| work.io.close(fd));
         door.reserve(listeners.len(), former.len());
-
-        let former = timeouts(settings);
-        let changed = self.place_routes(routes, originations, &handover, remembered, settings);
-        door.follow(&settings.routes);
-        settings.limits = handover.share.limits(&handover.config);
-        work.step.follow(settings);
-        work.connection_log.follow(settings);
-        work.kernel.limit_to(settings.limits.kernel_bytes_max);
-        if let Some(link) = &mut work.repair {
-            link.places.limit_to(settings.limits.awake_max);
-            link.places.follow_shares(settings.memory_shares());
-        }
-        (self.set_logs)(&handover.config.log);
-        Ok(Changed {
-            routes: changed,
-            timeouts: timeouts(settings) != former,
+        Ok(Applied {
+            handover,
+            remembered,
+            keys,
         })
     }
 
-    /// Refuses clients without a backend that the next routes do not admit. If the reload fails afterwards, they may connect
-    /// again.
-    fn refuse_others<'a, I: Io>(
-        &self,
-        next: impl Iterator<Item = (u16, &'a Route)>,
-        remembered: &Remembered,
-        handshakes: &mut Handshakes,
+    /// Switches to the next routes and limits.
+    fn switch<I: Io>(
+        &mut self,
+        applied: Applied,
+        routes: NextRoutes,
+        door: &mut Door,
         cx: &mut WorkerContext<I>,
-    ) {
-        let WorkerContext {
-            settings,
-            work,
-            connections,
-        } = cx;
-        let [former_trusts, next_trusts] = [&self.remembered.trusts, &remembered.trusts];
-        let has_same_trust = |number| former_trusts.get(&number) == next_trusts.get(&number);
-        let readmission = Readmission::new(&settings.routes, next, has_same_trust);
-        if !readmission.admits_all() {
-            handshakes.end_refused(&readmission, settings, work);
-            refuse_waiting(&readmission, connections, settings, work);
+    ) -> Changed {
+        let Applied {
+            handover,
+            remembered,
+            keys,
+        } = applied;
+        let WorkerContext { settings, work, .. } = cx;
+        self.remembered = remembered;
+        if let Err(error) = self.keyring.replace(&keys) {
+            tracing::error!(%error, "ticket keys rejected");
+        }
+        let Replaced {
+            routes: former,
+            sums,
+            changed,
+            timeouts,
+        } = routes.switch(settings);
+        self.retirement.add(former, sums);
+        self.retirement.add_identities(self.parsed.forget_others());
+        let former_jitter = settings.limits.timeout_jitter;
+        settings.limits = handover.share.limits(&handover.config);
+        let Settings { limits, sums, .. } = settings;
+        door.follow(sums);
+        let names = work
+            .connection_log
+            .follow(limits.connection_log, sums.log.take());
+        self.retirement.add_log(names);
+        work.kernel.limit_to(limits.kernel_bytes_max);
+        if let Some(link) = &mut work.repair {
+            link.places.limit_to(limits.awake_max);
+            link.places.follow_shares(&sums.memory_shares);
+        }
+        let has_other_jitter = limits.timeout_jitter != former_jitter;
+        work.step.follow(settings);
+        (self.set_logs)(&handover.config.log);
+        Changed {
+            routes: changed,
+            timeouts: timeouts || has_other_jitter,
         }
     }
 
@@ -314,58 +357,40 @@ impl Reloader {
         settings: &mut Settings,
         work: &mut Workspace<I>,
     ) {
-        let known = &work.backends;
-        let changes = |route: &mut Route| route.set_addresses(name, addresses, known);
-        // Every route must be changed, so this counts and does not stop at the first change.
-        let changed = settings
-            .routes
-            .iter_mut()
-            .filter_map(|r| changes(r).then_some(()));
-        let changed = changed.count();
-        work.connection_log.follow(settings);
-        if changed > 0
-            && let Err(error) = self.remembered.note_addresses(name, addresses)
-        {
+        let mut has_changed = false;
+        for (number, route) in settings.routes.iter_mut() {
+            if route.set_addresses(name, addresses, &work.backends) {
+                work.connection_log.follow_backends(number, route);
+                has_changed = true;
+            }
+        }
+        if has_changed && let Err(error) = self.remembered.note_addresses(name, addresses) {
             tracing::error!(%error, "backend addresses not stored for the next worker");
         }
     }
+}
 
-    /// Replaces all routes except unchanged originations, which keep what is known about their servers.
-    /// Returns the numbers of the replaced routes.
-    fn place_routes(
-        &mut self,
-        mut routes: Vec<Route>,
-        originations: Vec<Route>,
-        handover: &Handover,
-        remembered: Remembered,
-        settings: &mut Settings,
-    ) -> Vec<u16> {
-        let mut former: Vec<Option<Route>> = std::mem::take(&mut settings.routes)
-            .into_iter()
-            .map(Some)
-            .collect();
-        self.retirement
-            .add(former.iter().flatten(), self.parsed.forget_others());
-        let mut unchanged = Vec::new();
-        for (route, &new) in originations.into_iter().zip(&remembered.originations) {
-            let same = self.remembered.originations.contains(&new);
-            let (number, _) = new;
-            let kept = former.get_mut(usize::from(number)).filter(|_| same);
-            match kept.and_then(Option::take) {
-                Some(kept) => {
-                    unchanged.push(number);
-                    // Socket options are not its own.
-                    let sockets = route.sockets;
-                    routes.push(Route { sockets, ..kept });
-                }
-                None => routes.push(route),
-            }
-        }
-        self.remembered = remembered;
-        settings.routes = route::by_number(routes, &handover.numbers, &handover.config);
-        settings.names = route::names_of(&settings.routes);
-        let all = 0..settings.routes.len().max(former.len()) as u16;
-        all.filter(|number| !unchanged.contains(number)).collect()
+/// A handover that is in place.
+struct Applied {
+    handover: Handover,
+    remembered: Remembered,
+    keys: TicketKeys,
+}
+
+/// Refuses clients without a backend that the next routes do not admit. If the reload fails afterwards, they may connect
+/// again.
+fn refuse_others<I: Io>(next: &NextRoutes, handshakes: &mut Handshakes, cx: &mut WorkerContext<I>) {
+    let WorkerContext {
+        settings,
+        work,
+        connections,
+    } = cx;
+    let former = |number| settings.routes.get(number);
+    let next_route = |number| next.other(number);
+    let readmission = Readmission::new(next.changes(), &former, &next_route);
+    if !readmission.admits_all() {
+        handshakes.end_refused(&readmission, settings, work);
+        refuse_waiting(&readmission, connections, settings, work);
     }
 }
 
@@ -403,8 +428,6 @@ pub(crate) struct Remembered {
     notes: Notes,
     /// Number and hash of each origination; the hash covers configuration, trust and certificate.
     originations: Vec<(u16, u64)>,
-    /// Hash of each route's rules for client certificates, by number. Revocation lists are not rules.
-    trusts: BTreeMap<u16, u64>,
     hasher: RandomState,
 }
 
@@ -433,7 +456,9 @@ impl Remembered {
 
     fn with(hasher: RandomState, handover: &Handover, notes: Notes) -> Remembered {
         let config = &handover.config;
-        let numbers = handover.numbers.iter().skip(config.routes.len());
+        // Those of the routes come first.
+        let routes = (handover.numbers.len()).saturating_sub(config.originate.len());
+        let numbers = handover.numbers.iter().skip(routes);
         let all = numbers.zip(config.originate.iter().zip(&handover.origins));
         let known = |(&number, (originate, pem)): (&u16, (&Originate, &OriginPem))| {
             let OriginPem {
@@ -447,22 +472,7 @@ impl Remembered {
                 hasher.hash_one((format!("{originate:?}"), roots, revocation, own)),
             )
         };
-        let numbers_of_routes = handover.numbers.iter().take(config.routes.len());
-        let trusts = numbers_of_routes.zip(handover.clients.iter().chain(std::iter::repeat(&None)));
-        let hashed = |(&number, trust): (&u16, &Option<ClientTrust>)| {
-            let rules = trust.as_ref().map(|trust| {
-                let ClientTrust {
-                    required,
-                    roots,
-                    crls: _,
-                    allow,
-                } = trust;
-                (required, roots, format!("{allow:?}"))
-            });
-            (number, hasher.hash_one(rules))
-        };
         Remembered {
-            trusts: trusts.map(hashed).collect(),
             descriptors: handover.descriptors.clone(),
             edition: handover.edition,
             originations: all.map(known).collect(),

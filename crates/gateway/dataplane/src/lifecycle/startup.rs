@@ -1,15 +1,16 @@
 //! Startup of a worker with connections: it serves them before it parses certificates.
 
-use dormouse_routes::contexts::LateContexts;
+use dormouse_routes::loader::{Loaded, RouteLoader};
 use dormouse_routes::parsed::Parsed;
-use dormouse_routes::route::Route;
+use dormouse_routes::table::Routes;
+use dormouse_tables::backends::Backends;
 
 /// Busy turns of the loop between two steps of the startup.
 const TURNS_FIRST: u32 = 8;
 
 /// TLS contexts that are still to be built.
 pub(crate) struct Startup {
-    late: Option<LateContexts>,
+    late: Option<RouteLoader>,
     turns: u32,
     /// Whether a certificate was invalid.
     has_failed: bool,
@@ -27,7 +28,7 @@ pub(crate) enum Progress {
 
 impl Startup {
     /// Creates a startup that builds these contexts, if there are any.
-    pub(crate) fn new(late: Option<LateContexts>) -> Startup {
+    pub(crate) fn new(late: Option<RouteLoader>) -> Startup {
         Startup {
             late,
             turns: 0,
@@ -51,19 +52,13 @@ impl Startup {
         self.late.take().is_some() || had_failed
     }
 
-    /// Replaces the handover's ticket keys with newer ones from main.
-    pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) {
-        if let Some(late) = &mut self.late {
-            late.set_ticket_keys(exported);
-        }
-    }
-
     /// Parses some certificates, and builds a context from the last ones, in an idle turn, or after some busy ones.
     pub(crate) fn turn(
         &mut self,
         is_idle: bool,
-        routes: &mut [Route],
+        routes: &mut Routes,
         parsed: &mut Parsed,
+        backends: &Backends,
     ) -> Progress {
         self.turns = self.turns.saturating_add(1);
         if !is_idle && self.turns < TURNS_FIRST {
@@ -74,7 +69,13 @@ impl Startup {
         let Some(late) = &mut self.late else {
             return Progress::Continues;
         };
-        match late.load_some(routes, parsed) {
+        // The routes are there. Their backends may have other addresses than in the handover.
+        let take_contexts = |number, loaded| {
+            if let (Loaded::New(built), Some(route)) = (loaded, routes.get_mut(number)) {
+                route.take_contexts(*built);
+            }
+        };
+        match late.load_some(parsed, backends, |_| None, take_contexts) {
             Ok(true) => Progress::Continues,
             Ok(false) => {
                 self.late = None;

@@ -59,15 +59,11 @@ impl StepLimits {
     /// Applies these settings to the following steps. With a byte rate limit, a step moves at most a
     /// small part of the bytes of one second.
     pub(crate) fn follow(&mut self, settings: &Settings) {
+        let sums = &settings.sums;
         // Existing connections keep their buffers.
-        for route in &settings.routes {
-            let send_buffer = route.sockets.send_buffer_bytes();
-            self.send_buffer = self.send_buffer.max(send_buffer);
-        }
-        let mut lifetimes = settings.routes.iter().map(|route| route.lifetime);
-        self.shares = settings.memory_shares().collect();
-        self.limits_stalls =
-            lifetimes.any(|lifetime| lifetime.stall_ms.is_some()) || !self.shares.is_empty();
+        self.send_buffer = self.send_buffer.max(sums.send_buffer_max);
+        self.shares.clone_from(&sums.memory_shares);
+        self.limits_stalls = sums.has_stall_timeout || !self.shares.is_empty();
         let limits = &settings.limits;
         let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
         let paces = paces.into_iter().flatten();

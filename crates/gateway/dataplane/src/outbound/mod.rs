@@ -31,9 +31,10 @@ use crate::established::connect;
 use crate::established::{Connections, Moved, NewSocket};
 use crate::handshake_log;
 use crate::io::{Io, flush_handshake};
+use crate::numbers::Numbers;
 use crate::outcome::{BackendRequest, LocalClient};
 use crate::pause::Pause;
-use crate::settings::Settings;
+use crate::settings::{RouteSums, Settings};
 use crate::token::{self, Id};
 use crate::traffic;
 use crate::workspace::Workspace;
@@ -44,7 +45,6 @@ use dormouse_handover::slot::Phase;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{Connecting, Shortage};
-use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 use failure::Failure;
 use pool::Pool;
@@ -68,11 +68,11 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     /// Creates an empty table, and an empty pool per route.
-    pub(crate) fn new(routes: &[Route]) -> Outbound {
+    pub(crate) fn new(sums: &RouteSums) -> Outbound {
         Outbound {
             attempts: AttemptTable::default(),
             servers: Servers::default(),
-            pools: Pool::of(routes),
+            pools: Pool::of(sums),
             given_up: 0,
             pause: None,
         }
@@ -525,13 +525,14 @@ impl Outbound {
     // ---- reload, stop ----
 
     /// Restarts the attempts of changed routes, and renews their warm connections.
-    pub(crate) fn reload<I: Io>(&mut self, changed: &[u16], cx: &mut WorkerContext<I>) {
-        self.replace_pools(changed, &cx.settings.routes);
+    pub(crate) fn reload<I: Io>(&mut self, changed: &Numbers, cx: &mut WorkerContext<I>) {
+        let had_warm = self.warm() > 0;
+        self.replace_pools(changed, &cx.settings.sums);
         self.servers.forget(changed);
         for id in self.attempts.all() {
             let attempt = self.attempts.at(id);
             let is_begun = !matches!(attempt.stage, Stage::AwaitsClient(_));
-            if !is_begun || !changed.contains(&attempt.route) {
+            if !is_begun || !changed.contains(attempt.route) {
                 continue;
             }
             attempt.tried.clear();
@@ -547,15 +548,18 @@ impl Outbound {
             work,
             connections,
         } = cx;
-        connections.discard_warm(changed, settings, work);
+        // It looks at all connections, of which there may be a million.
+        if had_warm {
+            connections.discard_warm(changed, settings, work);
+        }
     }
 
     /// Rebuilds the pools, but keeps those of unchanged routes.
-    fn replace_pools(&mut self, changed: &[u16], routes: &[Route]) {
-        let mut pools = Pool::of(routes);
+    fn replace_pools(&mut self, changed: &Numbers, sums: &RouteSums) {
+        let mut pools = Pool::of(sums);
         for (number, former) in std::mem::take(&mut self.pools) {
             let place = pools.get_mut(&number);
-            if let Some(place) = place.filter(|_| !changed.contains(&number)) {
+            if let Some(place) = place.filter(|_| !changed.contains(number)) {
                 *place = former;
             }
         }

@@ -6,8 +6,8 @@
 //! attempts fail or connections end soon.
 
 use crate::established::Connections;
+use crate::settings::RouteSums;
 use crate::token::Id;
-use dormouse_routes::route::Route;
 use std::collections::BTreeMap;
 
 /// Maximum number of connections begun at once.
@@ -43,9 +43,10 @@ impl Pool {
     }
 
     /// Creates a pool for each origination, by route number.
-    pub(crate) fn of(routes: &[Route]) -> BTreeMap<u16, Pool> {
-        let pool = |(number, route): (u16, &Route)| Some((number, Pool::new(route.origin()?.warm)));
-        (0..).zip(routes).filter_map(pool).collect()
+    pub(crate) fn of(sums: &RouteSums) -> BTreeMap<u16, Pool> {
+        let all = sums.originations.iter();
+        all.map(|&(number, warm)| (number, Pool::new(warm)))
+            .collect()
     }
 
     pub(crate) fn check_ms(&self) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Health of TLS servers.
 
 use crate::bursts::QUIET_MS;
+use crate::numbers::Numbers;
 use std::collections::HashMap;
 
 /// The shortest and the longest time for which a failed server is skipped.
@@ -69,9 +70,11 @@ impl Servers {
     }
 
     /// Forgets the servers of these routes, because a reload has changed them.
-    pub(crate) fn forget(&mut self, changed: &[u16]) {
-        self.health.retain(|(route, _), _| !changed.contains(route));
-        self.logged.retain(|(route, _), _| !changed.contains(route));
+    pub(crate) fn forget(&mut self, changed: &Numbers) {
+        self.health
+            .retain(|(route, _), _| !changed.contains(*route));
+        self.logged
+            .retain(|(route, _), _| !changed.contains(*route));
     }
 }
 

@@ -10,7 +10,6 @@ use crate::lifecycle::reload::Reloaded;
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use crate::token::{self, Token};
-use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::signing::Signed;
 use dormouse_reactor::Fd;
@@ -155,7 +154,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Begins a reload. With few certificates it ends here.
+    /// Begins a reload. With few routes and certificates it ends here.
     fn reload(&mut self, next: Fd, number: u64) {
         match self.lifecycle.reloader.begin(next, number, &self.cx) {
             None if self.lifecycle.reloader.is_long() => {}
@@ -253,16 +252,7 @@ impl<I: Io> Worker<I> {
     }
 
     fn take_ticket_keys(&mut self, exported: &[u8]) {
-        let Lifecycle {
-            startup, reloader, ..
-        } = &mut self.lifecycle;
-        startup.set_ticket_keys(exported);
-        reloader.set_ticket_keys(exported);
-        let replaced = TicketKeys::import(exported).and_then(|keys| {
-            let mut routes = self.cx.settings.routes.iter().chain(reloader.next_routes());
-            routes.try_for_each(|route| route.replace_ticket_keys(&keys))
-        });
-        if let Err(error) = replaced {
+        if let Err(error) = self.lifecycle.reloader.set_ticket_keys(exported) {
             tracing::error!(%error, "ticket keys rejected");
         }
     }

@@ -10,7 +10,6 @@ use crate::sockets::control_addresses::ControlAddressesState;
 use crate::sockets::socket_file::SocketFile;
 use dormouse_config::Plan;
 use dormouse_handover::layout::Formats;
-use dormouse_handover::stored::Stored;
 use dormouse_handover::{Handover, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
@@ -72,8 +71,8 @@ impl MainState {
         let formats = formats.check();
         formats.map_err(|why| io::Error::other(format!("{why}; restart with the new one")))?;
         let mut state: MainState = serde_json::from_slice(&parts::read(fd, state)?)?;
-        state.handover.read_secrets(fd)?;
-        state.handover.certificates = Stored::locate(fd)?.read_all()?;
+        let stored = state.handover.read_secrets(fd)?;
+        state.handover.set_routes(&stored)?;
         check_workers(state.pairs.len(), state.handover.share.workers)?;
         Ok(state)
     }

@@ -26,7 +26,7 @@ use crate::handshake::secret_log::{SecretCatcher, SecretLog};
 use crate::handshake::{Handshake, HandshakeLimits};
 use crate::sessions::server_sessions::ServerSessions;
 use crate::sessions::server_store::SealedStore;
-use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
+use crate::sessions::tickets::{TicketKeyring, TicketKeys, TicketSettings, Ticketer};
 use crate::settings_error::SettingsError;
 use crate::x509::client_auth::{ClientAuth, ClientCertificates, ClientVerifier};
 use crate::x509::identity::Identity;
@@ -49,6 +49,8 @@ pub struct ServerSettings {
     pub suites: Vec<Suite>,
     /// Session tickets; `None`: no resumption.
     pub tickets: Option<TicketSettings>,
+    /// The keys of `tickets`, if other contexts share them. `None`: those in `tickets`.
+    pub ticket_keyring: Option<TicketKeyring>,
     /// Where sessions are stored, if not in the tickets: each TLS 1.3 ticket then works once, and TLS 1.2 uses
     /// session ids.
     pub sessions: Option<Arc<dyn ServerSessions>>,
@@ -86,6 +88,7 @@ impl ServerSettings {
             groups: Group::ALL.to_vec(),
             suites: Suite::ALL.to_vec(),
             tickets: Some(TicketSettings::default()),
+            ticket_keyring: None,
             sessions: None,
             sessions_by_id: None,
             client_certificates: None,
@@ -112,6 +115,31 @@ fn set_fixed(config: &mut ServerConfig) {
     config.send_half_rtt_data = false;
     config.cert_compressors = Vec::new();
     config.cert_decompressors = Vec::new();
+}
+
+/// Sets what tickets and stored sessions need. `stores`: in place of tickets, and beside them.
+fn set_tickets(
+    config: &mut ServerConfig,
+    tickets: &TicketSettings,
+    keyring: Option<TicketKeyring>,
+    [sessions, sessions_by_id]: [Option<Arc<dyn ServerSessions>>; 2],
+    client_auth: Option<Arc<ClientAuth>>,
+) -> Result<Arc<Ticketer>, SettingsError> {
+    tickets.check()?;
+    let ticketer = Arc::new(Ticketer::new(tickets, keyring, client_auth)?);
+    let beside_tickets = sessions.is_none();
+    if beside_tickets {
+        config.ticketer = Arc::clone(&ticketer) as _;
+    }
+    if let Some(store) = sessions.or(sessions_by_id) {
+        config.session_storage = Arc::new(SealedStore {
+            ticketer: Arc::clone(&ticketer),
+            store,
+            beside_tickets,
+        });
+    }
+    config.send_tls13_tickets = tickets.per_handshake;
+    Ok(ticketer)
 }
 
 /// See [`ServerContext::kind`].
@@ -208,26 +236,12 @@ impl ServerContext {
         });
         config.require_ems |= settings.exporter;
         set_fixed(&mut config);
-        let ticketer = match settings.tickets {
-            None => None,
-            Some(tickets) => {
-                tickets.check()?;
-                let ticketer = Arc::new(Ticketer::new(&tickets, client_auth.clone())?);
-                let beside_tickets = settings.sessions.is_none();
-                if beside_tickets {
-                    config.ticketer = Arc::clone(&ticketer) as _;
-                }
-                if let Some(store) = settings.sessions.or(settings.sessions_by_id) {
-                    config.session_storage = Arc::new(SealedStore {
-                        ticketer: Arc::clone(&ticketer),
-                        store,
-                        beside_tickets,
-                    });
-                }
-                config.send_tls13_tickets = tickets.per_handshake;
-                Some(ticketer)
-            }
-        };
+        let stores = [settings.sessions, settings.sessions_by_id];
+        let ticketer = settings.tickets.map(|tickets| {
+            let auth = client_auth.clone();
+            set_tickets(&mut config, &tickets, settings.ticket_keyring, stores, auth)
+        });
+        let ticketer = ticketer.transpose()?;
         Ok(ServerContext {
             config: Arc::new(config),
             own_name,

@@ -250,11 +250,7 @@ fn a_reload_to_both_ends_at_once_breaks_no_end() {
         world.connect();
         let mut route = route(&world.tls, &sockets());
         route.half_close = false;
-        let settings = Settings {
-            names: Default::default(),
-            limits: limits(),
-            routes: vec![route],
-        };
+        let settings = settings_of(vec![route]);
         let backend = match is_joined {
             true => join(&mut world),
             false => world.ends[&1].plain,
@@ -298,11 +294,7 @@ fn a_reload_hides_no_truncation_of_another_peer() {
     let closes = |world: &World| {
         let mut route = route(&world.tls, &sockets());
         route.truncation = Truncation::Close;
-        Settings {
-            names: Default::default(),
-            limits: limits(),
-            routes: vec![route],
-        }
+        settings_of(vec![route])
     };
     let mut world = with_two_halves();
     let settings = closes(&world);

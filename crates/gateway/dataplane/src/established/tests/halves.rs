@@ -41,11 +41,7 @@ impl Halves {
             lifetime,
             ..route(&world.tls, &sockets())
         };
-        let settings = Settings {
-            names: Default::default(),
-            limits: limits(),
-            routes: vec![route],
-        };
+        let settings = settings_of(vec![route]);
         let mut halves = Halves {
             world,
             settings,

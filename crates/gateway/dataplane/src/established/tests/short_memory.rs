@@ -316,22 +316,20 @@ fn a_peer_that_takes_nothing_is_closed_by_its_route() {
     let mut world = World::new();
     let peer = with_pending_plaintext(&mut world);
     let mut settings = of_one_route(&world);
-    settings.routes[0].lifetime.stall_ms = Some(60_000);
+    only_route(&mut settings).lifetime.stall_ms = Some(60_000);
+    settings.sums = crate::settings::RouteSums::of(&settings.routes, false);
     assert_is_closed_after_a_minute(world, peer, &settings);
 }
 
 fn of_one_route(world: &World) -> Settings {
-    Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: vec![route(&world.tls, &sockets())],
-    }
+    settings_of(vec![route(&world.tls, &sockets())])
 }
 
 /// Settings in which the only route may hold this share of the memory.
 fn with_share(world: &World, percent: u32) -> Settings {
     let mut settings = of_one_route(world);
-    settings.routes[0].limits.memory_share = Some(percent);
+    only_route(&mut settings).limits.memory_share = Some(percent);
+    settings.sums = crate::settings::RouteSums::of(&settings.routes, false);
     settings
 }
 

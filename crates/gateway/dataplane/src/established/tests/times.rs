@@ -5,7 +5,6 @@ use super::*;
 use crate::established::fault::Fault;
 use crate::outcome::Effect;
 use dormouse_handover::slot::{PlainSide, TimerPurpose};
-use dormouse_routes::route::without_contexts;
 
 /// While the backend reads nothing, the client is not read. So it is not to blame for half a record.
 #[test]
@@ -18,7 +17,7 @@ fn a_client_that_is_not_read_may_leave_a_record_incomplete() {
     // The pending bytes nearly always end with half a record.
     slot.partial_len = slot.partial_len.max(1);
     connections.finish(0, Step::default(), settings, work);
-    work.now_ms += settings.routes[0].lifetime.record_ms + 1_000;
+    work.now_ms += settings.route(0).expect("a route").lifetime.record_ms + 1_000;
     connections.on_time(settings, work);
     let slot = connections.slots.get(0).expect("a slot");
     assert_eq!(slot.phase(), Phase::Established);
@@ -58,7 +57,11 @@ fn a_warm_connection_that_dormouse_closes_was_not_cut_off_by_its_server() {
     let slot = connections.slots.get_mut(0).expect("a slot");
     for event in [step::Event::Discard, step::Event::Timer] {
         slot.set_timer_purpose(TimerPurpose::Idle);
-        let mut cx = Context::new(&mut *work, &settings.routes[0], &settings.limits);
+        let mut cx = Context::new(
+            &mut *work,
+            settings.route(0).expect("a route"),
+            &settings.limits,
+        );
         let done = step::act(slot, event, &mut cx);
         assert!(matches!(done, Err(Fault::NotNeeded)));
     }
@@ -76,11 +79,14 @@ fn to_backends(backends: [&str; 2], known: &Backends) -> Settings {
     let flags = flags.map(|(name, value)| Given::new(name, value));
     let section = config::Section::Route;
     let loaded = config::load(None, section, &flags, &Machine::read()).expect("valid");
-    Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: without_contexts(&loaded.config, known),
-    }
+    let configured = &loaded.config.routes[0];
+    let defaults = loaded.config.route_defaults();
+    settings_of(vec![Route::without_context(
+        &defaults,
+        "1".to_owned(),
+        configured,
+        known,
+    )])
 }
 
 /// Two names have an address in common, as of a load balancer. Each connection is for the name that was chosen.
@@ -126,16 +132,20 @@ fn each_backend_has_the_whole_connect_timeout() {
     slot.attach_plain(joint, socket::cookie(joint).expect("a cookie") as u32);
     slot.set_plain_side(PlainSide::Joint);
     slot.set_phase(Phase::Connecting);
-    let targets = settings.routes[0].targets().expect("backends");
+    let targets = settings
+        .route(0)
+        .expect("a route")
+        .targets()
+        .expect("backends");
     slot.backend = targets.all[0].place;
     connections.finish(0, Step::default(), &settings, work);
-    work.now_ms += settings.routes[0].lifetime.connect_ms - 100;
+    work.now_ms += settings.route(0).expect("a route").lifetime.connect_ms - 100;
     far.close();
     let ready = step::Event::Ready(Side::Plain, readable());
     connections.step(0, ready, &settings, work);
     let slot = connections.slots.get(0).expect("a slot");
     assert_eq!(slot.backend, targets.all[1].place);
-    let whole_ms = work.now_ms + settings.routes[0].lifetime.connect_ms;
+    let whole_ms = work.now_ms + settings.route(0).expect("a route").lifetime.connect_ms;
     assert!(slot.timer.due_ms() >= Some(whole_ms));
 }
 
@@ -144,11 +154,7 @@ fn each_backend_has_the_whole_connect_timeout() {
 fn a_reload_of_timeouts_reaches_quiet_connections() {
     const COUNT: u32 = 1_500;
     let mut world = World::new();
-    let mut settings = Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: vec![route(&world.tls, &sockets())],
-    };
+    let mut settings = settings_of(vec![route(&world.tls, &sockets())]);
     let parts = world.worker().parts();
     let (connections, work) = (parts.connections, parts.work);
     for generation in 0..COUNT {
@@ -159,7 +165,7 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
         slot.set_phase(Phase::Established);
     }
     for idle_ms in [Some(600_000), None, Some(60_000)] {
-        settings.routes[0].lifetime.idle_ms = idle_ms;
+        only_route(&mut settings).lifetime.idle_ms = idle_ms;
         for index in 0..COUNT {
             let slot = connections.slots.get_mut(index).expect("a slot");
             slot.active_s = work.now_s();
@@ -194,14 +200,15 @@ fn routes_have_timeouts_of_their_own() {
             ..route(tls, &sockets())
         }
     };
-    let idle_ms = [Some(60_000), None, Some(600_000)];
-    let settings = Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: idle_ms
+    let idle_ms = [Some(60_000), None, Some(1_800_000)];
+    let mut settings = settings_of(
+        idle_ms
             .map(|idle_ms| route_with(idle_ms, &world.tls))
             .into(),
-    };
+    );
+    settings
+        .routes
+        .replace_removed(route_with(Some(600_000), &world.tls));
     let parts = world.worker().parts();
     let (connections, work) = (parts.connections, parts.work);
     let now_s = work.now_s();
@@ -216,7 +223,7 @@ fn routes_have_timeouts_of_their_own() {
     let expected = |idle_ms: u64| work.now_ms / 1000 * 1000 + idle_ms;
     let [short, none, long, removed] = dues;
     assert_eq!(none, None);
-    for (due_ms, idle_ms) in [(short, 60_000), (long, 600_000), (removed, 600_000)] {
+    for (due_ms, idle_ms) in [(short, 60_000), (long, 1_800_000), (removed, 600_000)] {
         let due_ms = due_ms.expect("a timer");
         assert!(
             due_ms.abs_diff(expected(idle_ms)) < 2_000,
@@ -231,11 +238,7 @@ fn no_timeout_ends_many_connections_at_once() {
     const COUNT: u32 = 2_000;
     const AGE_MS: u64 = 3_600_000;
     let mut world = World::new();
-    let mut settings = Settings {
-        names: Default::default(),
-        limits: limits(),
-        routes: vec![route(&world.tls, &sockets())],
-    };
+    let mut settings = settings_of(vec![route(&world.tls, &sockets())]);
     let parts = world.worker().parts();
     let (connections, work) = (parts.connections, parts.work);
     let begun_s = work.now_s();
@@ -263,7 +266,7 @@ fn no_timeout_ends_many_connections_at_once() {
         (false, 1_000, 0),
     ] {
         let brings = timeout_ms < AGE_MS;
-        settings.routes[0].lifetime = Lifetime {
+        only_route(&mut settings).lifetime = Lifetime {
             idle_ms: idle.then_some(timeout_ms),
             total_ms: (!idle).then_some(timeout_ms),
             rest_after_ms: None,

@@ -4,7 +4,7 @@ use super::*;
 use crate::io::OsIo;
 use crate::keeper::begin;
 use dormouse_config::{self as config, Flag, Machine, Section};
-use dormouse_engine::{Identity, UnixTime};
+use dormouse_engine::{Identity, TicketKeys, UnixTime};
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::notes::Notes;
 use dormouse_handover::orders;
@@ -124,8 +124,8 @@ fn a_reload_changes_the_sockets_of_an_unchanged_origination() {
     let begun = begin::begin(first, 0, &keep, |_| {}, OsIo::adopt);
     let (mut worker, _) = begun.expect("a worker");
     let buffers = |worker: &Worker<OsIo>| {
-        let routes = worker.cx.settings.routes.iter().take(2);
-        let buffers = routes.map(|route| route.sockets.send_buffer_bytes());
+        let routes = worker.cx.settings.routes.iter();
+        let buffers = routes.map(|(_, route)| route.sockets.send_buffer_bytes());
         buffers.collect::<Vec<_>>()
     };
     assert!(!buffers(&worker).contains(&BUFFER));
@@ -201,13 +201,14 @@ fn a_reload_with_many_certificates_is_spread_over_turns() {
         });
         turns.expect("the report")
     };
-    let served = |worker: &Worker<OsIo>| match &worker.cx.settings.routes[0].direction {
-        Direction::Terminate { context, .. } => {
-            let context = context.as_ref().expect("a context");
-            context.certificates().count()
-        }
-        _ => panic!("the route terminates TLS"),
-    };
+    let served =
+        |worker: &Worker<OsIo>| match &worker.cx.settings.route(0).expect("a route").direction {
+            Direction::Terminate { context, .. } => {
+                let context = context.as_ref().expect("a context");
+                context.certificates().count()
+            }
+            _ => panic!("the route terminates TLS"),
+        };
     turns_until(&mut worker, WorkerReport::Ready);
     for (handover, number) in [(second, 1), (third, 2)] {
         orders::send_order(main, &Order::Reload { handover, number }).expect("sent");
@@ -220,6 +221,65 @@ fn a_reload_with_many_certificates_is_spread_over_turns() {
     assert_eq!(served(&worker), 60);
     turns_until(&mut worker, WorkerReport::Reloaded(2));
     assert_eq!(served(&worker), 51);
+    while worker.lifecycle.reloader.retirement.is_due() {
+        worker.turn().expect("a turn");
+    }
+    main.close();
+}
+
+/// The switch is one step: until all routes are compared, those of before serve. Those that have not changed stay in place.
+#[test]
+fn a_reload_of_many_routes_replaces_those_that_have_changed() {
+    const COUNT: u16 = 600;
+    const CHANGED: u16 = 500;
+    let (mut handover, main) = handover();
+    let count = usize::from(COUNT);
+    handover.config.routes = vec![handover.config.routes[0].clone(); count];
+    handover.certificates = vec![vec![pem("x")]; count];
+    (handover.clients, handover.backend_tls) = (vec![None; count], vec![None; count]);
+    handover.numbers = (0..COUNT).collect();
+    let first = handover.write().expect("a file");
+    handover.edition = 2;
+    handover.config.routes[usize::from(CHANGED)].half_close = false;
+    // The last route is removed, and there is a new one.
+    handover.numbers[count - 1] = COUNT;
+    let second = handover.write().expect("a file");
+    let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
+    let begun = begin::begin(first, 0, &keep, |_| {}, OsIo::adopt);
+    let (mut worker, _) = begun.expect("a worker");
+    let report = || {
+        let report = orders::receive_report(main).expect("a report");
+        report.and_then(|received| received.report)
+    };
+    while report() != Some(WorkerReport::Ready) {
+        worker.turn().expect("a turn");
+    }
+    let half_close = |worker: &Worker<OsIo>, number| {
+        let route = worker.cx.settings.route(number);
+        route.map(|route| (route.half_close, route.context().is_some()))
+    };
+    let place = |worker: &Worker<OsIo>, number| {
+        std::ptr::from_ref(worker.cx.settings.route(number).expect("a route"))
+    };
+    let before = [0, CHANGED, COUNT - 2].map(|number| place(&worker, number));
+    let (handover, number) = (second, 1);
+    worker.obey(Order::Reload { handover, number });
+    let mut turns = 0;
+    loop {
+        assert_eq!(half_close(&worker, CHANGED), Some((true, true)));
+        assert!(half_close(&worker, COUNT - 1).is_some() && half_close(&worker, COUNT).is_none());
+        worker.turn().expect("a turn");
+        turns += 1;
+        if let Some(report) = report() {
+            assert_eq!(report, WorkerReport::Reloaded(1));
+            break;
+        }
+    }
+    assert!(turns >= count / 256, "{turns} turns");
+    assert_eq!(half_close(&worker, CHANGED), Some((false, true)));
+    assert!(half_close(&worker, COUNT - 1).is_none() && half_close(&worker, COUNT).is_some());
+    let after = [0, CHANGED, COUNT - 2].map(|number| place(&worker, number));
+    assert!(before[0] == after[0] && before[1] != after[1] && before[2] == after[2]);
     while worker.lifecycle.reloader.retirement.is_due() {
         worker.turn().expect("a turn");
     }

@@ -195,7 +195,6 @@ fn build_contexts(config: &Config, material: &Material) -> Result<(), String> {
     let backends = Backends::create(1).map_err(|error| error.to_string())?;
     let built = contexts::of_routes(config, material, &keys, &backends).and_then(|routes| {
         warm_up(&routes, || ()).map_err(|error| format!("a test handshake failed: {error}"))?;
-        contexts::of_backends(config, material, routes)?;
         contexts::of_origins(config, material)
     });
     backends.fds().close();

@@ -183,9 +183,38 @@ impl Ring {
     }
 }
 
+/// Ticket keys that contexts share: new ones reach all of them in one step, however many there are. Cloning it is cheap.
+#[derive(Clone)]
+pub struct TicketKeyring(Arc<RwLock<Arc<Ring>>>);
+
+impl TicketKeyring {
+    /// Prepares these keys.
+    pub fn new(keys: &TicketKeys) -> Result<TicketKeyring, SettingsError> {
+        let ring = Arc::new(Ring::new(keys)?);
+        Ok(TicketKeyring(Arc::new(RwLock::new(ring))))
+    }
+
+    /// Replaces the keys in all contexts that have this keyring.
+    pub fn replace(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
+        let ring = Arc::new(Ring::new(keys)?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ring;
+        Ok(())
+    }
+
+    fn ring(&self) -> Arc<Ring> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for TicketKeyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeyring").finish_non_exhaustive()
+    }
+}
+
 /// Seals and opens sessions, and decides whether they may be resumed.
 pub(crate) struct Ticketer {
-    ring: RwLock<Arc<Ring>>,
+    keyring: TicketKeyring,
     lifetime_s: u32,
     /// The keys, if this ticketer rotates them itself.
     own: Option<Mutex<TicketKeys>>,
@@ -193,22 +222,25 @@ pub(crate) struct Ticketer {
 }
 
 impl Ticketer {
+    /// `shared`: the keys, in place of those in `settings`.
     pub(crate) fn new(
         settings: &TicketSettings,
+        shared: Option<TicketKeyring>,
         client_auth: Option<Arc<ClientAuth>>,
     ) -> Result<Ticketer, SettingsError> {
         let lifetime_s = settings.lifetime_s;
         let long_ago = UnixTime::since_unix_epoch(Duration::ZERO);
-        let (ring, own) = match &settings.keys {
-            Some(keys) => (Ring::new(keys)?, None),
+        let (keyring, own) = match (shared, &settings.keys) {
+            (Some(shared), _) => (shared, None),
+            (None, Some(keys)) => (TicketKeyring::new(keys)?, None),
             // They are due at once, so the first ticket sets the rotation time.
-            None => {
+            (None, None) => {
                 let keys = TicketKeys::generate(long_ago, lifetime_s)?;
-                (Ring::new(&keys)?, Some(Mutex::new(keys)))
+                (TicketKeyring::new(&keys)?, Some(Mutex::new(keys)))
             }
         };
         Ok(Ticketer {
-            ring: RwLock::new(Arc::new(ring)),
+            keyring,
             lifetime_s,
             own,
             client_auth,
@@ -216,13 +248,11 @@ impl Ticketer {
     }
 
     pub(crate) fn replace_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
-        let ring = Arc::new(Ring::new(keys)?);
-        *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
-        Ok(())
+        self.keyring.replace(keys)
     }
 
     fn ring(&self) -> Arc<Ring> {
-        Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner))
+        self.keyring.ring()
     }
 
     /// Rotates its own keys if a rotation is due. A clock that was set back must not put off the rotation.
@@ -426,7 +456,7 @@ mod tests {
             lifetime_s,
             ..TicketSettings::default()
         };
-        Ticketer::new(&settings, None).unwrap()
+        Ticketer::new(&settings, None, None).unwrap()
     }
 
     fn ticketer(keys: &TicketKeys) -> Ticketer {
@@ -539,7 +569,7 @@ mod tests {
             lifetime_s: LIFETIME_MAX_S,
             ..TicketSettings::default()
         };
-        let copy = Ticketer::new(&settings, None).unwrap();
+        let copy = Ticketer::new(&settings, None, None).unwrap();
         let [current, next] = [999, 1_999].map(|after_s| seal(&copy, NOW_S + after_s));
         assert_ne!(current[..NAME_LEN], next[..NAME_LEN]);
         assert!(copy.seal(b"session", at(NOW_S + 2_000)).is_none());
@@ -582,6 +612,7 @@ mod tests {
                 ..TicketSettings::default()
             },
             None,
+            None,
         )
         .unwrap();
         let first = seal(&ticketer, NOW_S);
@@ -600,7 +631,7 @@ mod tests {
             lifetime_s: LIFETIME_S,
             ..TicketSettings::default()
         };
-        let ticketer = Ticketer::new(&settings, None).unwrap();
+        let ticketer = Ticketer::new(&settings, None, None).unwrap();
         let name = |now_s| seal(&ticketer, now_s)[..NAME_LEN].to_vec();
         name(NOW_S);
         let earlier_s = NOW_S - 100_000;
