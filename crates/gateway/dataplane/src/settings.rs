@@ -1,6 +1,7 @@
 //! The configuration of one worker: routes and limits. A reload replaces them; a step only reads
 //! them.
 
+use crate::awake::ShareOfPlaces;
 use dormouse_config::Lifetime;
 use dormouse_handover::share::Limits;
 use dormouse_routes::route::Route;
@@ -33,6 +34,19 @@ impl Settings {
     pub(crate) fn memory_shares(&self) -> impl Iterator<Item = (u16, u32)> {
         let routes = (0..).zip(&self.routes);
         routes.filter_map(|(number, route)| Some((number, route.limits.memory_share?)))
+    }
+
+    /// The same of places of connections that are awake.
+    pub(crate) fn shares_of_places(&self) -> impl Iterator<Item = ShareOfPlaces> {
+        self.memory_shares().map(|(route, percent)| ShareOfPlaces {
+            route,
+            percent,
+            may_rest: self
+                .route_or_removed(route)
+                .lifetime
+                .rest_after_ms
+                .is_some(),
+        })
     }
 
     /// Returns the route with this number. A number beyond the list is that of a removed route, as is the last place.

@@ -130,7 +130,7 @@ impl<I: Io> Workspace<I> {
         };
         work.step.follow(settings);
         if let Some(link) = &mut work.repair {
-            link.places.follow_shares(settings.memory_shares());
+            link.places.follow_shares(settings.shares_of_places());
         }
         work.connection_log.follow(settings);
         work

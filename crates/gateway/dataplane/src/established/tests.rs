@@ -4,6 +4,8 @@ mod closing;
 #[cfg(debug_assertions)]
 mod dying;
 mod halves;
+#[cfg(debug_assertions)]
+mod many;
 mod pages;
 mod short_memory;
 mod times;
@@ -41,7 +43,7 @@ use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-const PLACES: u32 = 2_000;
+const PLACES: u32 = 8_000;
 const PENDING: usize = 1 << 20;
 
 /// Memory that outlives a worker, and the peers' ends of its connections.

@@ -274,7 +274,7 @@ impl Reloader {
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
         if let Some(link) = &mut work.repair {
             link.places.limit_to(settings.limits.awake_max);
-            link.places.follow_shares(settings.memory_shares());
+            link.places.follow_shares(settings.shares_of_places());
         }
         (self.set_logs)(&handover.config.log);
         Ok(Changed {
@@ -380,7 +380,7 @@ fn refuse_waiting<I: Io>(
         let peer = || Client::new(work.io.peer(slot.tls_fd()).unwrap_or(Peer::Unix));
         slot.phase() == Phase::Connecting && !readmission.keeps_waiting(slot.route, peer)
     };
-    for index in connections.some(usize::MAX, is_refused) {
+    for index in connections.connecting(is_refused) {
         connections.step(index, Event::Refuse, settings, work);
     }
 }
