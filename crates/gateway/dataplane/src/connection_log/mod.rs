@@ -129,8 +129,8 @@ fn is_in_sample(generation: u32, one_in: u32) -> bool {
     let Some(run) = generation.checked_div(one_in) else {
         return false;
     };
-    let place = u64::from(run.wrapping_mul(GOLDEN_RATIO)) * u64::from(one_in) >> 32;
-    u64::from(generation % one_in) == place
+    let place = u64::from(run.wrapping_mul(GOLDEN_RATIO)) * u64::from(one_in);
+    u64::from(generation % one_in) == place >> 32
 }
 
 impl ConnectionLog {

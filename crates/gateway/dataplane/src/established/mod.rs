@@ -29,13 +29,14 @@ pub(crate) mod timers;
 pub(crate) mod unverified;
 mod waking;
 pub(crate) mod warm;
+mod warm_slots;
 
 use crate::close_reason::CloseReason;
-use crate::io::{Io, peer_address};
+use crate::io::Io;
 use crate::memory::backlog;
 use crate::memory::holders::{Held, Stall, Waiting};
 use crate::memory::starved::Starved;
-use crate::outcome::{Effect, LocalClient, Outcome, StepBytes};
+use crate::outcome::{Effect, Outcome, StepBytes};
 use crate::pause::Pause;
 use crate::settings::{Settings, Times};
 use crate::token::{self, Id, Side};
@@ -225,11 +226,6 @@ impl Connections {
         self.slots.trim();
     }
 
-    pub(crate) fn is_warm(&self, index: u32, generation: u32) -> bool {
-        let slot = self.slots.get(index);
-        slot.is_some_and(|slot| slot.phase() == Phase::Warm && slot.generation == generation)
-    }
-
     /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> Option<u64> {
         let deadlines = [
@@ -337,46 +333,6 @@ impl Connections {
             self.slots.header().mark_busy(index);
             let step = self.run(index, event, settings, work);
             self.finish(index, step, settings, work);
-        }
-    }
-
-    /// Gives a warm connection to a local client. Returns `false` if the connection has ended.
-    pub(crate) fn give_warm<I: Io>(
-        &mut self,
-        (index, generation): Id,
-        client: LocalClient,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) -> bool {
-        if !self.is_warm(index, generation) || !self.verify(index, work) {
-            return false;
-        }
-        self.slots.header().mark_busy(index);
-        let mut step = self.run(index, Event::Probe, settings, work);
-        let is_usable = !step.is_over && self.is_warm(index, generation);
-        if is_usable {
-            let address = peer_address(&work.io, client.fd);
-            work.connection_log.attach(index, address, work.now_ms);
-            if let Some(slot) = self.slots.get(index) {
-                logged::write_begin(index, slot, work);
-            }
-            step = self.run(index, Event::Attach(client), settings, work);
-        }
-        self.finish(index, step, settings, work);
-        is_usable
-    }
-
-    /// Closes those of these connections that are still warm.
-    pub(crate) fn discard_warm<I: Io>(
-        &mut self,
-        warm: &[Id],
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        for &(index, generation) in warm {
-            if self.is_warm(index, generation) {
-                self.step(index, Event::Discard, settings, work);
-            }
         }
     }
 

@@ -96,15 +96,15 @@ impl Outbound {
         }
         self.originate(Some(client), route, cx);
     }
-}
 
-/// Whether the limits of the origination have room for a connection that is established now. Others may have taken the room
-/// meanwhile. A connection to a backend belongs to one that is counted.
-pub(super) fn has_room<I>(attempt: &Attempt, cx: &mut WorkerContext<I>) -> bool {
-    let (route, settings) = (attempt.route, &cx.settings);
-    match (&attempt.request, attempt.client) {
-        (Some(_), _) => true,
-        (None, Some(_)) => admission::admit_local(route, settings, &mut cx.work),
-        (None, None) => admission::has_room_for_warm(route, settings, &cx.work),
+    /// Whether the limits of the origination have room for a connection that is established now. Others may have taken the
+    /// room meanwhile. A connection to a backend belongs to one that is counted.
+    pub(super) fn has_room<I>(attempt: &Attempt, cx: &mut WorkerContext<I>) -> bool {
+        let (route, settings) = (attempt.route, &cx.settings);
+        match (&attempt.request, attempt.client) {
+            (Some(_), _) => true,
+            (None, Some(_)) => admission::admit_local(route, settings, &mut cx.work),
+            (None, None) => admission::has_room_for_warm(route, settings, &cx.work),
+        }
     }
 }

@@ -299,7 +299,7 @@ impl Outbound {
     fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let mut attempt = self.attempts.take(id);
         let (client, route) = (attempt.client, attempt.route);
-        if !local_clients::has_room(&attempt, cx) {
+        if !Outbound::has_room(&attempt, cx) {
             attempt.disconnect(&cx.work.io);
             return self.lose(client, route, &cx.work);
         }
