@@ -80,6 +80,11 @@ def runs(pid):
     return False
 
 
+def parent(pid):
+    """The process that has started this one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def clock_ticks(pid):
     """User and system time of a process in seconds, as far as clock ticks tell."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

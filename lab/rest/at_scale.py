@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 
 import bench
+import hand
 import servers
 
 RESTING = Path(os.environ.get("RESTING", bench.DORMOUSE.parent / "resting"))
-# Both ports are below those of the clients.
-GATEWAY, BACKEND_PORT = "127.0.0.1:1443", 1080
+# All ports are below those of the clients. `--hand` probes a route that echoes by itself.
+GATEWAY, BACKEND_PORT, PROBED_PORT = "127.0.0.1:1443", 1080, 1444
 
 # Ports outside of the kernel's range with one address of a backend, with some left over.
 PORTS_PER_BACKEND = 24_000
@@ -93,16 +94,25 @@ class Network:
 def configuration(directory, count, asked):
     tls = servers.LAB / ".cache/tls"
     backends = [f"127.0.1.{host}:{BACKEND_PORT}" for host in range(1, 2 + count // PORTS_PER_BACKEND)]
+    certificates = f'[{{ cert = "{tls}/cert.pem", key = "{tls}/key.pem" }}]'
+    probed = f"""
+[[route]]
+name = "probed"
+listen = "127.0.0.1:{PROBED_PORT}"
+to = "echo:"
+certificates = {certificates}
+"""
     text = f"""
 max_connections = {count + count // 50 + 100}
 max_awake = {asked.max_awake}
 admin = "{directory}/admin.sock"
 tickets = 0
 {asked.more or ""}
+{probed if asked.hand else ""}
 [[route]]
 listen = "{GATEWAY}"
 to = {json.dumps(backends)}
-certificates = [{{ cert = "{tls}/cert.pem", key = "{tls}/key.pem" }}]
+certificates = {certificates}
 groups = ["x25519"]
 rest_after = "{asked.rest_after}"
 """
@@ -251,6 +261,10 @@ def run(count, asked):
                 more = min(STEP, count - opened)
                 lines.append(work.phase(f"open {more}"))
                 opened += more
+            if asked.hand:
+                processes = lambda: tree(gateway.process.pid)
+                lines += hand.run(network, processes, file, f"{directory}/admin.sock", PROBED_PORT)
+                return lines
             lines.append(work.phase(f"echo {opened}"))
             if asked.pace_s:
                 # One of a hundred connections per minute.

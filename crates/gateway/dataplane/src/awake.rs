@@ -57,17 +57,31 @@ pub(crate) struct Places {
     hand: Hand,
 }
 
+/// The share of a route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShareOfPlaces {
+    pub(crate) route: u16,
+    pub(crate) percent: u32,
+    /// Whether its connections may go to rest.
+    pub(crate) may_rest: bool,
+}
+
 /// The places of a route.
 #[derive(Debug)]
 struct PlacesOfRoute {
     most: usize,
     taken: usize,
+    may_rest: bool,
 }
 
 impl PlacesOfRoute {
     /// How many of its connections should go to rest.
     fn missing(&self) -> usize {
-        missing(self.most, self.most.saturating_sub(self.taken))
+        match self.may_rest {
+            true => missing(self.most, self.most.saturating_sub(self.taken)),
+            // The hand would go round for nothing, and grow impatient with those of other routes.
+            false => 0,
+        }
     }
 }
 
@@ -120,12 +134,16 @@ impl Places {
         self.most = most as usize;
     }
 
-    /// Changes the shares of routes, which are in percent.
-    pub(crate) fn follow_shares(&mut self, shares: &HashMap<u16, u32>) {
+    /// Changes the shares of routes.
+    pub(crate) fn follow_shares(&mut self, shares: impl Iterator<Item = ShareOfPlaces>) {
         let most = self.most as u64;
-        let shares = shares.iter().map(|(&route, &percent)| {
-            let most = share_of(most, percent) as usize;
-            (route, PlacesOfRoute { most, taken: 0 })
+        let shares = shares.map(|share| {
+            let of_route = PlacesOfRoute {
+                most: share_of(most, share.percent) as usize,
+                taken: 0,
+                may_rest: share.may_rest,
+            };
+            (share.route, of_route)
         });
         self.shares = shares.collect();
         for (_, route) in self.at.values() {
@@ -176,6 +194,11 @@ impl Places {
 
     fn outstanding(&self) -> usize {
         usize::try_from(self.promised.wrapping_sub(self.woken) as i32).unwrap_or(0)
+    }
+
+    /// The slots that have a place, in any order.
+    pub(crate) fn all(&self) -> &[u32] {
+        &self.all
     }
 
     /// Whether a slot has a place.
@@ -344,6 +367,14 @@ impl Places {
 mod tests {
     use super::*;
 
+    fn shares<const N: usize>(shares: [(u16, u32); N]) -> impl Iterator<Item = ShareOfPlaces> {
+        shares.into_iter().map(|(route, percent)| ShareOfPlaces {
+            route,
+            percent,
+            may_rest: true,
+        })
+    }
+
     #[test]
     fn places_are_found_by_slot() {
         let mut places = Places::new(100);
@@ -368,7 +399,7 @@ mod tests {
     fn a_route_has_its_share_of_the_places() {
         let mut places = Places::new(1_000);
         (0..5).for_each(|index| places.enter(index, 7));
-        places.follow_shares(&[(7, 10), (9, 0)].into());
+        places.follow_shares(shares([(7, 10), (9, 0)]));
         (5..87).for_each(|index| places.enter(index, 7));
         (200..500).for_each(|index| places.enter(index, 8));
         assert_eq!(places.next_deadline_ms(0), None);
@@ -392,8 +423,24 @@ mod tests {
         (1..13).for_each(|index| places.leave(index));
         assert_eq!(places.next_deadline_ms(0), None, "enough are free");
         places.leave(700);
-        places.follow_shares(&[(7, 1)].into());
+        places.follow_shares(shares([(7, 1)]));
         assert!(!places.has_place_for(7, 0), "87 of 10");
+    }
+
+    /// The connections of such a route keep their places. The hand does not look for others to rest, again and again.
+    #[test]
+    fn a_share_of_connections_that_never_rest_moves_no_hand() {
+        let mut places = Places::new(1_000);
+        let share = shares([(7, 10)]).map(|share| ShareOfPlaces {
+            may_rest: false,
+            ..share
+        });
+        places.follow_shares(share);
+        (0..100).for_each(|index| places.enter(index, 7));
+        (100..200).for_each(|index| places.enter(index, 8));
+        assert!(!places.has_place_for(7, 0) && places.has_place_for(8, 0));
+        assert_eq!(places.next_deadline_ms(0), None);
+        assert_eq!(places.candidates(0, 0), (Vec::new(), 0));
     }
 
     /// The sum of places and promises stays within the bound, whoever wakes connections.

@@ -1,6 +1,7 @@
 //! The configuration of one worker: routes and limits. A reload replaces them; a step only reads
 //! them.
 
+use crate::awake::ShareOfPlaces;
 use crate::connection_log::LogNames;
 use dormouse_config::Lifetime;
 use dormouse_handover::share::Limits;
@@ -98,6 +99,19 @@ impl Settings {
     /// Returns the route with this number, unless a reload has removed it.
     pub(crate) fn route(&self, number: u16) -> Option<&Route> {
         self.routes.get(number)
+    }
+
+    /// The shares of routes with `route_memory_share` of the places of connections that are awake.
+    pub(crate) fn shares_of_places(&self) -> impl Iterator<Item = ShareOfPlaces> {
+        let shares = self.sums.memory_shares.iter();
+        shares.map(|(&route, &percent)| {
+            let lifetime = self.route_or_removed(route).lifetime;
+            ShareOfPlaces {
+                route,
+                percent,
+                may_rest: lifetime.rest_after_ms.is_some(),
+            }
+        })
     }
 
     /// Returns the route with this number, or the placeholder of removed routes.

@@ -130,7 +130,7 @@ impl<I: Io> Workspace<I> {
         };
         work.step.follow(settings);
         if let Some(link) = &mut work.repair {
-            link.places.follow_shares(&settings.sums.memory_shares);
+            link.places.follow_shares(settings.shares_of_places());
         }
         let (rules, names) = (settings.limits.connection_log, settings.sums.log.take());
         work.connection_log.follow(rules, names);

@@ -13,11 +13,14 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::slab::{Slab, Slot};
+use std::cell::Cell;
 
 /// Length of a tick.
 const TICK_MS: u64 = 100;
 /// Number of buckets. A round takes about seven minutes; later timers stay in their bucket for several rounds.
 const BUCKETS: usize = 4096;
+/// Timers of later rounds that one call passes in a bucket. Those of a million connections may be in the same one.
+const PASSED_PER_CALL: usize = 256;
 
 /// The links of a timer in a slot. All-zero: not armed.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -77,8 +80,13 @@ pub struct Wheel {
     occupied: Vec<u64>,
     /// List of timers that have fired and wait to be fetched.
     fired: u32,
+    /// Index of the next timer to look at in the current tick's bucket, plus one; 0: the end.
+    looks_at: u32,
     /// The last tick whose timers have fired.
     tick: u32,
+    /// A tick before which no timer is due; not known if that is not after `tick`. Each turn asks for it, and thousands of
+    /// buckets may have only timers of later rounds.
+    earliest: Cell<u32>,
     armed: u32,
 }
 
@@ -104,7 +112,9 @@ impl Wheel {
             buckets: vec![Bucket::default(); buckets],
             occupied: vec![0; buckets / 64],
             fired: 0,
+            looks_at: 0,
             tick: tick_of(now_ms),
+            earliest: Cell::new(0),
             armed: 0,
         }
     }
@@ -127,6 +137,8 @@ impl Wheel {
         if push(timers, &mut bucket.first, index, due_tick) {
             self.occupied[at / 64] |= 1 << (at % 64);
             self.armed += 1;
+            let earliest = self.earliest.get_mut();
+            *earliest = due_tick.min(*earliest);
         }
     }
 
@@ -136,6 +148,9 @@ impl Wheel {
             return;
         };
         let at = self.bucket_of(timer.due_tick);
+        if self.looks_at == index + 1 {
+            self.looks_at = timer.next;
+        }
         if self.fired == index + 1 {
             unlink(timers, &mut self.fired, index);
         } else {
@@ -145,15 +160,22 @@ impl Wheel {
         self.note_if_empty(at);
     }
 
-    /// Disarms and returns a timer that is due at `now_ms`. Until it returns `None`, more may be due, and
-    /// [`Wheel::next_deadline`] is in the past. Timers may be armed and cancelled in between.
+    /// Disarms and returns a timer that is due at `now_ms`. While more may be due, [`Wheel::next_deadline`] is in the past:
+    /// also after `None`, if a call has come to its end among many timers that are not. Timers may be armed and cancelled
+    /// in between.
     pub fn expired(&mut self, now_ms: u64, timers: &mut impl Timers) -> Option<u32> {
         let now = tick_of(now_ms);
+        let mut left = PASSED_PER_CALL;
         loop {
             if let Some(index) = self.fired.checked_sub(1) {
                 unlink(timers, &mut self.fired, index);
                 self.armed -= 1;
                 return Some(index);
+            }
+            if self.looks_at != 0 {
+                left = left.checked_sub(1)?;
+                self.look_at_next(timers);
+                continue;
             }
             if self.tick >= now {
                 return None;
@@ -161,7 +183,7 @@ impl Wheel {
             // After a long time, one round reaches every bucket.
             let round = self.buckets.len() as u32;
             self.tick = (self.tick + 1).max(now.saturating_sub(round - 1));
-            self.fire_bucket(timers);
+            self.fire_bucket();
         }
     }
 
@@ -171,8 +193,11 @@ impl Wheel {
         if self.armed == 0 {
             return None;
         }
-        if self.fired != 0 {
+        if self.fired != 0 || self.looks_at != 0 {
             return Some(u64::from(self.tick) * TICK_MS);
+        }
+        if self.earliest.get() > self.tick {
+            return Some(u64::from(self.earliest.get()) * TICK_MS);
         }
         let mut earliest = u32::MAX;
         let start = self.bucket_of(self.tick + 1);
@@ -185,35 +210,44 @@ impl Wheel {
                 break;
             }
         }
+        self.earliest.set(earliest);
         Some(u64::from(earliest) * TICK_MS)
     }
 
-    /// Moves the due timers of the current tick's bucket to the fired list, which is empty.
-    fn fire_bucket(&mut self, timers: &mut impl Timers) {
+    /// Moves the timers of the current tick's bucket to the fired list, which is empty, or begins to look for the due ones.
+    fn fire_bucket(&mut self) {
         let at = self.bucket_of(self.tick);
-        if self.buckets[at].latest <= self.tick {
+        let bucket = &mut self.buckets[at];
+        if bucket.latest <= self.tick {
             // The timers of a million connections that began in the same second: the list is taken as it is.
-            self.fired = std::mem::take(&mut self.buckets[at].first);
+            self.fired = std::mem::take(&mut bucket.first);
             return self.note_if_empty(at);
         }
-        let mut next = self.buckets[at].first;
-        let (mut earliest, mut latest) = (u32::MAX, 0);
-        while let Some(index) = next.checked_sub(1) {
-            let Some(&timer) = timers.timer(index).filter(|timer| timer.is_armed()) else {
-                debug_assert!(false, "slot {index} was freed with its timer armed");
-                break;
-            };
-            next = timer.next;
-            if timer.due_tick > self.tick {
-                earliest = earliest.min(timer.due_tick);
-                latest = latest.max(timer.due_tick);
-                continue;
-            }
-            unlink(timers, &mut self.buckets[at].first, index);
+        self.looks_at = bucket.first;
+        (bucket.earliest, bucket.latest) = (u32::MAX, 0);
+    }
+
+    /// Moves the next timer of the current tick's bucket to the fired list, if it is due.
+    fn look_at_next(&mut self, timers: &mut impl Timers) {
+        let at = self.bucket_of(self.tick);
+        let index = self.looks_at - 1;
+        let timer = timers.timer(index).filter(|timer| timer.is_armed());
+        debug_assert!(
+            timer.is_some(),
+            "slot {index} was freed with its timer armed"
+        );
+        // The rest of the list is lost then, but nothing hangs.
+        let timer = timer.copied().unwrap_or_default();
+        self.looks_at = timer.next;
+        let bucket = &mut self.buckets[at];
+        if timer.due_tick > self.tick {
+            bucket.earliest = bucket.earliest.min(timer.due_tick);
+            bucket.latest = bucket.latest.max(timer.due_tick);
+        } else if timer.is_armed() {
+            unlink(timers, &mut bucket.first, index);
             push(timers, &mut self.fired, index, timer.due_tick);
+            self.note_if_empty(at);
         }
-        (self.buckets[at].earliest, self.buckets[at].latest) = (earliest, latest);
-        self.note_if_empty(at);
     }
 
     fn note_if_empty(&mut self, at: usize) {
@@ -399,11 +433,12 @@ mod tests {
         }
     }
 
-    /// Timers that count how many of them were changed.
-    struct Counted(Vec<Timer>, usize);
+    /// Timers that count how many of them were changed, and how many looked at.
+    struct Counted(Vec<Timer>, usize, Cell<usize>);
 
     impl Timers for Counted {
         fn timer(&self, index: u32) -> Option<&Timer> {
+            self.2.set(self.2.get() + 1);
             self.0.timer(index)
         }
         fn timer_mut(&mut self, index: u32) -> Option<&mut Timer> {
@@ -415,7 +450,7 @@ mod tests {
     /// The caller bounds its work per turn by the number of timers that it fetches.
     #[test]
     fn the_first_of_many_due_timers_costs_as_much_as_any_other() {
-        let mut timers = Counted(vec![Timer::default(); 10_000], 0);
+        let mut timers = Counted(vec![Timer::default(); 10_000], 0, Cell::new(0));
         let mut wheel = Wheel::new(1_000_000);
         for index in 0..10_000 {
             wheel.arm(&mut timers, index, 1_060_000);
@@ -426,6 +461,49 @@ mod tests {
             assert!(timers.1 <= 3 * fetched, "{} for {fetched}", timers.1);
         }
         assert_eq!(wheel.expired(1_060_000, &mut timers), None);
+        assert_eq!(wheel.next_deadline(), None);
+    }
+
+    /// Ten thousand timers of the next round are in the bucket of some that are due. Others are cancelled and armed meanwhile.
+    #[test]
+    fn a_call_passes_few_timers_of_later_rounds() {
+        const ROUND_MS: u64 = BUCKETS as u64 * TICK_MS;
+        let mut timers = Counted(vec![Timer::default(); 10_200], 0, Cell::new(0));
+        let mut wheel = Wheel::new(1_000_000);
+        let due_ms = |index| match index % 1_000 {
+            500 => 1_060_000,
+            _ => 1_060_000 + ROUND_MS,
+        };
+        for index in 0..10_000 {
+            wheel.arm(&mut timers, index, due_ms(index));
+        }
+        let (mut fetched, mut calls) = (Vec::new(), 0);
+        while wheel.next_deadline().is_some_and(|ms| ms <= 1_060_000) {
+            timers.2.set(0);
+            fetched.extend(wheel.expired(1_060_000, &mut timers));
+            assert!(timers.2.get() <= PASSED_PER_CALL + 1, "{}", timers.2.get());
+            // The one that is looked at next, others, and new ones.
+            let next = wheel.looks_at;
+            next.checked_sub(1)
+                .into_iter()
+                .chain([calls, 9_999 - calls])
+                .filter(|index| index % 1_000 != 500)
+                .for_each(|index| wheel.cancel(&mut timers, index));
+            wheel.arm(&mut timers, 10_000 + calls, 1_060_000 + ROUND_MS);
+            calls += 1;
+        }
+        fetched.sort_unstable();
+        let expected: Vec<u32> = (0..10).map(|n| 1_000 * n + 500).collect();
+        assert_eq!(fetched, expected);
+        assert!(calls >= 10_000 / PASSED_PER_CALL as u32 - 1);
+        let left = wheel.armed();
+        assert_eq!(
+            wheel.expired(1_060_000 + ROUND_MS - TICK_MS, &mut timers),
+            None
+        );
+        let last_ms = 1_060_000 + ROUND_MS;
+        let rest = std::iter::from_fn(|| wheel.expired(last_ms, &mut timers));
+        assert_eq!(rest.count() as u32, left);
         assert_eq!(wheel.next_deadline(), None);
     }
 
@@ -440,5 +518,6 @@ mod tests {
         assert_eq!(wheel.expired(1_001_299, &mut timers), None);
         assert_eq!(wheel.expired(1_001_300, &mut timers), Some(1));
         assert_eq!(wheel.next_deadline(), Some(4_600_000));
+        assert_eq!(wheel.earliest.get(), 46_000, "not looked for again");
     }
 }

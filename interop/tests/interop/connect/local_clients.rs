@@ -32,7 +32,7 @@ fn server_with(change: impl FnOnce(&mut terminator::Settings)) -> Scene {
     Scene::of(Terminator::Dormouse, backend, &settings)
 }
 
-fn echoed(connect: &Originator) -> Client {
+pub(super) fn echoed(connect: &Originator) -> Client {
     let mut client = connect.saying("echo");
     client.echo().expect("an echo");
     client

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use dormouse_interop::admin::Admin;
-use dormouse_interop::peer::Peer;
+use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::kill_asleep;
 use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
-use dormouse_interop::terminator::{Can, Settings};
+use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::wait;
 
 /// A program with a limited route, and a second route without limits that echoes by itself.
@@ -129,6 +129,64 @@ fn a_share_of_the_connections() {
         "{lines:?}"
     );
     drop(peers);
+}
+
+/// A client that has asked for TLS in SMTP, after its first echo, unless it is refused.
+fn smtp_of(address: SocketAddr) -> Option<Peer> {
+    let mut tcp = peer::connect_tcp(address).ok()?;
+    let mut heard = Vec::new();
+    for (said, last) in [
+        ("", "220 "),
+        ("EHLO x\r\n", "250 "),
+        ("STARTTLS\r\n", "220 "),
+    ] {
+        tcp.write_all(said.as_bytes()).ok()?;
+        heard.clear();
+        let is_last = |heard: &[u8]| {
+            let text = String::from_utf8_lossy(heard);
+            let line = text
+                .lines()
+                .last()
+                .is_some_and(|line| line.starts_with(last));
+            line && text.ends_with('\n')
+        };
+        while !is_last(&heard) {
+            let mut byte = [0];
+            tcp.read_exact(&mut byte).ok()?;
+            heard.extend(byte);
+        }
+    }
+    let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
+    peer.echo().ok()?;
+    Some(peer)
+}
+
+/// Those that are still asking have no connection yet.
+#[test]
+fn a_share_of_connections_that_begin_without_tls() {
+    requires!(Can::BeDormouse);
+    let (scene, free) = scene_with("route_memory_share", "10", |settings| {
+        settings.option("max_connections", "60");
+        settings.option("starttls", "smtp");
+        settings.target = Target::Echo;
+    });
+    let asking: Vec<_> = (0..8)
+        .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
+        .collect();
+    let mut peers: Vec<Peer> = (0..6)
+        .map(|n| smtp_of(scene.address).unwrap_or_else(|| panic!("connection {n}")))
+        .collect();
+    assert!(smtp_of(scene.address).is_none(), "the seventh");
+    assert!(is_free(free), "another route");
+    drop(peers.pop());
+    wait::until_true("a place to be free", || {
+        peers.extend(smtp_of(scene.address));
+        peers.len() == 6
+    });
+    for peer in &mut peers {
+        peer.echo().expect("an echo");
+    }
+    drop(asking);
 }
 
 /// Clients of one route that read nothing hold its share of the memory, and not that of another route.

@@ -18,7 +18,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use super::rest_after::{Quiet, address, connect_over, targets};
 
 /// Connections of which each sends one message when all have sent theirs, and then waits for the answer.
-fn storm(quiet: &Quiet, clients: Vec<Peer>, most: u64) -> Vec<Peer> {
+pub(super) fn storm(quiet: &Quiet, clients: Vec<Peer>, most: u64) -> Vec<Peer> {
     let is_over = Arc::new(AtomicBool::new(false));
     let all_over = is_over.clone();
     let echoing = thread::spawn(move || {

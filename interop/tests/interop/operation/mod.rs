@@ -15,6 +15,7 @@ mod max_awake;
 mod monitoring;
 mod redirect;
 pub(crate) mod rest_after;
+mod rest_and_others;
 mod rest_deaths;
 pub(crate) mod rest_on_machines;
 mod shipped;

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use dormouse_reactor::OnExec;
 use dormouse_reactor::socket::{self, Addr, Attempt, ListenOptions};
+use dormouse_reactor::{Fd, OnExec};
 
 use crate::sleepers::{Event, Sleepers};
 
@@ -45,6 +45,10 @@ pub(crate) fn run(address: SocketAddr, count: u32) -> Result<(), Box<dyn Error>>
                 continue;
             };
             let fd = sleepers.socket(number);
+            // It has ended, or rests again.
+            if fd == Fd::NONE {
+                continue;
+            }
             match socket::recv(fd, &mut buffer) {
                 Ok(Attempt::WouldBlock) => {}
                 Ok(Attempt::Done(len @ 1..)) => match socket::send(fd, &buffer[..len]) {

@@ -111,6 +111,17 @@ pub(crate) fn suite(entry: &LogEntry) -> Option<&'static str> {
     SUITES.get(place).copied()
 }
 
+/// Whether a connection belongs to the sample of one in this many. Of each run of as many generations one does, at a place
+/// that differs from run to run: with TLS to the backend, clients' connections have every second generation only.
+fn is_in_sample(generation: u32, one_in: u32) -> bool {
+    const GOLDEN_RATIO: u32 = 0x9E37_79B9;
+    let Some(run) = generation.checked_div(one_in) else {
+        return false;
+    };
+    let place = u64::from(run.wrapping_mul(GOLDEN_RATIO)) * u64::from(one_in);
+    u64::from(generation % one_in) == place >> 32
+}
+
 impl ConnectionLog {
     /// `lines`: the socket to the log writer; [`Fd::NONE`] if there is none.
     pub(crate) fn new(entries: Option<LogEntries>, lines: Fd) -> ConnectionLog {
@@ -173,11 +184,9 @@ impl ConnectionLog {
 
     /// Whether the connection in this slot gets a line: all connections of its route do, a sample, or none.
     pub(crate) fn logs(&self, slot: &Slot) -> bool {
-        let one_in = self
-            .names
-            .as_ref()
-            .map_or(0, |names| names.one_in(slot.route));
-        self.rules.is_some() && one_in > 0 && slot.generation.is_multiple_of(one_in)
+        let names = self.names.as_ref();
+        let one_in = names.map_or(0, |names| names.one_in(slot.route));
+        self.rules.is_some() && is_in_sample(slot.generation, one_in)
     }
 
     /// Whether the connection in this slot gets a line when it begins.
@@ -421,5 +430,28 @@ impl ConnectionLog {
     /// Time of the next try.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.retry_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whichever generations connections have: all of them, or every second or third one.
+    #[test]
+    fn a_sample_has_its_share_of_connections() {
+        const RUNS: u32 = 300;
+        for one_in in [1, 2, 3, 10, 100, 1_000] {
+            for (step, first) in [(1, 0), (2, 0), (2, 1), (3, 2), (10, 7)] {
+                let all = (0..RUNS * one_in).map(|n| first + step * n);
+                let chosen = all.filter(|generation| is_in_sample(*generation, one_in));
+                let chosen = chosen.count() as u32;
+                assert!(
+                    chosen.abs_diff(RUNS) <= RUNS / 5,
+                    "{chosen}: 1 in {one_in} of each {step}"
+                );
+            }
+        }
+        assert!(!(0..100).any(|generation| is_in_sample(generation, 0)));
     }
 }

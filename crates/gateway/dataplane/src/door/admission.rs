@@ -87,8 +87,8 @@ pub(crate) fn admit_by_route<I>(
     has_begun
 }
 
-/// Checks `route_max_connections` and `route_memory_share`. Two workers that check it at the same moment may exceed it by
-/// one. `own`: the number of awake connections of the route that are this client's.
+/// Checks `route_max_connections` and `route_memory_share`. Counts and logs a refusal. `own`: the number of awake connections
+/// of the route that are this client's.
 fn has_room<I>(
     number: u16,
     route: &Route,
@@ -96,11 +96,25 @@ fn has_room<I>(
     settings: &Settings,
     work: &mut Workspace<I>,
 ) -> bool {
-    if let Some(link) = &work.repair
-        && !link.places.has_place_for(number, own)
-    {
-        refuse_by_route(RouteLimit::Memory, number, route, client, work);
-        return false;
+    let exceeded = exceeded_by_another(number, route, own, settings, work);
+    if let Some(limit) = exceeded {
+        refuse_by_route(limit, number, route, client, work);
+    }
+    exceeded.is_none()
+}
+
+/// The limit that another connection of this route would exceed. Two workers that check it at the same moment may exceed it
+/// by one.
+fn exceeded_by_another<I>(
+    number: u16,
+    route: &Route,
+    own: usize,
+    settings: &Settings,
+    work: &Workspace<I>,
+) -> Option<RouteLimit> {
+    let link = work.repair.as_ref();
+    if link.is_some_and(|link| !link.places.has_place_for(number, own)) {
+        return Some(RouteLimit::Memory);
     }
     let of_share = route.limits.memory_share.map(|percent| {
         let in_each = u64::from(settings.limits.connections_max);
@@ -109,19 +123,10 @@ fn has_room<I>(
     });
     let of_option = route.limits.connections_max;
     let of_option = of_option.map(|most| (u64::from(most), RouteLimit::Connections));
-    let Some((most, limit)) = of_option
-        .into_iter()
-        .chain(of_share)
-        .min_by_key(|(most, _)| *most)
-    else {
-        return true;
-    };
+    let limits = of_option.into_iter().chain(of_share);
+    let (most, limit) = limits.min_by_key(|(most, _)| *most)?;
     let connections = work.traffic.sum(Row::of_route(number), Tally::Connections);
-    let has_room = connections < most;
-    if !has_room {
-        refuse_by_route(limit, number, route, client, work);
-    }
-    has_room
+    (connections >= most).then_some(limit)
 }
 
 /// Checks the client's network. Returns `false` if the client is refused.
@@ -209,11 +214,17 @@ pub(crate) fn enter<I>(
     }
 }
 
-/// Whether an origination takes another local client. Counts and logs a refusal.
+/// Whether an origination takes another local client, for which there is no warm connection. Counts and logs a refusal.
 pub(crate) fn admit_local<I>(number: u16, settings: &Settings, work: &mut Workspace<I>) -> bool {
     let local = Client::new(Peer::Unix);
     let route = settings.route(number);
     route.is_none_or(|route| has_room(number, route, (&local, 0), settings, work))
+}
+
+/// Whether an origination has room for a connection that no local client waits for.
+pub(crate) fn has_room_for_warm<I>(number: u16, settings: &Settings, work: &Workspace<I>) -> bool {
+    let route = settings.route(number);
+    route.is_none_or(|route| exceeded_by_another(number, route, 0, settings, work).is_none())
 }
 
 /// A limit of a route that a client exceeds.

@@ -6,6 +6,7 @@ mod affinity;
 pub(crate) mod begin;
 pub(crate) mod close;
 pub(crate) mod connect;
+mod connecting;
 pub(crate) mod context;
 pub(crate) mod deep_rest;
 pub(crate) mod fault;
@@ -28,20 +29,21 @@ pub(crate) mod timers;
 pub(crate) mod unverified;
 mod waking;
 pub(crate) mod warm;
+mod warm_slots;
 
 use crate::close_reason::CloseReason;
-use crate::io::{Io, peer_address};
+use crate::io::Io;
 use crate::memory::backlog;
 use crate::memory::holders::{Held, Stall, Waiting};
 use crate::memory::starved::Starved;
-use crate::numbers::Numbers;
-use crate::outcome::{Effect, LocalClient, Outcome, StepBytes};
+use crate::outcome::{Effect, Outcome, StepBytes};
 use crate::pause::Pause;
 use crate::settings::{Settings, Times};
 use crate::token::{self, Id, Side};
 use crate::traffic;
 use crate::workspace::Workspace;
 use begin::First;
+use connecting::Connecting;
 use context::Context;
 use dormouse_handover::slot::{Flag, Phase, PlainEnd, Slot, TimerPurpose, TlsEnd};
 use dormouse_reactor::slab::Slab;
@@ -60,8 +62,11 @@ use unverified::Unverified;
 const SURVEYED_PER_TURN: u32 = 128;
 
 /// Timers that fire per turn. After a suspend, or when an upgrade brings a shorter timeout, those of all connections may
-/// be due at once.
-const TIMERS_PER_TURN: u32 = 256;
+/// be due at once. A connection that ends takes up to 50 µs.
+const TIMERS_PER_TURN: u32 = 64;
+
+/// Waits for a rate limit that end per turn. A reload may end all at once.
+const WAITS_PER_TURN: u32 = 256;
 
 /// The established connections of a worker.
 pub(crate) struct Connections {
@@ -71,6 +76,7 @@ pub(crate) struct Connections {
     starved: Starved,
     paced: Paced,
     tallies: Tallies,
+    connecting: Connecting,
     /// The next slot of a predecessor whose send queues are to be measured.
     survey_from: Option<u32>,
     /// The next slot whose timer follows new timeouts.
@@ -129,6 +135,7 @@ impl Connections {
             starved: Starved::default(),
             paced: Paced::default(),
             tallies: Tallies::default(),
+            connecting: Connecting::default(),
             survey_from: None,
             rearm_from: None,
             freed: 0,
@@ -141,9 +148,13 @@ impl Connections {
 
     /// Counts all connections by state. Steps keep these numbers up to date.
     fn count_phases(&mut self) {
-        let mut tallies = Tallies::default();
-        self.iter().for_each(|slot| tallies.add(Tally::of(slot)));
-        self.tallies = tallies;
+        let (mut tallies, mut connecting) = (Tallies::default(), Connecting::default());
+        for (index, slot) in self.slots.all() {
+            let tally = Tally::of(slot);
+            tallies.add(tally);
+            connecting.note(index, tally.connecting);
+        }
+        (self.tallies, self.connecting) = (tallies, connecting);
     }
 
     /// The slots, for inspection.
@@ -197,14 +208,22 @@ impl Connections {
         self.effects.pop()
     }
 
+    /// Adds quiet connections without sockets, numbered from 0.
+    #[cfg(test)]
+    pub(crate) fn add_quiet(&mut self, count: u32, opened_s: u32) {
+        for generation in 0..count {
+            let index = self.slots.insert().expect("a free place");
+            let slot = self.slots.at_mut(index);
+            // Nothing happens on its socket.
+            slot.begin(Fd(1_000_000), 0, 0, generation, opened_s);
+            slot.set_phase(Phase::Established);
+        }
+        self.count_phases();
+    }
+
     /// Returns pages without a used slot to the system.
     pub(crate) fn trim(&mut self) {
         self.slots.trim();
-    }
-
-    pub(crate) fn is_warm(&self, index: u32, generation: u32) -> bool {
-        let slot = self.slots.get(index);
-        slot.is_some_and(|slot| slot.phase() == Phase::Warm && slot.generation == generation)
     }
 
     /// The earliest deadline.
@@ -240,6 +259,8 @@ impl Connections {
         let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
         let now_s = work.now_s();
         slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
+        self.connecting.note(index, true);
+        let slot = self.new_slot(&new);
         let token = token::connection((index, socket.generation), Side::Tls);
         if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
             self.note_unwatched(&error);
@@ -315,43 +336,11 @@ impl Connections {
         }
     }
 
-    /// Gives a warm connection to a local client. Returns `false` if the connection has ended.
-    pub(crate) fn give_warm<I: Io>(
-        &mut self,
-        (index, generation): Id,
-        client: LocalClient,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) -> bool {
-        if !self.is_warm(index, generation) || !self.verify(index, work) {
-            return false;
-        }
-        self.slots.header().mark_busy(index);
-        let mut step = self.run(index, Event::Probe, settings, work);
-        let is_usable = !step.is_over && self.is_warm(index, generation);
-        if is_usable {
-            let address = peer_address(&work.io, client.fd);
-            work.connection_log.attach(index, address, work.now_ms);
-            if let Some(slot) = self.slots.get(index) {
-                logged::write_begin(index, slot, work);
-            }
-            step = self.run(index, Event::Attach(client), settings, work);
-        }
-        self.finish(index, step, settings, work);
-        is_usable
-    }
-
-    /// Closes the warm connections of these routes.
-    pub(crate) fn discard_warm<I: Io>(
-        &mut self,
-        routes: &Numbers,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let is_due = |slot: &Slot| slot.phase() == Phase::Warm && routes.contains(slot.route);
-        for index in self.some(usize::MAX, is_due) {
-            self.step(index, Event::Discard, settings, work);
-        }
+    /// The connections that wait for a backend and of which this is true.
+    pub(crate) fn connecting(&self, is_wanted: impl Fn(&Slot) -> bool) -> Vec<u32> {
+        let all = self.connecting.indices();
+        all.filter(|index| self.slots.get(*index).is_some_and(&is_wanted))
+            .collect()
     }
 
     /// Makes the step on a slot that is marked busy, and notes its outcome, except for what [`Connections::finish`] does.
@@ -370,7 +359,11 @@ impl Connections {
         let outcome = step(slot, event, Context::new(work, route, limits));
         work.step.limit_to(None);
         traffic::count_step(slot, &outcome.bytes, work);
-        self.tallies.update(former, Tally::of(slot));
+        let now = Tally::of(slot);
+        if now != former {
+            self.tallies.update(former, now);
+            self.connecting.note(index, now.connecting);
+        }
         let id = (index, slot.generation);
         match outcome.wait_ms {
             Some(wait_ms) if slot.is_starved() => self.starved.push(id, work.now_ms, wait_ms),
@@ -464,6 +457,7 @@ impl Connections {
         let slot = self.slots.at(index);
         deep_rest::forget(index, slot, work);
         self.tallies.remove(Tally::of(slot));
+        self.connecting.note(index, false);
         self.starved.forget((index, slot.generation));
         self.paced.forget((index, slot.generation));
         work.backends.leave(slot.backend);
@@ -550,9 +544,12 @@ impl Connections {
         }
     }
 
-    /// Resumes rate-limited connections whose wait is over.
+    /// Resumes some of the rate-limited connections whose wait is over.
     fn end_waits<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
-        while let Some(((index, _), ())) = self.paced.next_due(work.now_ms) {
+        for _ in 0..WAITS_PER_TURN {
+            let Some(((index, _), ())) = self.paced.next_due(work.now_ms) else {
+                break;
+            };
             let slot = self.slots.at_mut(index);
             // A connection that was aborted does not wait any more.
             if !slot.has(Flag::Paced) {

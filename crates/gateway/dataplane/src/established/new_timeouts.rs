@@ -1,4 +1,4 @@
-//! A reload that changes `idle_timeout` or `total_timeout`: the timers of quiet connections are armed again, some per turn.
+//! A reload that changes `idle_timeout`, `total_timeout` or `rest_after`: the timers of quiet connections are armed again, some per turn.
 //!
 //! Otherwise a connection would keep its old deadline, and one without a timer would get none before its next event.
 
@@ -32,13 +32,16 @@ impl Connections {
         }
     }
 
-    /// Arms the timer of a quiet connection again. A timer of another purpose stays: the next one has the new timeouts.
+    /// Arms the timer of a quiet connection again, also that of one that is to rest: it may end before that now. A timer of
+    /// another purpose stays, and so does that of a connection that waits to be woken: the next one has the new timeouts.
     fn rearm(&mut self, index: u32, settings: &Settings, now_ms: u64) {
         let slot = self.slots.at_mut(index);
-        if matches!(
-            slot.timer_purpose(),
-            TimerPurpose::Idle | TimerPurpose::None
-        ) {
+        let is_quiet = match slot.timer_purpose() {
+            TimerPurpose::Idle | TimerPurpose::None => true,
+            TimerPurpose::Rest => !slot.is_wanted(),
+            _ => false,
+        };
+        if is_quiet {
             slot.set_timer_purpose(TimerPurpose::None);
             self.wheel.cancel(&mut self.slots, index);
             self.set_timer(index, settings, now_ms);

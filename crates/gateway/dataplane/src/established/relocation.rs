@@ -41,6 +41,7 @@ impl Connections {
         self.paced.moved(from, to, slot.generation);
         work.kernel.moved(from, to);
         self.later.moved(from, to);
+        self.connecting.moved(from, to);
         deep_rest::moved(slot, from, to, work);
         Some(to)
     }

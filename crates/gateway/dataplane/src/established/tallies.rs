@@ -20,6 +20,8 @@ pub(crate) struct Tally {
     at_rest: bool,
     draining: bool,
     half_ended: bool,
+    /// Whether it waits for a backend.
+    pub(super) connecting: bool,
 }
 
 impl Tally {
@@ -29,6 +31,7 @@ impl Tally {
             at_rest: slot.at_rest(),
             draining: slot.phase() == Phase::Draining,
             half_ended: close::is_half_ended(slot),
+            connecting: slot.phase() == Phase::Connecting,
         }
     }
 }
@@ -47,11 +50,8 @@ impl Tallies {
     }
 
     /// Counts a slot as what it is now. Most steps leave it as it was.
-    #[inline]
     pub(crate) fn update(&mut self, former: Tally, now: Tally) {
-        if now != former {
-            self.remove(former);
-            self.add(now);
-        }
+        self.remove(former);
+        self.add(now);
     }
 }

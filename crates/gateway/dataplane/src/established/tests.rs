@@ -4,6 +4,8 @@ mod closing;
 #[cfg(debug_assertions)]
 mod dying;
 mod halves;
+#[cfg(debug_assertions)]
+mod many;
 mod pages;
 mod routes;
 mod short_memory;
@@ -44,7 +46,7 @@ use routes::{keyring, only_route, route, routes_of, settings_of};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-const PLACES: u32 = 2_000;
+const PLACES: u32 = 8_000;
 const PENDING: usize = 1 << 20;
 
 /// Memory that outlives a worker, and the peers' ends of its connections.

@@ -417,11 +417,17 @@ impl Connections {
 
     /// Ends the exchange with this number, and asks everything again that had no answer.
     fn on_synced<I: Io>(&mut self, number: u32, work: &mut Workspace<I>) {
-        let link = work.repair.as_mut();
-        if !link.is_some_and(|link| link.end_sync(number)) {
-            return;
-        }
-        for (index, slot) in self.slots.all().filter(|(_, slot)| slot.is_dormant()) {
+        // Only connections with places can be on their way. One that waits for a place has a timer, which asks.
+        let with_places = work.repair.as_mut().map(|link| {
+            let is_ended = link.end_sync(number);
+            let all = link.places.all().iter();
+            all.filter(|_| is_ended).copied().collect::<Vec<_>>()
+        });
+        for index in with_places.into_iter().flatten() {
+            let slot = self.slots.at(index);
+            if !slot.is_dormant() {
+                continue;
+            }
             for side in SIDES {
                 if slot.side_rest(side) == SideRest::Bedding {
                     send(work, Message::new(Subject::Rest, slot.record(side)));

@@ -3,7 +3,8 @@
 //! A drain closes as many connections as it takes for their number to fall in a straight line to zero.
 //! Connections that close by themselves count, so the clients that reconnect elsewhere arrive at an
 //! even rate. The line is the drain's only state: after a crash, main orders the rest of it. To choose
-//! connections, the drain searches all slots for many at once, at most about once a second.
+//! connections, the drain searches all slots for many at once. A turn of the worker looks at some slots and closes some
+//! connections, so other connections do not wait long, however many there are.
 //!
 //! A connection with TLS to its backend is two slots, and counts as two. The drain ends the backend's; then both count as
 //! closed. The client's follows when its client has had a second to close.
@@ -21,8 +22,10 @@ use std::collections::BinaryHeap;
 
 /// Interval of the drain's steps.
 const STEP_MS: u64 = 100;
-/// Maximum connections closed by one step, so that other connections do not wait long.
-const CLOSED_PER_STEP_MAX: usize = 4096;
+/// Maximum connections closed by one turn, which takes some milliseconds.
+const CLOSED_PER_TURN: usize = 64;
+/// Slots looked at by one turn, by each kind of search.
+const LOOKS_PER_TURN: usize = 1024;
 /// Candidates that one search collects: at least this many, and at least this fraction of all.
 const CANDIDATES_MIN: usize = 1024;
 const CANDIDATES_PART: usize = 64;
@@ -40,8 +43,24 @@ pub(crate) struct Drain {
     next_ms: u64,
     /// Time of the next search for halves.
     look_ms: u64,
+    /// The slot at which the search for halves continues.
+    look_from: Option<u32>,
     /// Connections to close next; the next one is the last element.
     candidates: Vec<Candidate>,
+    /// The search for the next candidates.
+    search: Option<Search>,
+    /// Whether none of the last candidates could be closed so far.
+    is_in_vain: bool,
+}
+
+/// A search of all slots for the connections to close first, some slots per turn.
+struct Search {
+    /// The slot at which it continues.
+    from: u32,
+    /// How many are wanted.
+    most: usize,
+    /// The candidate to close last is on top of the heap, and gives way to a better one.
+    best: BinaryHeap<Candidate>,
 }
 
 /// A connection to close, ordered by its rank.
@@ -63,7 +82,10 @@ impl Drain {
             order,
             next_ms: now_ms,
             look_ms: now_ms,
+            look_from: None,
             candidates: Vec::new(),
+            search: None,
+            is_in_vain: false,
         }
     }
 
@@ -82,17 +104,37 @@ impl Drain {
         if self.next_ms > work.now_ms {
             return;
         }
-        self.next_ms = work.now_ms + STEP_MS;
         let may_be_left = self.may_be_left(work.now_ms);
         let leaving =
             connections.draining() + connections.half_ended() + connections.closing_later();
         let staying = connections.live().saturating_sub(leaving);
         let excess = staying.saturating_sub(may_be_left) as usize;
+        let most = excess.min(CLOSED_PER_TURN);
+        let mut closed = self.close_some(most, connections, settings, work);
+        let mut is_behind = false;
+        if closed < most {
+            is_behind = self.search_some(connections, work.now_ms);
+            closed += self.close_some(most - closed, connections, settings, work);
+        }
+        is_behind |= closed >= CLOSED_PER_TURN && closed < excess;
+        is_behind |= self.end_other_halves(connections, settings, work);
+        let wait_ms = if is_behind { 0 } else { STEP_MS };
+        self.next_ms = work.now_ms + wait_ms;
+    }
+
+    /// Closes about this number of candidates, as long as there are some. Returns how many.
+    fn close_some<I: Io>(
+        &mut self,
+        most: usize,
+        connections: &mut Connections,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) -> usize {
         let mut closed = 0;
-        while closed < excess.min(CLOSED_PER_STEP_MAX) {
-            let Some(index) = self.next_to_close(connections, work.now_ms) else {
-                break;
-            };
+        while closed < most
+            && let Some(index) = self.next_candidate(connections, work.now_ms)
+        {
+            self.is_in_vain = false;
             let slot = connections.slots().get(index);
             closed += if slot.is_some_and(|slot| slot.is_joined()) {
                 2
@@ -102,19 +144,23 @@ impl Drain {
             let close = Event::Close(CloseReason::Drained);
             connections.step(index, close, settings, work);
         }
-        if connections.half_ended() > 0 && self.look_ms <= work.now_ms {
-            self.look_ms = work.now_ms + LOOK_MS;
-            self.end_other_halves(connections, settings, work);
-        }
+        closed
     }
 
-    /// Closes the halves of connections whose other half has ended.
+    /// Closes some of the halves of connections whose other half has ended. Returns whether the next turn must go on.
     fn end_other_halves<I: Io>(
-        &self,
+        &mut self,
         connections: &mut Connections,
         settings: &Settings,
         work: &mut Workspace<I>,
-    ) {
+    ) -> bool {
+        if self.look_from.is_none() {
+            if connections.half_ended() == 0 || self.look_ms > work.now_ms {
+                return false;
+            }
+            self.look_from = Some(0);
+            self.look_ms = work.now_ms + LOOK_MS;
+        }
         let is_over = self.may_be_left(work.now_ms) == 0;
         let is_late = self.is_late(work.now_ms);
         let now_s = work.now_s();
@@ -123,10 +169,25 @@ impl Drain {
             let may_end = !close::awaits_other_half(slot) && (is_quiet || is_over);
             close::is_half_ended(slot) && (may_end || is_late)
         };
-        for index in connections.some(CLOSED_PER_STEP_MAX, is_due) {
-            let close = Event::Close(CloseReason::Drained);
-            connections.step(index, close, settings, work);
+        let mut closed = 0;
+        for _ in 0..LOOKS_PER_TURN {
+            let next = self
+                .look_from
+                .and_then(|from| connections.slots().next_live(from));
+            self.look_from = next.map(|index| index + 1);
+            let Some(index) = next else {
+                return false;
+            };
+            if is_due(connections.slots().at(index)) {
+                let close = Event::Close(CloseReason::Drained);
+                connections.step(index, close, settings, work);
+                closed += 1;
+            }
+            if closed == CLOSED_PER_TURN {
+                break;
+            }
         }
+        true
     }
 
     /// The number of connections on the line at this time.
@@ -142,16 +203,6 @@ impl Drain {
             DrainOrder::Longest => active_s,
             DrainOrder::Shortest => u32::MAX - active_s,
         }
-    }
-
-    /// Chooses the connection to close next. After the drain's time, connections with pending bytes are
-    /// also closed; their bytes are delivered within `drain_timeout`.
-    fn next_to_close(&mut self, connections: &Connections, now_ms: u64) -> Option<u32> {
-        if let Some(index) = self.next_candidate(connections, now_ms) {
-            return Some(index);
-        }
-        self.search(connections, now_ms);
-        self.next_candidate(connections, now_ms)
     }
 
     /// Whether halves of connections do not wait for their other half any more.
@@ -180,26 +231,30 @@ impl Drain {
         None
     }
 
-    /// Searches all slots for the connections to close first.
-    fn search(&mut self, connections: &Connections, now_ms: u64) {
+    /// Looks at some slots for the connections to close first. After the drain's time, connections with pending bytes are
+    /// also closed; their bytes are delivered within `drain_timeout`. Returns whether the next turn must go on.
+    fn search_some(&mut self, connections: &Connections, now_ms: u64) -> bool {
+        if self.search.is_none() && std::mem::take(&mut self.is_in_vain) {
+            // Not again before the next step.
+            return false;
+        }
         let slots = connections.slots();
-        let is_over = self.may_be_left(now_ms) == 0;
-        let is_late = self.is_late(now_ms);
-        let most = CANDIDATES_MIN.max(slots.live() as usize / CANDIDATES_PART);
-        // The candidate to close last is on top of the heap, and gives way to a better one.
-        let mut best = BinaryHeap::with_capacity(most);
-        for (index, slot) in slots.all() {
-            let may_be_closed = match slot.phase() {
-                _ if slot.is_wanted() => false,
-                // A PROXY header for the backend may wait with the client; it is not needed any more.
-                Phase::Connecting => slot.awaits_client() || is_over,
-                Phase::Established if close::is_half_ended(slot) => false,
-                Phase::Established if close::awaits_other_half(slot) => is_late,
-                Phase::Established => slot.at_rest() || is_over,
-                Phase::Warm => true,
-                Phase::Draining | Phase::Free => false,
+        let (is_over, is_late) = (self.may_be_left(now_ms) == 0, self.is_late(now_ms));
+        let Search {
+            mut from,
+            most,
+            mut best,
+        } = (self.search.take()).unwrap_or_else(|| Search::among(slots.live()));
+        for _ in 0..LOOKS_PER_TURN {
+            let Some(index) = slots.next_live(from) else {
+                self.candidates = best.into_sorted_vec();
+                self.candidates.reverse();
+                self.is_in_vain = !self.candidates.is_empty();
+                return self.is_in_vain;
             };
-            if may_be_closed {
+            from = index + 1;
+            let slot = slots.at(index);
+            if may_be_closed(slot, is_over, is_late) {
                 let candidate = Candidate {
                     rank: self.rank(slot.active_s),
                     index,
@@ -208,8 +263,33 @@ impl Drain {
                 keep_better(&mut best, most, candidate);
             }
         }
-        self.candidates = best.into_sorted_vec();
-        self.candidates.reverse();
+        self.search = Some(Search { from, most, best });
+        true
+    }
+}
+
+impl Search {
+    /// A search among this many connections.
+    fn among(live: u32) -> Search {
+        Search {
+            from: 0,
+            most: CANDIDATES_MIN.max(live as usize / CANDIDATES_PART),
+            best: BinaryHeap::new(),
+        }
+    }
+}
+
+/// Whether a drain may close a connection. `is_over`: its time has passed; `is_late`: so long ago that halves do not wait.
+fn may_be_closed(slot: &Slot, is_over: bool, is_late: bool) -> bool {
+    match slot.phase() {
+        _ if slot.is_wanted() => false,
+        // A PROXY header for the backend may wait with the client; it is not needed any more.
+        Phase::Connecting => slot.awaits_client() || is_over,
+        Phase::Established if close::is_half_ended(slot) => false,
+        Phase::Established if close::awaits_other_half(slot) => is_late,
+        Phase::Established => slot.at_rest() || is_over,
+        Phase::Warm => true,
+        Phase::Draining | Phase::Free => false,
     }
 }
 
@@ -236,7 +316,10 @@ mod tests {
             order,
             next_ms: 0,
             look_ms: 0,
+            look_from: None,
             candidates: Vec::new(),
+            search: None,
+            is_in_vain: false,
         }
     }
 

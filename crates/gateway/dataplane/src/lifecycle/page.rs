@@ -120,7 +120,10 @@ fn note<I: Io>(
             page.closed += 1;
             let left = connections.slots().get(index);
             let left = left.filter(|slot| slot.generation == generation);
-            page.ending += u32::from(left.is_some_and(|slot| slot.phase() == Phase::Established));
+            // One that rests ends when it is awake, without its backend.
+            let needs_backend =
+                |slot: &Slot| slot.phase() == Phase::Established && slot.is_joined();
+            page.ending += u32::from(left.is_some_and(needs_backend));
         }
     }
 }

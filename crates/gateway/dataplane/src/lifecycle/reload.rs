@@ -338,9 +338,9 @@ impl Reloader {
         work.kernel.limit_to(limits.kernel_bytes_max);
         if let Some(link) = &mut work.repair {
             link.places.limit_to(limits.awake_max);
-            link.places.follow_shares(&sums.memory_shares);
+            link.places.follow_shares(settings.shares_of_places());
         }
-        let has_other_jitter = limits.timeout_jitter != former_jitter;
+        let has_other_jitter = settings.limits.timeout_jitter != former_jitter;
         work.step.follow(settings);
         (self.set_logs)(&handover.config.log);
         Changed {
@@ -405,7 +405,7 @@ fn refuse_waiting<I: Io>(
         let peer = || Client::new(work.io.peer(slot.tls_fd()).unwrap_or(Peer::Unix));
         slot.phase() == Phase::Connecting && !readmission.keeps_waiting(slot.route, peer)
     };
-    for index in connections.some(usize::MAX, is_refused) {
+    for index in connections.connecting(is_refused) {
         connections.step(index, Event::Refuse, settings, work);
     }
 }

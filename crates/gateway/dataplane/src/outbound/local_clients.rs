@@ -2,7 +2,7 @@
 
 use super::Outbound;
 use super::approach::starttls;
-use super::attempt::Stage;
+use super::attempt::{Attempt, Stage};
 use super::local_opening::LocalOpening;
 use crate::context::WorkerContext;
 use crate::door::admission;
@@ -22,7 +22,9 @@ impl Outbound {
         cx: &mut WorkerContext<I>,
     ) {
         cx.work.count.add(Count::Accepted, 1);
-        if !admission::admit_local(route, &cx.settings, &mut cx.work) {
+        // A warm connection is one of those that the limits count.
+        let has_warm = self.pool(route).is_some_and(|pool| pool.ready() > 0);
+        if !has_warm && !admission::admit_local(route, &cx.settings, &mut cx.work) {
             return client.reset(&cx.work.io);
         }
         match starttls(route, &cx.settings) {
@@ -93,5 +95,16 @@ impl Outbound {
             }
         }
         self.originate(Some(client), route, cx);
+    }
+
+    /// Whether the limits of the origination have room for a connection that is established now. Others may have taken the
+    /// room meanwhile. A connection to a backend belongs to one that is counted.
+    pub(super) fn has_room<I>(attempt: &Attempt, cx: &mut WorkerContext<I>) -> bool {
+        let (route, settings) = (attempt.route, &cx.settings);
+        match (&attempt.request, attempt.client) {
+            (Some(_), _) => true,
+            (None, Some(_)) => admission::admit_local(route, settings, &mut cx.work),
+            (None, None) => admission::has_room_for_warm(route, settings, &cx.work),
+        }
     }
 }

@@ -26,6 +26,7 @@ mod signed;
 use crate::bursts::{Place, Subject};
 use crate::close_reason::Party;
 use crate::context::WorkerContext;
+use crate::door::admission;
 use crate::established::begin::First;
 use crate::established::connect;
 use crate::established::{Connections, Moved, NewSocket};
@@ -296,8 +297,12 @@ impl Outbound {
 
     /// Moves a completed attempt into a slot.
     fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
-        let attempt = self.attempts.take(id);
+        let mut attempt = self.attempts.take(id);
         let (client, route) = (attempt.client, attempt.route);
+        if !Outbound::has_room(&attempt, cx) {
+            attempt.disconnect(&cx.work.io);
+            return self.lose(client, route, &cx.work);
+        }
         let took_ms = cx.work.now_ms.saturating_sub(attempt.begun_ms);
         let socket = NewSocket {
             fd: attempt.fd,
@@ -467,6 +472,10 @@ impl Outbound {
             if pool.check_ms().is_none_or(|at_ms| at_ms > now_ms) {
                 continue;
             }
+            if !admission::has_room_for_warm(route, &cx.settings, &cx.work) {
+                pool.wait_for_room(now_ms);
+                continue;
+            }
             for _ in 0..pool.missing(&cx.connections, now_ms) {
                 self.originate(None, route, cx);
             }
@@ -510,13 +519,13 @@ impl Outbound {
         }
     }
 
-    /// Fills the pools with the warm connections that a predecessor left.
+    /// Fills the pools with the warm connections that a predecessor left. Those of a route that is gone get a pool of size
+    /// 0, so that the next reload finds them.
     pub(crate) fn find_warm(&mut self, connections: &Connections) {
         let slots = connections.slots();
         for (index, slot) in slots.all() {
-            if slot.phase() == Phase::Warm
-                && let Some(pool) = self.pool(slot.route)
-            {
+            if slot.phase() == Phase::Warm {
+                let pool = self.pools.entry(slot.route).or_default();
                 pool.found(index, slot.generation);
             }
         }
@@ -526,8 +535,7 @@ impl Outbound {
 
     /// Restarts the attempts of changed routes, and renews their warm connections.
     pub(crate) fn reload<I: Io>(&mut self, changed: &Numbers, cx: &mut WorkerContext<I>) {
-        let had_warm = self.warm() > 0;
-        self.replace_pools(changed, &cx.settings.sums);
+        let warm = self.replace_pools(changed, &cx.settings.sums);
         self.servers.forget(changed);
         for id in self.attempts.all() {
             let attempt = self.attempts.at(id);
@@ -548,22 +556,22 @@ impl Outbound {
             work,
             connections,
         } = cx;
-        // It looks at all connections, of which there may be a million.
-        if had_warm {
-            connections.discard_warm(changed, settings, work);
-        }
+        connections.discard_warm(&warm, settings, work);
     }
 
-    /// Rebuilds the pools, but keeps those of unchanged routes.
-    fn replace_pools(&mut self, changed: &Numbers, sums: &RouteSums) {
+    /// Rebuilds the pools, but keeps those of unchanged routes. Returns the warm connections of the others.
+    fn replace_pools(&mut self, changed: &Numbers, sums: &RouteSums) -> Vec<Id> {
         let mut pools = Pool::of(sums);
+        let mut given_up = Vec::new();
         for (number, former) in std::mem::take(&mut self.pools) {
             let place = pools.get_mut(&number);
-            if let Some(place) = place.filter(|_| !changed.contains(number)) {
-                *place = former;
+            match place.filter(|_| !changed.contains(number)) {
+                Some(place) => *place = former,
+                None => given_up.extend(former.into_ready()),
             }
         }
         self.pools = pools;
+        given_up
     }
 
     /// Abandons all attempts, because the worker stops.

@@ -16,6 +16,8 @@ const BATCH: u32 = 8;
 const SPACING_MS: u64 = 50;
 /// The first and the longest wait after a failure.
 const BACKOFF_MS: std::ops::Range<u64> = 200..10_000;
+/// Time between two checks whether there is room.
+const ROOM_MS: u64 = 500;
 /// A connection that ends sooner counts as a failure.
 const LASTING_S: u32 = 2;
 
@@ -102,9 +104,19 @@ impl Pool {
         }
     }
 
+    /// Checks again later, because the limits of the route have no room for another connection.
+    pub(crate) fn wait_for_room(&mut self, now_ms: u64) {
+        self.check_ms = Some(now_ms + ROOM_MS);
+    }
+
     /// Adds a warm connection that a predecessor left.
     pub(crate) fn found(&mut self, index: u32, generation: u32) {
         self.ready.push((index, generation));
+    }
+
+    /// The connections of a pool that is given up.
+    pub(crate) fn into_ready(self) -> Vec<Id> {
+        self.ready
     }
 
     /// Takes the newest connection, which is the least likely to have ended.

@@ -13,10 +13,13 @@
 
 mod foreign;
 mod header;
+mod looks;
 mod occupancy;
 
 pub use foreign::Foreign;
 pub use header::{Header, NOTES};
+#[cfg(debug_assertions)]
+pub use looks::looks;
 
 use std::io;
 use std::marker::PhantomData;
@@ -28,6 +31,7 @@ use crate::memory::{self, Mapping, PAGE};
 use crate::step::step;
 use crate::{AdoptError, Fd};
 use header::{HEADER_LEN, Move};
+use looks::note_look;
 use occupancy::{GROUP, Occupancy};
 
 /// Maximum number of slots of a slab.
@@ -183,6 +187,7 @@ impl<T: Slot> Slab<T> {
         if !self.occupancy.is_taken(index) {
             return None;
         }
+        note_look();
         T::ref_from_bytes(self.slots.bytes().get(Self::range(index))?).ok()
     }
 
@@ -191,6 +196,7 @@ impl<T: Slot> Slab<T> {
         if !self.occupancy.is_taken(index) {
             return None;
         }
+        note_look();
         T::mut_from_bytes(self.slots.bytes_mut().get_mut(Self::range(index))?).ok()
     }
 

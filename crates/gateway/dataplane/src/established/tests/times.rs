@@ -157,13 +157,7 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
     let mut settings = settings_of(vec![route(&world.tls, &sockets())]);
     let parts = world.worker().parts();
     let (connections, work) = (parts.connections, parts.work);
-    for generation in 0..COUNT {
-        let index = connections.slots.insert().expect("a free place");
-        let slot = connections.slots.get_mut(index).expect("a slot");
-        // Nothing happens on its socket.
-        slot.begin(Fd(1_000_000), 0, 0, generation, 0);
-        slot.set_phase(Phase::Established);
-    }
+    connections.add_quiet(COUNT, 0);
     for idle_ms in [Some(600_000), None, Some(60_000)] {
         only_route(&mut settings).lifetime.idle_ms = idle_ms;
         for index in 0..COUNT {
@@ -179,6 +173,37 @@ fn a_reload_of_timeouts_reaches_quiet_connections() {
             assert_eq!(slot.timer.due_ms().is_some(), idle_ms.is_some());
             assert!(slot.timer.due_ms() <= latest_ms);
         }
+    }
+}
+
+/// A connection waits for its rest. Whatever a reload changes, it waits no longer than the new times say.
+#[test]
+fn a_reload_of_timeouts_reaches_connections_that_are_to_rest() {
+    let hours = |hours: u64| Some(hours * 3_600_000);
+    for (idle_ms, total_ms, rest_after_ms, due_ms) in [
+        (Some(60_000), None, hours(1), 60_000),
+        (None, Some(60_000), hours(1), 60_000),
+        (hours(9), None, Some(60_000), 60_000),
+        (hours(9), None, hours(2), 7_200_000),
+        (hours(9), None, None, 9 * 3_600_000),
+    ] {
+        let mut world = World::new();
+        let mut settings = settings_of(vec![route(&world.tls, &sockets())]);
+        let lifetime = &mut only_route(&mut settings).lifetime;
+        (lifetime.idle_ms, lifetime.rest_after_ms) = (hours(9), hours(1));
+        let parts = world.worker().parts();
+        let (connections, work) = (parts.connections, parts.work);
+        connections.add_quiet(1, work.now_s());
+        connections.set_timer(0, &settings, work.now_ms);
+        let purpose = |connections: &Connections| connections.slots.at(0).timer_purpose();
+        assert_eq!(purpose(connections), TimerPurpose::Rest);
+        let lifetime = &mut only_route(&mut settings).lifetime;
+        (lifetime.idle_ms, lifetime.total_ms) = (idle_ms, total_ms);
+        lifetime.rest_after_ms = rest_after_ms;
+        connections.follow_new_timeouts();
+        connections.on_time(&settings, work);
+        let due = connections.slots.at(0).timer.due_ms().expect("a timer");
+        assert!(due.abs_diff(work.now_ms + due_ms) < 3_000, "{due_ms}");
     }
 }
 
@@ -242,13 +267,7 @@ fn no_timeout_ends_many_connections_at_once() {
     let parts = world.worker().parts();
     let (connections, work) = (parts.connections, parts.work);
     let begun_s = work.now_s();
-    for generation in 0..COUNT {
-        let index = connections.slots.insert().expect("a free place");
-        let slot = connections.slots.get_mut(index).expect("a slot");
-        // Nothing happens on its socket.
-        slot.begin(Fd(1_000_000), 0, 0, generation, begun_s);
-        slot.set_phase(Phase::Established);
-    }
+    connections.add_quiet(COUNT, begun_s);
     work.now_ms += AGE_MS;
     // Some are accepted after the reload.
     let reloaded_ms = work.now_ms;

@@ -21,7 +21,7 @@ use dormouse_tables::clients::Clients;
 use dormouse_tables::traffic::Traffic;
 use std::time::Duration;
 
-const CONNECTIONS: u32 = 64;
+const CONNECTIONS: u32 = 4_096;
 
 fn pem(name: &str) -> Pem {
     let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
@@ -132,6 +132,42 @@ fn a_reload_changes_the_sockets_of_an_unchanged_origination() {
     let (handover, number) = (next, 1);
     worker.obey(Order::Reload { handover, number });
     assert_eq!(buffers(&worker), [BUFFER; 2]);
+    main.close();
+}
+
+/// Established connections stay as they are. A reload looks at none of them, also if it changes which clients a route admits.
+#[cfg(debug_assertions)]
+#[test]
+fn a_reload_looks_at_few_connections() {
+    use dormouse_reactor::slab::looks;
+
+    let (mut handover, main) = handover();
+    let first = handover.write().expect("a file");
+    let flags = [
+        ("listen", "127.0.0.1:8443"),
+        ("to", "echo:"),
+        ("self-signed", "x"),
+        ("deny", "192.0.2.0/24"),
+    ];
+    let flags = flags.map(|(name, value)| Flag::new(name, value));
+    let loaded = config::load(None, Section::Route, &flags, &Machine::read());
+    handover.config = loaded.expect("valid").config;
+    let next = handover.write().expect("a file");
+    let keep: Vec<Fd> = (3..20_000).map(Fd).collect();
+    let begun = begin::begin(first, 0, &keep, |_| {}, OsIo::adopt);
+    let (mut worker, _) = begun.expect("a worker");
+    worker.cx.connections.add_quiet(CONNECTIONS - 1, 0);
+    let former = looks();
+    worker.obey(Order::Reload {
+        handover: next,
+        number: 1,
+    });
+    while worker.lifecycle.reloader.is_loading() {
+        worker.turn().expect("a turn");
+    }
+    let route = worker.cx.settings.route(0).expect("a route");
+    assert!(!route.access.deny.is_empty());
+    assert!(looks() - former < 100, "{} looks", looks() - former);
     main.close();
 }
 
