@@ -605,6 +605,27 @@ mod tests {
     }
 
     #[test]
+    fn new_keys_reach_all_contexts_that_share_a_keyring() {
+        let [former, next] = [keys(), keys()];
+        let keyring = TicketKeyring::new(&former).unwrap();
+        let settings = TicketSettings {
+            lifetime_s: LIFETIME_S,
+            ..TicketSettings::default()
+        };
+        let [one, other] = [(); 2]
+            .map(|()| Ticketer::new(&settings, Some(keyring.clone()), None))
+            .map(Result::unwrap);
+        let ticket = seal(&one, NOW_S);
+        assert!(other.unseal(&ticket, NOW_S).is_ok());
+        keyring.replace(&next).unwrap();
+        for ticketer in [&one, &other] {
+            let refused = ticketer.unseal(&ticket, NOW_S).unwrap_err();
+            assert_eq!(refused, ResumptionRefused::UnknownKey);
+        }
+        assert!(other.unseal(&seal(&one, NOW_S), NOW_S).is_ok());
+    }
+
+    #[test]
     fn own_keys_rotate_by_themselves() {
         let ticketer = Ticketer::new(
             &TicketSettings {
