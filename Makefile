@@ -75,7 +75,7 @@ test-rest:
 
 # With the release build, as the README has it: the tests replace it by their own, because it takes minutes.
 test-full: tools test-build release ## the same with the tests that take longer; writes lab/results/test-full.txt
-	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone
+	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone header-check
 
 # Tests that need the machine for themselves: thousands of connections, and whole audits, which have a time limit.
 # Any test whose name contains one of these is left out of `test-together`: write enough of a name to mean only it.
@@ -89,6 +89,14 @@ test-together:
 	    $(addprefix --skip ,$(ALONE)) --skip ::fault --skip ::twin --skip thoroughly
 test-alone:
 	$(CARGO) test $(LOCKED) --workspace --test interop -- --include-ignored --test-threads=1 $(ALONE)
+
+# Whether the C header is what cbindgen makes of the source. `make test` compares sums only: cbindgen takes long to compile.
+HEADER = $(CARGO) test $(LOCKED) --workspace --features dormouse-capi/header --test generated
+.PHONY: header header-check
+header: ## write the header of libdormouse, crates/tls/capi/include/dormouse.h, after a change of its source
+	DORMOUSE_BLESS=1 $(HEADER)
+header-check:
+	$(HEADER)
 
 .PHONY: sick
 sick: ## audit every faulty server and its healthy twin, TIMES=1; 17 minutes for each time; adds to lab/results/sick.txt
@@ -159,7 +167,7 @@ bindings: ## libdormouse for C, under target/bindings, and packages for runtimes
 	crates/tls/capi/install "$(CURDIR)/target/bindings"
 	for build in $(wildcard bindings/*/build); do $$build || exit 1; done
 
-test-bindings: ## the library from C (part of `make test`), and the packages for runtimes
+test-bindings: header-check ## the library from C (part of `make test`), and the packages for runtimes
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
 	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
 

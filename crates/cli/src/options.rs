@@ -23,10 +23,9 @@ impl<const CONNECT: bool> OptionFlags<CONNECT> {
     } else {
         Section::Route
     };
-}
 
-impl<const CONNECT: bool> clap::Args for OptionFlags<CONNECT> {
-    fn augment_args(command: Command) -> Command {
+    /// Adds a flag for each option.
+    fn add(command: Command) -> Command {
         let section = Self::SECTION.options();
         let mut command = command.next_help_heading(section.title);
         for spec in section.options {
@@ -42,6 +41,13 @@ impl<const CONNECT: bool> clap::Args for OptionFlags<CONNECT> {
                 .args(options.map(arg));
         }
         command
+    }
+}
+
+impl<const CONNECT: bool> clap::Args for OptionFlags<CONNECT> {
+    fn augment_args(command: Command) -> Command {
+        // Only a process that parses them, or shows their help, needs them: no worker, and no other command.
+        command.defer(Self::add)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -132,11 +132,12 @@ mod tests {
 
     #[test]
     fn zeros_and_repetition_are_seen() {
-        let zeros = std::hint::black_box(vec![0_u8; 1 << 22]);
+        // So much that it is seen beside the memory of other tests.
+        let zeros = std::hint::black_box(vec![0_u8; 1 << 24]);
         let mut touched = zeros.clone();
         touched.fill(7);
         touched.fill(std::hint::black_box(0));
-        let same = std::hint::black_box([3_u8; 4096].repeat(1024));
+        let same = std::hint::black_box([3_u8; 4096].repeat(1 << 12));
         let own = i32::try_from(std::process::id()).unwrap();
         let sample = sample(&[own], 0).unwrap();
         drop((touched, same));

@@ -166,7 +166,8 @@ macro_rules! faults {
     };
 }
 
-/// The faults' twins. Each is a whole audit, like the ignored faults: together they would take minutes of `make test`.
+/// The faults' twins. Each is a whole audit, like the ignored faults: together they would take minutes of `make test`, which
+/// has one of each kind: memory, CPU time, resumption, an offer, a healthy server, clients.
 macro_rules! twins {
     ($($name:ident: $twin:literal;)*) => {
         $(#[test] #[ignore = "a whole audit: half a minute"] fn $name() { is_clean(&audit_server($twin)); })*
@@ -175,6 +176,7 @@ macro_rules! twins {
 
 faults! {
     audit_server:
+    #[ignore = "a whole audit: half a minute"]
     a_trust_store_for_each_connection: "trust-store" is "context-per-connection";
     #[ignore = "a whole audit: half a minute"]
     a_session_cache_without_end: "session-cache" is "session-cache-grows";
@@ -188,7 +190,9 @@ faults! {
 faults! {
     audit_address:
     no_resumption: "no-resumption" is "no-resumption";
+    #[ignore = "a whole audit: half a minute"]
     resumption_in_one_of_four_processes: "one-of-four" is "resumption-partial";
+    #[ignore = "a whole audit: half a minute"]
     keys_that_are_forgotten: "keys-forgotten" is "resumption-ends-early";
     compression: "compression" is "compression-accepted";
 }
@@ -208,6 +212,7 @@ twins! {
 }
 
 #[test]
+#[ignore = "a whole audit: half a minute"]
 fn a_first_connection_that_walks_the_heap() {
     let judged = audit_server("first");
     is_named(&judged, "first-connection-slow");
@@ -263,6 +268,7 @@ fn an_unreachable_target_is_never_clean() {
 
 /// Free heap that earlier connections left changes nothing: the same server gets the same result again.
 #[test]
+#[ignore = "two whole audits: a minute"]
 fn an_audited_server_is_the_same_the_second_time() {
     let place = Place::shared();
     let address = free_address();
