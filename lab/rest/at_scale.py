@@ -245,7 +245,7 @@ def run(count, asked):
         network = stack.enter_context(Network())
         group = stack.enter_context(Cgroup(asked.cgroup_mib << 20))
         file = configuration(directory, count, asked)
-        stack.enter_context(Part(network.inside(RESTING, "backend", f"0.0.0.0:{BACKEND_PORT}", count + count // 50 + 100)))
+        backend = stack.enter_context(Part(network.inside(RESTING, "backend", f"0.0.0.0:{BACKEND_PORT}", count + count // 50 + 100)))
         enter = f"echo $$ > {group.path}/cgroup.procs && exec \"$@\""
         served = ["sh", "-c", enter, "sh", *network.inside(bench.DORMOUSE, "serve", "-c", file)]
         log = stack.enter_context(open(Path(directory) / "log", "w+"))
@@ -262,6 +262,8 @@ def run(count, asked):
                 lines.append(work.phase(f"open {more}"))
                 opened += more
             if asked.hand:
+                # They must answer the gateway's keepalive probes meanwhile.
+                hand.prefer([backend.process.pid, clients.process.pid])
                 processes = lambda: tree(gateway.process.pid)
                 lines += hand.run(network, processes, file, f"{directory}/admin.sock", PROBED_PORT)
                 return lines

@@ -21,7 +21,7 @@ pub const ROWS_MAX: usize = 128;
 /// Maximum number of connections that one order closes.
 pub const CLOSED_MAX: u32 = 64;
 /// Maximum number of slots that a worker looks at for a page, and so of groups on it.
-pub const SLOTS_PER_PAGE: usize = 2048;
+pub const SLOTS_PER_PAGE: usize = 1024;
 
 /// Which connections: those with all of these properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -93,7 +93,10 @@ fn note<I: Io>(
     if !is_shown(slot) || (closes && slot.phase() == Phase::Draining) {
         return;
     }
-    // A number of all connections needs no facts.
+    // What the slot alone rules out needs no facts, and neither does a number of all connections.
+    if !filter.may_take(slot, settings, work) {
+        return;
+    }
     let needs_facts = action == PageAction::List || !filter.takes_all();
     let facts = needs_facts.then(|| Facts::of(index, slot, settings, work));
     let judge = |facts| filter.judge(slot, facts, work);
@@ -276,20 +279,24 @@ impl<'a> Filter<'a> {
         *self.asked == ConnectionFilter::default()
     }
 
-    /// Whether the connection has all properties. `None`: a fact is missing that decides.
-    fn judge<I: Io>(&self, slot: &Slot, facts: &Facts<'_>, work: &Workspace<I>) -> Option<bool> {
-        let has_route = |name: &String| facts.route.name == *name;
+    /// Whether the connection may have all properties, by its slot and its route alone.
+    fn may_take<I>(&self, slot: &Slot, settings: &Settings, work: &Workspace<I>) -> bool {
+        let route = settings.route_or_removed(slot.route);
         let is_so_old = |then_s: u32, least_ms: Option<u64>| {
             let since_ms = work.now_ms.saturating_sub(u64::from(then_s) * 1000);
             least_ms.is_none_or(|least_ms| since_ms >= least_ms)
         };
         let has_id = |id: &String| ConnectionId::of(slot, work.id_seed).to_string() == *id;
-        let fits = self.asked.route.as_ref().is_none_or(has_route)
+        (self.asked.route.as_ref()).is_none_or(|name| route.name == *name)
             && is_so_old(slot.opened_s, self.asked.older_ms)
             && is_so_old(slot.active_s, self.asked.idle_ms)
             && self.asked.id.as_ref().is_none_or(has_id)
-            && self.has_backend(slot, facts, &work.io);
-        if !fits {
+            && (!self.asked.refused || has_rules(route))
+    }
+
+    /// Whether a connection that [`Filter::may_take`] has all properties. `None`: a fact is missing that decides.
+    fn judge<I: Io>(&self, slot: &Slot, facts: &Facts<'_>, work: &Workspace<I>) -> Option<bool> {
+        if !self.has_backend(slot, facts, &work.io) {
             return Some(false);
         }
         let rest = [
@@ -395,6 +402,15 @@ impl<'a> Filter<'a> {
             }
         }
     }
+}
+
+/// Whether a route may refuse a client that it has admitted.
+fn has_rules(route: &Route) -> bool {
+    let access = &route.access;
+    let standings = route.context().and_then(ServerContext::standings);
+    !access.allow.is_empty()
+        || !access.deny.is_empty()
+        || standings.is_some_and(|standings| standings.may_refuse())
 }
 
 /// All certificates that the routes have, and whether each has this name, which is in lower case.

@@ -14,6 +14,7 @@ mod counted {
         LOOKS.with(Cell::get)
     }
 
+    #[inline]
     pub(in crate::slab) fn note_look() {
         LOOKS.with(|looks| looks.set(looks.get() + 1));
     }
