@@ -91,10 +91,10 @@ impl Language {
             }
             Self::Go => Command::new(go_program(&program("client.go"))),
             Self::Java => {
-                let mut command = Command::new("java");
-                // The process lives for seconds, so an optimising compiler would not pay off.
-                command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]);
+                let java = tools::java();
+                let mut command = Command::new(&java[0]);
                 command
+                    .args(&java[1..])
                     .arg("-cp")
                     .arg(java_classes(&program("Client.java")));
                 command.arg("Client");

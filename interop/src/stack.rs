@@ -112,15 +112,8 @@ impl Stack {
             Self::BouncyCastle => {
                 let jars = tools::home().join(".cache/bouncycastle/*");
                 let class_path = format!("{}:{}", jars.display(), text(java_classes(&jars)));
-                // The process lives for seconds, so an optimising compiler would not pay off.
-                let words = [
-                    "java",
-                    "-XX:TieredStopAtLevel=1",
-                    "-cp",
-                    &class_path,
-                    "Stack",
-                ];
-                words.map(str::to_owned).to_vec()
+                let words = ["-cp", &class_path, "Stack"].map(str::to_owned);
+                tools::java().into_iter().chain(words).collect()
             }
             Self::Erlang => vec!["escript".to_owned(), text(&source("erlang.escript"))],
             Self::Botan | Self::GnuTls | Self::MbedTls | Self::Nss | Self::WolfSsl => {

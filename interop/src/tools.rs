@@ -100,6 +100,19 @@ pub fn nginx(configuration: &Path) -> Vec<String> {
         .collect()
 }
 
+/// The command that starts Java for a program that lives for seconds: an optimising compiler, or a collector with many
+/// threads, would take more CPU time than it saves.
+pub fn java() -> Vec<String> {
+    let flags = [
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Xmx256m",
+        "-Xshare:auto",
+    ];
+    let flags = flags.map(str::to_owned).into_iter();
+    std::iter::once(path("java")).chain(flags).collect()
+}
+
 /// The program under test: `DORMOUSE_BIN`, or what this workspace builds.
 ///
 /// # Panics

@@ -10,6 +10,7 @@ pub(crate) mod generated;
 mod length;
 mod links;
 mod log_messages;
+mod one_build;
 mod other_locks;
 mod stated_once;
 mod test_list;
@@ -27,7 +28,7 @@ use std::path::Path;
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
 /// Name and check of every rule. `exceptions.txt` refers to rules by name.
-pub(crate) const RULES: [(&str, Rule); 14] = [
+pub(crate) const RULES: [(&str, Rule); 15] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),
     ("length", length::check),
@@ -42,6 +43,7 @@ pub(crate) const RULES: [(&str, Rule); 14] = [
     ("other-lock", other_locks::check),
     ("stated-once", stated_once::check),
     ("test-list", test_list::check),
+    ("one-build", one_build::check),
 ];
 
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {

@@ -6,9 +6,7 @@
 //! is refused before anything is stopped.
 
 use crate::parts::HANDOVER_VERSION;
-#[cfg(debug_assertions)]
-use crate::slot::TRIAL_VERSION;
-use crate::slot::{GENERATION_NOTE, ID_SEED_NOTE, Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::slot::{GENERATION_NOTE, ID_SEED_NOTE, Phase, SLOT_LAYOUT_VERSION, Slot, TRIAL_VERSION};
 use dormouse_reactor::slab::{Foreign, Slab};
 use dormouse_tables::Dimensions;
 use serde::{Deserialize, Serialize};
@@ -103,11 +101,8 @@ impl Formats {
 }
 
 fn reads(version: u32) -> bool {
-    #[cfg(debug_assertions)]
-    if [1, TRIAL_VERSION].contains(&version) {
-        return true;
-    }
-    version == SLOT_LAYOUT_VERSION
+    let is_for_trial = cfg!(debug_assertions) && [1, TRIAL_VERSION].contains(&version);
+    is_for_trial || version == SLOT_LAYOUT_VERSION
 }
 
 /// Copies all slots, converted, into new memory. The old memory is not changed.
@@ -145,7 +140,6 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
 
 /// Converts a slot of another build. `None`: this build does not know the layout.
 pub(crate) fn convert_slot(version: u32, bytes: &[u8]) -> Option<Slot> {
-    #[cfg(debug_assertions)]
     if version != SLOT_LAYOUT_VERSION && reads(version) {
         return swap_times(bytes);
     }
@@ -153,7 +147,6 @@ pub(crate) fn convert_slot(version: u32, bytes: &[u8]) -> Option<Slot> {
 }
 
 /// Converts between layouts 1 and [`TRIAL_VERSION`], in which `opened_s` and `active_s` are swapped.
-#[cfg(debug_assertions)]
 fn swap_times(bytes: &[u8]) -> Option<Slot> {
     let mut slot = Slot::read_from_bytes(bytes).ok()?;
     (slot.opened_s, slot.active_s) = (slot.active_s, slot.opened_s);

@@ -30,7 +30,6 @@ pub const SLOT_LAYOUT_VERSION: u32 = 1;
 pub const SLOT_LAYOUT_VERSION: u32 = TRIAL_VERSION;
 
 /// Version of the layout of builds with the feature `layout-test`.
-#[cfg(any(debug_assertions, feature = "layout-test"))]
 pub(crate) const TRIAL_VERSION: u32 = 1001;
 
 /// The note in the slab's header with the seed of connection ids.

@@ -30,7 +30,6 @@ mod fd;
 pub mod file;
 pub mod memory;
 mod outcome;
-#[cfg(any(test, debug_assertions))]
 #[doc(hidden)]
 pub mod own_network;
 pub mod pending;

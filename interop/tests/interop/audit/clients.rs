@@ -275,8 +275,11 @@ fn a_client_in_java_needs_no_preparation() {
     let text = "public class Fetch { public static void main(String[] a) throws Exception { \
                 new java.net.URI(a[0]).toURL().openStream().readAllBytes(); } }";
     std::fs::write(&program, text).expect("a file");
-    let program = program.to_string_lossy().into_owned();
-    let (audit, status) = read(&audit(&["client", "-q", "--", "java", &program, "{url}"]));
+    let (java, program) = (tools::java(), program.to_string_lossy());
+    let mut words = vec!["client", "-q", "--"];
+    words.extend(java.iter().map(String::as_str));
+    words.extend([&*program, "{url}"]);
+    let (audit, status) = read(&audit(&words));
     assert_eq!(status, Some(0), "{audit:#}");
     let client = &audit["client"];
     assert_eq!(

@@ -153,8 +153,10 @@ fn renegotiation_without_protection() {
     let store = &key_store(folder.path());
     let program = &tools::home().join("servers/Echo.java");
     let java = &|port: u16, properties: &[&str]| {
-        let mut command = Command::new(tools::path("java"));
+        let java = tools::java();
+        let mut command = Command::new(&java[0]);
         command
+            .args(&java[1..])
             .arg("-Djdk.tls.server.disableExtensions=renegotiation_info")
             .arg("-Djdk.tls.allowLegacyHelloMessages=true")
             .args(properties)

@@ -274,7 +274,7 @@ macro_rules! matrix {
                 upload_huge, download_huge);
         }
     };
-    // Java computes longest: a program takes two seconds of CPU time.
+    // Java computes longest: a program takes more than a second of CPU time.
     (@seldom Java, Tls12, $($scenario:ident),*) => {
         matrix!(@long Java, Tls12, "as with TLS 1.3: part of the long run", $($scenario),*);
     };

@@ -213,7 +213,7 @@ fn java() {
     let program = tools::home().join("servers/Server.java");
     let command = words(&format!(
         "{} {} {} {} {}",
-        tools::path("java"),
+        tools::java().join(" "),
         program.display(),
         address.ip(),
         address.port(),

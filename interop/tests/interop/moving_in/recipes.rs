@@ -296,12 +296,9 @@ fn netty() {
     let code = of_the_guide("Netty", "java", [("8080", &port), ("127.0.0.1", &host)]);
     let file = folder.path().join("Echo.java");
     std::fs::write(&file, code).expect("written");
-    let command = [
-        tools::path("java"),
-        "-cp".to_owned(),
-        home.join("*").display().to_string(),
-        file.display().to_string(),
-    ];
+    let (jars, file) = (home.join("*"), file.display().to_string());
+    let words = ["-cp".to_owned(), jars.display().to_string(), file];
+    let command: Vec<_> = tools::java().into_iter().chain(words).collect();
     let _server = Process::start("netty", &command, folder.path());
     answers_with_the_clients_address(plain, folder.path());
 }

@@ -117,7 +117,12 @@ impl Client {
                 command.arg("run").arg(source("transport.go"));
                 command
             }
-            Client::Java => run("java", "Fetch.java"),
+            Client::Java => {
+                let java = tools::java();
+                let mut command = Command::new(&java[0]);
+                command.args(&java[1..]).arg(source("Fetch.java"));
+                command
+            }
             Client::Perl => run("perl", "socket_ssl.pl"),
         }
     }
