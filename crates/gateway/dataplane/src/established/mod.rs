@@ -152,7 +152,7 @@ impl Connections {
         for (index, slot) in self.slots.all() {
             let tally = Tally::of(slot);
             tallies.add(tally);
-            connecting.note(index, tally.connecting);
+            connecting.note(index, tally.is_connecting());
         }
         (self.tallies, self.connecting) = (tallies, connecting);
     }
@@ -362,7 +362,7 @@ impl Connections {
         let now = Tally::of(slot);
         if now != former {
             self.tallies.update(former, now);
-            self.connecting.note(index, now.connecting);
+            self.connecting.note(index, now.is_connecting());
         }
         let id = (index, slot.generation);
         match outcome.wait_ms {

@@ -17,35 +17,41 @@ pub(crate) struct Tallies {
 /// What one slot counts as.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
+    phase: Phase,
     at_rest: bool,
-    draining: bool,
     half_ended: bool,
-    /// Whether it waits for a backend.
-    pub(super) connecting: bool,
 }
 
 impl Tally {
     #[inline]
     pub(crate) fn of(slot: &Slot) -> Tally {
         Tally {
+            phase: slot.phase(),
             at_rest: slot.at_rest(),
-            draining: slot.phase() == Phase::Draining,
             half_ended: close::is_half_ended(slot),
-            connecting: slot.phase() == Phase::Connecting,
         }
+    }
+
+    /// Whether it waits for a backend.
+    pub(super) fn is_connecting(self) -> bool {
+        self.phase == Phase::Connecting
+    }
+
+    fn is_draining(self) -> bool {
+        self.phase == Phase::Draining
     }
 }
 
 impl Tallies {
     pub(crate) fn add(&mut self, one: Tally) {
         self.at_rest += u32::from(one.at_rest);
-        self.draining += u32::from(one.draining);
+        self.draining += u32::from(one.is_draining());
         self.half_ended += u32::from(one.half_ended);
     }
 
     pub(crate) fn remove(&mut self, one: Tally) {
         self.at_rest = self.at_rest.saturating_sub(one.at_rest.into());
-        self.draining = self.draining.saturating_sub(one.draining.into());
+        self.draining = self.draining.saturating_sub(one.is_draining().into());
         self.half_ended = self.half_ended.saturating_sub(one.half_ended.into());
     }
 

@@ -18,7 +18,6 @@ mod occupancy;
 
 pub use foreign::Foreign;
 pub use header::{Header, NOTES};
-#[cfg(debug_assertions)]
 pub use looks::looks;
 
 use std::io;
