@@ -44,6 +44,7 @@ impl Routes {
     }
 
     /// Returns the route with this number, unless it is removed.
+    #[inline]
     pub fn get(&self, number: u16) -> Option<&Route> {
         self.by_number.get(usize::from(number))?.as_deref()
     }
@@ -59,6 +60,7 @@ impl Routes {
     }
 
     /// Returns the route with this number, or the placeholder.
+    #[inline]
     pub fn or_removed(&self, number: u16) -> &Route {
         self.get(number).unwrap_or(&self.removed)
     }
