@@ -254,13 +254,12 @@ impl Connections {
         if let Some(link) = &mut work.repair {
             link.places.enter(index, socket.route);
         }
+        self.connecting.note(index, true);
         let new = NewSlot { index };
         let slot = self.new_slot(&new);
         let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
         let now_s = work.now_s();
         slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
-        self.connecting.note(index, true);
-        let slot = self.new_slot(&new);
         let token = token::connection((index, socket.generation), Side::Tls);
         if let Err(error) = interest::adopt(slot, &work.io, token, socket.is_watched) {
             self.note_unwatched(&error);

@@ -55,7 +55,7 @@ impl Tallies {
         self.half_ended = self.half_ended.saturating_sub(one.half_ended.into());
     }
 
-    /// Counts a slot as what it is now. Most steps leave it as it was.
+    /// Counts a slot as what it is now.
     pub(crate) fn update(&mut self, former: Tally, now: Tally) {
         self.remove(former);
         self.add(now);

@@ -418,10 +418,9 @@ impl Connections {
     /// Ends the exchange with this number, and asks everything again that had no answer.
     fn on_synced<I: Io>(&mut self, number: u32, work: &mut Workspace<I>) {
         // Only connections with places can be on their way. One that waits for a place has a timer, which asks.
-        let with_places = work.repair.as_mut().map(|link| {
+        let with_places = work.repair.as_mut().and_then(|link| {
             let is_ended = link.end_sync(number);
-            let all = link.places.all().iter();
-            all.filter(|_| is_ended).copied().collect::<Vec<_>>()
+            is_ended.then(|| link.places.all().to_vec())
         });
         for index in with_places.into_iter().flatten() {
             let slot = self.slots.at(index);
