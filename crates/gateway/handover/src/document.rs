@@ -151,6 +151,12 @@ impl RoutesToPack<'_> {
 }
 
 impl Handover {
+    /// Returns the numbers of the originations, which come after those of the routes.
+    pub fn numbers_of_originations(&self) -> &[u16] {
+        let routes = (self.numbers.len()).saturating_sub(self.config.originate.len());
+        self.numbers.get(routes..).unwrap_or_default()
+    }
+
     /// Writes the handover into a memory file, which the worker's keeper inherits. Returns the descriptor.
     pub fn write(&self) -> io::Result<Fd> {
         self.write_packed(&self.packed()?)

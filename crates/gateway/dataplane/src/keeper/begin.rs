@@ -174,9 +174,7 @@ fn first_routes(
 ) -> io::Result<Routes> {
     let handover = late.handover();
     let originations = route::originations(&handover.config, origin::of_worker(handover)?);
-    // Their numbers come after those of the routes.
-    let before = handover.numbers.len().saturating_sub(originations.len());
-    let numbers: Vec<u16> = handover.numbers.iter().skip(before).copied().collect();
+    let numbers = handover.numbers_of_originations().to_vec();
     let mut routes = Routes::new(Route::removed(&handover.config.route_defaults()));
     match beat {
         Some(beat) => load_all(late, &mut routes, parsed, backends, beat)?,

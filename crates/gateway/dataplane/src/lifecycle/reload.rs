@@ -456,9 +456,7 @@ impl Remembered {
 
     fn with(hasher: RandomState, handover: &Handover, notes: Notes) -> Remembered {
         let config = &handover.config;
-        // Those of the routes come first.
-        let routes = (handover.numbers.len()).saturating_sub(config.originate.len());
-        let numbers = handover.numbers.iter().skip(routes);
+        let numbers = handover.numbers_of_originations().iter();
         let all = numbers.zip(config.originate.iter().zip(&handover.origins));
         let known = |(&number, (originate, pem)): (&u16, (&Originate, &OriginPem))| {
             let OriginPem {
