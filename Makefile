@@ -73,8 +73,9 @@ test-rest:
 	$(TESTS) --doc || ended=1; \
 	exit $$ended
 
-# With the release build, as the README has it: the tests replace it by their own, because it takes minutes.
-test-full: tools test-build release ## the same with the tests that take longer; writes lab/results/test-full.txt
+# With the release build, as the README has it: the tests replace it by their own, because it takes minutes. And with that of
+# the packages, which a compiler can fail at alone.
+test-full: tools test-build release release-lto ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone header-check
 
 # Tests that need the machine for themselves: thousands of connections, and whole audits, which have a time limit.

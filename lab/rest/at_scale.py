@@ -238,6 +238,8 @@ class Run:
 
 def run(count, asked):
     """Returns the lines of the result."""
+    if not RESTING.exists():
+        raise servers.Failed(f"{RESTING} is not there: cargo build --profile {RESTING.parent.name} -p dormouse-lab-resting")
     lines = []
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="dormouse-lab-"))
