@@ -51,6 +51,7 @@ class Hand:
         words = network.inside(sys.executable, PROBER, port, PROBES)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.prober = subprocess.Popen(words, text=True, start_new_session=True, **pipes)
+        put_first([self.prober.pid])
         self.echoes()
 
     def close(self):
