@@ -104,11 +104,6 @@ pub(crate) fn count_paced(slot: &Slot, traffic: &Traffic) {
     traffic.add(Row::of_route(slot.route), Tally::Paced, 1);
 }
 
-/// Recounts the connections that a new worker has taken over.
-pub(crate) fn recount<'a>(found: impl Iterator<Item = &'a Slot>, traffic: &Traffic) {
-    traffic.recount(found.map(|slot| (Rows::of(slot).route, slot.opened_s)));
-}
-
 /// The rows in which a connection is counted.
 struct Rows {
     route: Option<Row>,

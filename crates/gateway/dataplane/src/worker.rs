@@ -524,8 +524,8 @@ impl<I: Io> Worker<I> {
         let mut outbound = Outbound::new(&settings.sums);
         let mut connections = Connections::new(slots, recovered.unverified, work.now_ms);
         if let Some(same_poller) = recovered.same_poller {
-            connections.restore(same_poller, &settings, &mut work);
-            outbound.find_warm(&connections);
+            let warm = connections.restore(same_poller, &settings, &mut work);
+            outbound.take_over(&warm, &connections);
         }
         connections.greet_repair(&mut work);
         // The tables may have counts of a predecessor, so this also runs without connections.

@@ -260,16 +260,14 @@ impl Traffic {
         });
     }
 
-    /// Recounts the connections that a new worker has taken over, by the row of each and the second in which it was
-    /// established.
-    pub fn recount(&self, found: impl Iterator<Item = (Option<Row>, u32)>) {
+    /// Forgets all connections of this worker, before a new one enters those that it has taken over.
+    pub fn forget_own(&self) {
         self.with_births(self.worker, |births| births.clear());
         for row in self.used_rows() {
             for tally in [Tally::Connections, Tally::HeldBytes] {
                 self.set(Some(row), tally, 0);
             }
         }
-        found.for_each(|(row, opened_s)| self.enter(row, opened_s));
     }
 
     /// This worker's rows in pages with data: touching others would allocate memory for them.
@@ -298,7 +296,7 @@ impl Traffic {
             let left = connections.load(Ordering::Relaxed);
             lost.add(Some(row), Tally::ClosedByCrash, left);
         }
-        lost.recount(std::iter::empty());
+        lost.forget_own();
     }
 
     /// Returns the sum over all workers; 0 without a row.
@@ -396,7 +394,10 @@ mod tests {
         assert_eq!(view.sum(None, Tally::TlsBytesIn), 0);
         // The second worker dies; its successor finds three connections, two of this route.
         let found = [route, Row::of_route(8), route];
-        workers[1].recount(found.into_iter().map(|row| (row, 5_000)));
+        workers[1].forget_own();
+        found
+            .into_iter()
+            .for_each(|row| workers[1].enter(row, 5_000));
         let ages = view.ages(5_000);
         assert_eq!((ages.under_hour, ages.under_day), (3, 1));
         assert_eq!(view.sum(route, Tally::Connections), 3);
@@ -415,7 +416,8 @@ mod tests {
     fn unused_rows_take_no_memory() {
         let main = Traffic::create(4).expect("memory");
         let last = Traffic::adopt(main.fd(), 4, 3).expect("a part");
-        last.recount([(Row::of_route((1 << 14) - 1), 0)].into_iter());
+        last.forget_own();
+        last.enter(Row::of_route((1 << 14) - 1), 0);
         last.add(Row::of_backend(PLACES as u16), Tally::ClosedByCrash, 1);
         assert_eq!(
             main.sum(Row::of_route((1 << 14) - 1), Tally::Connections),

@@ -1,24 +1,28 @@
 //! Connections recovered from a predecessor: their interest, timers and counts, and the deferred check of their sockets.
 
 use crate::established::Connections;
+use crate::established::tallies::Tally;
 use crate::established::{interest, unverified};
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::traffic;
 use crate::workspace::Workspace;
+use dormouse_handover::slot::Phase;
 
 /// Connections whose sockets are verified per turn in the background.
 const VERIFIED_PER_TURN: usize = 256;
 
 impl Connections {
-    /// Sets interest and timers of a predecessor's connections. `same_poller`: the poller is the
-    /// predecessor's, so it already watches what the slots say.
+    /// Sets interest and timers of a predecessor's connections, and counts them by state. There may be millions, so it
+    /// looks at each of them once. `same_poller`: the poller is the predecessor's, so it already watches what the slots say.
+    /// Returns the warm ones.
     pub(crate) fn restore<I: Io>(
         &mut self,
         same_poller: bool,
         settings: &Settings,
         work: &mut Workspace<I>,
-    ) {
+    ) -> Vec<u32> {
+        let mut warm = Vec::new();
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
             let slot = self.slots.at_mut(index);
@@ -26,12 +30,19 @@ impl Connections {
                 interest::forget(slot);
             }
             interest::distrust_edges(slot);
+            if slot.phase() == Phase::Warm {
+                warm.push(index);
+            }
+            let tally = Tally::of(slot);
+            self.tallies.add(tally);
+            self.connecting.note(index, tally.is_connecting());
             self.set_timer(index, settings, work.now_ms);
+            // Frees the slot if the kernel does not watch its sockets.
             self.apply_interest(index, work);
         }
         self.slots.settle_move();
-        self.count_phases();
         self.survey_from = Some(0);
+        warm
     }
 
     /// Whether sockets of a predecessor are not verified yet.
@@ -75,7 +86,10 @@ impl Connections {
 
     /// Recounts this worker's connections by backend and by route.
     pub(crate) fn recount<I>(&self, work: &Workspace<I>) {
-        work.backends.recount(self.iter().map(|slot| slot.backend));
-        traffic::recount(self.iter(), &work.traffic);
+        work.traffic.forget_own();
+        let counted = self
+            .iter()
+            .inspect(|slot| traffic::enter(slot, &work.traffic));
+        work.backends.recount(counted.map(|slot| slot.backend));
     }
 }

@@ -139,7 +139,6 @@ fn repair<I: Io>(
     if let Some(slot) = inherited.moved.and_then(|moved| slots.get_mut(moved.to)) {
         forget_watches(slot, &work.io);
     }
-    forget_heap(slots, work);
     Ok(unverified)
 }
 
@@ -167,8 +166,8 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
     slots.header().clear_busy();
 }
 
-/// Drops slots that are inconsistent, or whose descriptors belong to another slot. Returns the
-/// descriptors of the remaining slots, and these slots as unverified.
+/// Drops slots that are inconsistent, or whose descriptors belong to another slot. The others forget the
+/// predecessor's heap. Returns the descriptors of these, and these slots as unverified.
 fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
     let mut named = FdSet::new(work.io.descriptors_max());
     let mut unverified = Unverified::default();
@@ -182,6 +181,8 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
         let is_sound = names_tls && (plain == Fd::NONE || (plain.0 > 2 && named.insert(plain)));
         if is_sound {
             unverified.add(index);
+            work.note_generation(slot.generation);
+            forget_heap(slots.at_mut(index));
         } else {
             if names_tls {
                 // It is closed with those that no slot names.
@@ -236,23 +237,18 @@ fn forget_watches(slot: &mut Slot, io: &impl Io) {
     interest::forget(slot);
 }
 
-/// Resets the parts of the slots that refer to timers and lists in the predecessor's heap.
-fn forget_heap<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
-    let live: Vec<u32> = slots.indices().collect();
-    for index in live {
-        let slot = slots.at_mut(index);
-        work.note_generation(slot.generation);
-        slot.set_timer_purpose(TimerPurpose::None);
-        slot.timer = Timer::default();
-        // Connections that waited for memory are read once, and wait again if it is still short.
-        slot.clear(Flag::Starved);
-        slot.clear(Flag::SealingStarved);
-        slot.clear(Flag::AwaitsRecord);
-        slot.clear(Flag::OpeningHeld);
-        slot.clear(Flag::SealingHeld);
-        // The charged bytes are in a shared table, so the next step finds the wait again.
-        slot.clear(Flag::Paced);
-    }
+/// Resets the parts of a slot that refer to timers and lists in the predecessor's heap.
+fn forget_heap(slot: &mut Slot) {
+    slot.set_timer_purpose(TimerPurpose::None);
+    slot.timer = Timer::default();
+    // Connections that waited for memory are read once, and wait again if it is still short.
+    slot.clear(Flag::Starved);
+    slot.clear(Flag::SealingStarved);
+    slot.clear(Flag::AwaitsRecord);
+    slot.clear(Flag::OpeningHeld);
+    slot.clear(Flag::SealingHeld);
+    // The charged bytes are in a shared table, so the next step finds the wait again.
+    slot.clear(Flag::Paced);
 }
 
 #[cfg(test)]

@@ -519,12 +519,11 @@ impl Outbound {
         }
     }
 
-    /// Fills the pools with the warm connections that a predecessor left. Those of a route that is gone get a pool of size
-    /// 0, so that the next reload finds them.
-    pub(crate) fn find_warm(&mut self, connections: &Connections) {
-        let slots = connections.slots();
-        for (index, slot) in slots.all() {
-            if slot.phase() == Phase::Warm {
+    /// Fills the pools with the warm connections that a predecessor left, in these slots. Those of a route that is gone get
+    /// a pool of size 0, so that the next reload finds them.
+    pub(crate) fn take_over(&mut self, warm: &[u32], connections: &Connections) {
+        for &index in warm {
+            if let Some(slot) = connections.slots().get(index) {
                 let pool = self.pools.entry(slot.route).or_default();
                 pool.found(index, slot.generation);
             }
