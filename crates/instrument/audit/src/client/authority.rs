@@ -4,8 +4,15 @@ use std::net::SocketAddr;
 
 use dormouse_engine::Identity;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+
+/// Limits a certificate to dates that every client can parse; the library's usual ones end in the year 4096.
+fn limit(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2049, 12, 31);
+}
 
 /// Certificate of the authority.
 pub(super) struct Authority {
@@ -23,6 +30,7 @@ impl Authority {
             .push(DnType::CommonName, "dormouse audit, for this run only");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        limit(&mut params);
         let key = KeyPair::generate().map_err(words)?;
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(words)?;
         let mut names = vec![
@@ -35,9 +43,13 @@ impl Authority {
             names.push(ip);
         }
         let key = KeyPair::generate().map_err(words)?;
-        let leaf = CertificateParams::new(names)
-            .and_then(|params| params.signed_by(&key, &issuer))
-            .map_err(words)?;
+        let mut params = CertificateParams::new(names).map_err(words)?;
+        // Strict clients ask for these, such as Python since 3.13.
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        limit(&mut params);
+        let leaf = params.signed_by(&key, &issuer).map_err(words)?;
         let (chain, key) = (leaf.pem(), key.serialize_pem());
         let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes(), "certificate", "key")
             .map_err(|error| error.to_string())?;
