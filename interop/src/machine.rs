@@ -124,7 +124,10 @@ impl Machine {
             folder.display()
         );
         let target = root.to_string();
-        let enter = ["nsenter", "--target", &target, "--net", "--mount", "--pid"];
+        // With its root, which is not that of the mounts if the tests run in a `chroot`.
+        let enter = [
+            "nsenter", "--target", &target, "--net", "--mount", "--pid", "--root",
+        ];
         let command = [&enter[..], &["bash", "-c", &script]].concat();
         let name = format!("command-{number}");
         Process::start(&name, &words(&command), self.folder.path())

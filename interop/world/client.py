@@ -183,7 +183,9 @@ def connection(made, session):
             print("end", last(line))
         return line.tls.session if line.tls else None
     except ssl.SSLError as error:
-        print("failed", error.reason or error)
+        # Not every Python knows all reasons by name.
+        said = error.reason or str(error)
+        print("failed", said, said.replace("_", " ").lower())
     except TimeoutError:
         print("failed no answer")
     except OSError as error:

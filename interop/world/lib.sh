@@ -24,6 +24,18 @@ issue() {
     rm -f "$1.csr" "$1.ext" "$1.issued"
 }
 
+# A certificate of version 1 for a request, as `openssl x509 -req` made them until OpenSSL 3.2: `version_1 REQUEST NAME.pem
+# KEY` is self-signed, `version_1 REQUEST NAME.pem KEY AUTHORITY.pem` is signed by an authority with this key.
+version_1() {
+    if [ $# -eq 3 ]; then
+        openssl req -x509v1 -in "$1" -key "$3" -days 30 -out "$2" 2>/dev/null ||
+            openssl x509 -req -in "$1" -signkey "$3" -days 30 -out "$2" 2>/dev/null
+    else
+        openssl req -x509v1 -in "$1" -CA "$4" -CAkey "$3" -days 30 -out "$2" 2>/dev/null ||
+            openssl x509 -req -in "$1" -CA "$4" -CAkey "$3" -CAcreateserial -days 30 -out "$2" 2>/dev/null
+    fi
+}
+
 # The database of an authority.
 ledger() {
     [ -d "$1.ca" ] && return

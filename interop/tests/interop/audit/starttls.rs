@@ -227,18 +227,38 @@ pub(crate) fn postfix() -> Option<StarttlsServer> {
     Some(server)
 }
 
+/// Whether it is older than 2.4, the version of Debian 13.
+fn dovecot_is_old() -> bool {
+    let said = Command::new(tools::path("dovecot"))
+        .arg("--version")
+        .output();
+    said.expect("dovecot").stdout.starts_with(b"2.3")
+}
+
 pub(crate) fn dovecot(protocol: &'static str) -> Option<StarttlsServer> {
     if !can_run(&["dovecot"]) {
         return None;
     }
     let server = StarttlsServer::start(protocol, "dovecot", |folder, address, files| {
         let here = folder.display();
+        // Since 2.4 the settings have other names, after the version for which they are written.
+        let (first, cert, key) = match dovecot_is_old() {
+            true => ("", "ssl_cert = <", "ssl_key = <"),
+            false => (
+                "dovecot_config_version = 2.4.0\ndovecot_storage_version = 2.4.0\n",
+                "ssl_server_cert_file = ",
+                "ssl_server_key_file = ",
+            ),
+        };
+        let users = match dovecot_is_old() {
+            true => "passdb {\n  driver = static\n}\nuserdb {\n  driver = static\n}\n",
+            false => "passdb static {\n}\nuserdb static {\n}\n",
+        };
         let conf = format!(
-            "base_dir = {here}/run\nstate_dir = {here}/state\nlog_path = {here}/log\n\
-                 protocols = {protocol}\nlisten = {}\nssl = yes\nssl_cert = <{}\nssl_key = <{}\n\
+            "{first}base_dir = {here}/run\nstate_dir = {here}/state\nlog_path = {here}/log\n\
+                 protocols = {protocol}\nlisten = {}\nssl = yes\n{cert}{}\n{key}{}\n\
                  service {protocol}-login {{\n  inet_listener {protocol} {{\n    port = {}\n  }}\n\
-                   inet_listener {protocol}s {{\n    port = 0\n  }}\n}}\n\
-                 passdb {{\n  driver = static\n}}\nuserdb {{\n  driver = static\n}}\n",
+                   inet_listener {protocol}s {{\n    port = 0\n  }}\n}}\n{users}",
             address.ip(),
             files.cert.display(),
             files.key.display(),
