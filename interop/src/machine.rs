@@ -126,7 +126,7 @@ impl Machine {
         let target = root.to_string();
         // With its root, which is not that of the mounts if the tests run in a `chroot`.
         let enter = [
-            "nsenter", "--target", &target, "--net", "--mount", "--pid", "--root",
+            "nsenter", "--target", &target, "--net", "--mount", "--pid", "--root", "--wd",
         ];
         let command = [&enter[..], &["bash", "-c", &script]].concat();
         let name = format!("command-{number}");

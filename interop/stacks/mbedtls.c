@@ -1,12 +1,21 @@
-/* Mbed TLS 2.28 (libmbedtls-dev), which has no TLS 1.3 for servers, and only an incomplete one for clients. */
+/* Mbed TLS 2.28 (libmbedtls-dev of Debian 12), which has no TLS 1.3 for servers, and only an incomplete one for clients; and
+ * 3.6 (Debian 13), with TLS 1.2 only, too. */
 #include <mbedtls/ctr_drbg.h>
 #include <mbedtls/entropy.h>
 #include <mbedtls/error.h>
 #include <mbedtls/net_sockets.h>
 #include <mbedtls/ssl.h>
 #include <mbedtls/ssl_ticket.h>
+#include <mbedtls/version.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if MBEDTLS_VERSION_MAJOR >= 3
+#include <psa/crypto.h>
+#define STATE MBEDTLS_PRIVATE(state)
+#else
+#define STATE state
+#endif
 
 #include "stack.h"
 
@@ -46,13 +55,22 @@ void tls_setup(const struct options *given) {
     mbedtls_pk_init(&key);
     check(mbedtls_x509_crt_parse_file(&certificate, given->certificate), "certificate");
     check(mbedtls_x509_crt_parse_file(&authority, given->authority), "authority");
+#if MBEDTLS_VERSION_MAJOR >= 3
+    check(psa_crypto_init(), "cryptography");
+    check(mbedtls_pk_parse_keyfile(&key, given->key, NULL, mbedtls_ctr_drbg_random, &random_bytes),
+          "key");
+#else
     check(mbedtls_pk_parse_keyfile(&key, given->key, NULL), "key");
+#endif
     mbedtls_ssl_config_init(&config);
     check(mbedtls_ssl_config_defaults(&config,
                                       given->is_server ? MBEDTLS_SSL_IS_SERVER
                                                        : MBEDTLS_SSL_IS_CLIENT,
                                       MBEDTLS_SSL_TRANSPORT_STREAM, MBEDTLS_SSL_PRESET_DEFAULT),
           "defaults");
+#if MBEDTLS_VERSION_MAJOR >= 3
+    mbedtls_ssl_conf_max_tls_version(&config, MBEDTLS_SSL_VERSION_TLS1_2);
+#endif
     mbedtls_ssl_conf_rng(&config, mbedtls_ctr_drbg_random, &random_bytes);
     mbedtls_ssl_conf_authmode(&config, MBEDTLS_SSL_VERIFY_REQUIRED);
     mbedtls_ssl_conf_ca_chain(&config, &authority, NULL);
@@ -84,8 +102,8 @@ struct tls *tls_open(int fd) {
     int result;
     /* A resumed handshake verifies no certificate, and has no key exchange to wait for. */
     int has_exchanged_keys = 0;
-    while (tls->ssl.state != MBEDTLS_SSL_HANDSHAKE_OVER) {
-        if (tls->ssl.state == MBEDTLS_SSL_CLIENT_KEY_EXCHANGE)
+    while (tls->ssl.STATE != MBEDTLS_SSL_HANDSHAKE_OVER) {
+        if (tls->ssl.STATE == MBEDTLS_SSL_CLIENT_KEY_EXCHANGE)
             has_exchanged_keys = 1;
         result = mbedtls_ssl_handshake_step(&tls->ssl);
         if (result != MBEDTLS_ERR_SSL_WANT_READ && result != MBEDTLS_ERR_SSL_WANT_WRITE)
