@@ -215,6 +215,8 @@ fn search_memory(needles: &[Needle]) -> Vec<String> {
             };
         }
     }
+    // The next search may get other memory, and would find in this what it holds a copy of.
+    buf.zeroize();
     found
 }
 
