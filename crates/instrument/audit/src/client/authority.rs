@@ -60,3 +60,32 @@ impl Authority {
         Ok((authority, identity))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use x509_parser::extensions::ParsedExtension;
+    use x509_parser::prelude::{FromDer, X509Certificate};
+
+    /// What strict clients ask of a certificate that an authority has issued (RFC 5280 §4.2.1.1 to §4.2.1.3), and dates
+    /// that all can parse: two digits for the year (§4.1.2.5).
+    #[test]
+    fn strict_clients_accept_the_certificate() {
+        let address = "127.0.0.1:443".parse().expect("an address");
+        let (authority, identity) = Authority::make(address).expect("made");
+        let (_, issuer) = X509Certificate::from_der(&authority.der).expect("a certificate");
+        let chain = identity.chain();
+        let (_, leaf) = X509Certificate::from_der(chain[0]).expect("a certificate");
+        let names_issuer = |one: &ParsedExtension<'_>| match one {
+            ParsedExtension::AuthorityKeyIdentifier(key) => key.key_identifier.is_some(),
+            _ => false,
+        };
+        let mut extensions = leaf.iter_extensions();
+        assert!(extensions.any(|one| names_issuer(one.parsed_extension())));
+        assert!(leaf.key_usage().expect("one").is_some());
+        assert!(leaf.extended_key_usage().expect("one").is_some());
+        for certificate in [&issuer, &leaf] {
+            assert!(certificate.validity().not_after.to_datetime().year() < 2050);
+        }
+    }
+}
