@@ -15,7 +15,9 @@ host, port = ADDRESS.rsplit(":", 1)
 
 def context():
     made = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
-    made.load_verify_locations("/etc/ssl/certs/ca-certificates.crt")
+    # OpenSSL 3.5 parses the authorities of Debian in 16 ms, which is no proof yet; this client has four times as many.
+    for _ in range(4):
+        made.load_verify_locations("/etc/ssl/certs/ca-certificates.crt")
     return made
 
 
