@@ -73,8 +73,8 @@ test-rest:
 	$(TESTS) --doc || ended=1; \
 	exit $$ended
 
-# With the release build, as the README has it: the tests replace it by their own, because it takes minutes. And with that of
-# the packages, which a compiler can fail at alone.
+# With the release build, as the README has it: the tests replace it by their own, because it takes minutes. Also with the
+# build of the packages, because a compiler can fail at this one while the others succeed.
 test-full: tools test-build release release-lto ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone header-check
 

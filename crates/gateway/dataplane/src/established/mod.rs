@@ -144,16 +144,19 @@ impl Connections {
         }
     }
 
-    /// Counts all connections by state. Steps keep these numbers up to date.
+    /// Counts a connection by state. Steps keep these numbers up to date.
+    fn count(&mut self, index: u32) {
+        let tally = Tally::of(self.slots.at(index));
+        self.tallies.add(tally);
+        self.connecting.note(index, tally.is_connecting());
+    }
+
+    /// Counts all connections by state, after a test has changed some.
     #[cfg(test)]
     fn count_phases(&mut self) {
-        let (mut tallies, mut connecting) = (Tallies::default(), Connecting::default());
-        for (index, slot) in self.slots.all() {
-            let tally = Tally::of(slot);
-            tallies.add(tally);
-            connecting.note(index, tally.is_connecting());
-        }
-        (self.tallies, self.connecting) = (tallies, connecting);
+        (self.tallies, self.connecting) = Default::default();
+        let all: Vec<u32> = self.slots.indices().collect();
+        all.into_iter().for_each(|index| self.count(index));
     }
 
     /// The slots, for inspection.

@@ -1,7 +1,6 @@
 //! Connections recovered from a predecessor: their interest, timers and counts, and the deferred check of their sockets.
 
 use crate::established::Connections;
-use crate::established::tallies::Tally;
 use crate::established::{interest, unverified};
 use crate::io::Io;
 use crate::settings::Settings;
@@ -33,9 +32,7 @@ impl Connections {
             if slot.phase() == Phase::Warm {
                 warm.push(index);
             }
-            let tally = Tally::of(slot);
-            self.tallies.add(tally);
-            self.connecting.note(index, tally.is_connecting());
+            self.count(index);
             self.set_timer(index, settings, work.now_ms);
             // Frees the slot if the kernel does not watch its sockets.
             self.apply_interest(index, work);
