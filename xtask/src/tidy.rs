@@ -12,6 +12,7 @@ mod links;
 mod log_messages;
 mod one_build;
 mod other_locks;
+mod profiles;
 mod stated_once;
 mod test_list;
 mod unsafety;
@@ -28,7 +29,7 @@ use std::path::Path;
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
 /// Name and check of every rule. `exceptions.txt` refers to rules by name.
-pub(crate) const RULES: [(&str, Rule); 15] = [
+pub(crate) const RULES: [(&str, Rule); 16] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),
     ("length", length::check),
@@ -44,6 +45,7 @@ pub(crate) const RULES: [(&str, Rule); 15] = [
     ("stated-once", stated_once::check),
     ("test-list", test_list::check),
     ("one-build", one_build::check),
+    ("profiles", profiles::check),
 ];
 
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {

@@ -57,16 +57,16 @@ impl Plan {
         let plan = Plan {
             connections,
             warm_up: 100,
-            open_per_s: 500.0,
+            open_per_s: 1_200.0,
             handshakes_max: 48,
-            settle: Duration::from_millis(1500),
-            rest: Duration::from_secs(5),
-            wake: Duration::from_secs(14),
-            wake_per_s: f64::from(connections) * 0.12,
-            before_kill: Duration::from_secs(3),
+            settle: Duration::from_millis(750),
+            rest: Duration::from_millis(2_500),
+            wake: Duration::from_secs(4),
+            wake_per_s: f64::from(connections) * 0.2,
+            before_kill: Duration::from_millis(1_500),
             storm_per_s: f64::from(connections) * 0.4,
-            ask: Duration::from_secs(6),
-            linger: Duration::from_secs(3),
+            ask: Duration::from_secs(2),
+            linger: Duration::from_millis(1_500),
             note,
         };
         Ok(if quick { plan.quick() } else { plan })
@@ -74,7 +74,6 @@ impl Plan {
 
     fn quick(self) -> Plan {
         Plan {
-            open_per_s: 1_000.0,
             settle: Duration::from_millis(600),
             rest: Duration::from_millis(800),
             wake: Duration::from_millis(1_500),

@@ -450,7 +450,7 @@ impl Connection {
     /// Seals `plaintext` into the output, in as many records as needed; at most 1 GiB per call.
     pub fn send(&mut self, state: &mut State, plaintext: &[u8]) -> Result<(), SealError> {
         let mut rest = plaintext;
-        self.send_with(state, plaintext.len(), |room| {
+        self.send_with(state, plaintext.len(), &mut |room| {
             let (piece, later) = rest.split_at(room.len().min(rest.len()));
             if let Some(room) = room.get_mut(..piece.len()) {
                 room.copy_from_slice(piece);
@@ -461,11 +461,12 @@ impl Connection {
 
     /// Seals `len` bytes of plaintext into the output. `write` writes them piece by piece into the place where
     /// they are sealed.
+    // Not generic: compiled once, and as fast as the rest of this crate, whatever the crate of the caller is compiled with.
     pub fn send_with(
         &mut self,
         state: &mut State,
         len: usize,
-        mut write: impl FnMut(&mut [u8]),
+        write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), SealError> {
         if len > SEND_MAX {
             return Err(SealError::ContentTooLong(len));

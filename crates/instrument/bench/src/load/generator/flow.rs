@@ -266,7 +266,7 @@ impl Generator {
             };
             let sealed = active
                 .tls
-                .send_with(&mut slot.tls, some, |room| exchange.write_next(room));
+                .send_with(&mut slot.tls, some, &mut |room| exchange.write_next(room));
             sealed.map_err(|error| format!("sealing: {error}"))?;
         } else {
             exchange.write_next(active.plain_out.grow(some));
