@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use dormouse_bench::load::Pacer;
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::signal::Signal;
 
@@ -9,7 +10,7 @@ use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
 use super::summary::{KillResult, Results};
-use super::traffic::{Pacer, open_until, wake_all, wake_for};
+use super::traffic::{due, open_until, wake_all, wake_for};
 use super::upgrade::upgrade;
 use super::view::{Chapter, Scene};
 use super::watch;
@@ -181,11 +182,12 @@ fn close_all(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), 
         "All connections close, and the memory of their records is freed.".to_owned(),
         &format!("It was {} with all connections.", megabytes(before)),
     );
-    let mut pacer = Pacer::new(f64::from(plan.connections) / plan.linger.as_secs_f64());
+    let per_s = f64::from(plan.connections) / plan.linger.as_secs_f64();
+    let mut pacer = Pacer::new(per_s, Instant::now());
     let mut next = 0;
     results.finish(&show.fleet);
     show.play(&scene, |fleet, now| {
-        for _ in 0..pacer.due(now) {
+        for _ in 0..due(&mut pacer, now) {
             fleet.close(next);
             next += 1;
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use dormouse_bench::load::Pacer;
+
 use super::client::{Client, Phase};
 use super::fleet::Fleet;
 use super::plan::Plan;
@@ -18,11 +20,11 @@ pub(super) fn open_until(
     scene: &Scene,
     count: u32,
 ) -> Result<(), DemoError> {
-    let mut pacer = Pacer::new(plan.open_per_s);
+    let mut pacer = Pacer::new(plan.open_per_s, Instant::now());
     let count = count as usize;
     show.play(scene, |fleet, now| {
         let mut in_flight = fleet.census().handshaking;
-        for _ in 0..pacer.due(now) {
+        for _ in 0..due(&mut pacer, now) {
             if fleet.begun < count && in_flight < u64::from(plan.handshakes_max) {
                 fleet.open_next();
                 in_flight += 1;
@@ -39,10 +41,10 @@ pub(super) fn wake_for(
     length: Duration,
     per_s: f64,
 ) -> Result<(), DemoError> {
-    let mut pacer = Pacer::new(per_s);
+    let mut pacer = Pacer::new(per_s, Instant::now());
     let until = Instant::now() + length;
     show.play(scene, |fleet, now| {
-        for _ in 0..pacer.due(now) {
+        for _ in 0..due(&mut pacer, now) {
             fleet.wake_any();
         }
         now >= until
@@ -52,10 +54,10 @@ pub(super) fn wake_for(
 /// Wakes all connections and waits until each of them has echoed since the kill or upgrade.
 pub(super) fn wake_all(show: &mut Show, plan: &Plan, scene: &Scene) -> Result<(), DemoError> {
     let asked_max = show.fleet.clients.len();
-    let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
+    let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64(), Instant::now());
     let mut waiting: Vec<usize> = (0..asked_max).rev().collect();
     show.play(scene, |fleet, now| {
-        for _ in 0..pacer.due(now) {
+        for _ in 0..due(&mut pacer, now) {
             let Some(index) = waiting.pop() else { break };
             // A connection that is awake already counts as woken.
             fleet.wake(index);
@@ -82,47 +84,7 @@ fn is_unheard(fleet: &Fleet, index: usize) -> bool {
         .is_some_and(|client| client.unheard)
 }
 
-/// A limit on actions per second that does not make up for long pauses at once.
-pub(super) struct Pacer {
-    per_s: f64,
-    owed: f64,
-    last: Instant,
-}
-
-impl Pacer {
-    pub(super) fn new(per_s: f64) -> Pacer {
-        Pacer {
-            per_s,
-            owed: 0.0,
-            last: Instant::now(),
-        }
-    }
-
-    /// Number of actions that are due now.
-    pub(super) fn due(&mut self, now: Instant) -> usize {
-        self.owed += self.per_s * now.saturating_duration_since(self.last).as_secs_f64();
-        self.last = now;
-        let due = (self.owed as usize).min(PER_TURN_MAX);
-        self.owed = (self.owed - due as f64).min(PER_TURN_MAX as f64);
-        due
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pacer_keeps_its_rate() {
-        let mut pacer = Pacer::new(100.0);
-        let start = pacer.last;
-        let mut due_at = |ms| pacer.due(start + Duration::from_millis(ms));
-        assert_eq!(due_at(5), 0);
-        assert_eq!(due_at(105), 10);
-        assert_eq!(
-            due_at(60_105),
-            PER_TURN_MAX,
-            "a minute of sleep is not compensated at once"
-        );
-    }
+/// Number of actions that are due now.
+pub(super) fn due(pacer: &mut Pacer, now: Instant) -> usize {
+    (0..PER_TURN_MAX).take_while(|_| pacer.take(now)).count()
 }

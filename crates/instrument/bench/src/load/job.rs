@@ -10,7 +10,7 @@ pub(super) const FAILURES_IN_ROW_MAX: u64 = 100;
 
 /// Due times at a steady rate.
 #[derive(Clone, Debug)]
-pub(super) struct Pacer {
+pub struct Pacer {
     interval: Option<Duration>,
     next: Instant,
 }
@@ -20,7 +20,7 @@ impl Pacer {
     const ARREARS_MAX: Duration = Duration::from_millis(200);
 
     /// Returns a pacer of `per_s` actions per second; 0: no limit.
-    pub(super) fn new(per_s: f64, now: Instant) -> Self {
+    pub fn new(per_s: f64, now: Instant) -> Self {
         let interval = (per_s > 0.0).then(|| Duration::from_secs_f64((1.0 / per_s).min(86_400.0)));
         Self {
             interval,
@@ -29,7 +29,7 @@ impl Pacer {
     }
 
     /// Takes a due action, if there is one.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    pub fn take(&mut self, now: Instant) -> bool {
         let Some(interval) = self.interval else {
             return true;
         };

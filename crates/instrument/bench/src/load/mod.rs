@@ -17,6 +17,7 @@ mod starttls;
 mod wire;
 
 pub use fleet::{Fleet, FleetReport, Launcher};
+pub use job::Pacer;
 pub(crate) use limits::refuse_foreign_load;
 pub use limits::{Plan, is_this_machine};
 pub use orders::{
