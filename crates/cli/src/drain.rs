@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DrainArgs) -> Exit {
 
 /// Shows the progress until no connection is left or the drain was stopped.
 fn watch(address: &AdminAddress, json: bool) -> Exit {
-    let mut progress = Progress::new(json);
+    let mut progress = DrainProgress::new(json);
     thread::sleep(FIRST_LOOK);
     loop {
         let status: Status = address.question("/status").map_err(failed)?;
@@ -105,13 +105,13 @@ fn watch(address: &AdminAddress, json: bool) -> Exit {
 }
 
 /// The progress so far: one line that changes on a terminal, a line now and then elsewhere.
-struct Progress {
+struct DrainProgress {
     json: bool,
     bar: Option<ProgressBar>,
     next_line: Instant,
 }
 
-impl Progress {
+impl DrainProgress {
     fn new(json: bool) -> Self {
         let is_watched = !json && io::stdout().is_terminal() && terminal::can_draw();
         Self {

@@ -1,6 +1,6 @@
 //! PROXY protocol headers, as a hostile proxy may send them.
 
-use dormouse_dataplane::proxy_protocol::{HEADER_MAX, Progress, read, v1, v2};
+use dormouse_dataplane::proxy_protocol::{HEADER_MAX, HeaderProgress, read, v1, v2};
 
 /// One input; the first byte chooses its beginning.
 pub(crate) fn run(data: &[u8]) {
@@ -14,24 +14,27 @@ pub(crate) fn run(data: &[u8]) {
         _ => b"\r\n\r\n\0\r\nQUIT\n",
     };
     let all = [start, data].concat();
-    let mut last = Ok(Progress::Partial);
+    let mut last = Ok(HeaderProgress::Partial);
     for end in 0..=all.len() {
         let now = read(&all[..end]);
         match last {
-            Ok(Progress::Partial) => {}
+            Ok(HeaderProgress::Partial) => {}
             // Complete or refused: more bytes change nothing.
             _ => assert_eq!(now, last),
         }
         last = now;
     }
     match last {
-        Ok(Progress::Partial) => assert!(all.len() < HEADER_MAX),
-        Ok(Progress::Complete { len, endpoints }) => {
+        Ok(HeaderProgress::Partial) => assert!(all.len() < HEADER_MAX),
+        Ok(HeaderProgress::Complete { len, endpoints }) => {
             assert!(len <= all.len() && len <= HEADER_MAX);
             if endpoints.is_some() {
                 for again in [v1(endpoints), v2(endpoints, None)] {
                     let len = again.len();
-                    assert_eq!(read(&again), Ok(Progress::Complete { len, endpoints }));
+                    assert_eq!(
+                        read(&again),
+                        Ok(HeaderProgress::Complete { len, endpoints })
+                    );
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::Random;
 use crate::content::{self, ID_BYTES};
 use crate::kernel::{EndId, Kernel};
 use codec::{Codec, End, Handled};
-use dormouse_dataplane::proxy_protocol::{self, Endpoints, Progress};
+use dormouse_dataplane::proxy_protocol::{self, Endpoints, HeaderProgress};
 use dormouse_reactor::socket::Attempt;
 use plan::{Ending, Plan, Source};
 use std::io::ErrorKind;
@@ -255,8 +255,8 @@ impl Peer {
         };
         header.extend_from_slice(received);
         match proxy_protocol::read(&header) {
-            Ok(Progress::Partial) => self.header = Some(header),
-            Ok(Progress::Complete { len, endpoints }) if endpoints.is_some() => {
+            Ok(HeaderProgress::Partial) => self.header = Some(header),
+            Ok(HeaderProgress::Complete { len, endpoints }) if endpoints.is_some() => {
                 self.handle_after_header(&mut header[len..]);
             }
             result => {

@@ -37,7 +37,7 @@ use crate::lifecycle::Lifecycle;
 use crate::lifecycle::recover::{self, Inherited};
 use crate::lifecycle::reload::Reloader;
 use crate::lifecycle::reload::Remembered;
-use crate::lifecycle::startup::{Progress, Startup};
+use crate::lifecycle::startup::{Startup, StartupProgress};
 use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::cooling::Cooling;
 use crate::outbound::Outbound;
@@ -294,14 +294,14 @@ impl<I: Io> Worker<I> {
             };
             return self.outbound.accept(client, listener.route, &mut self.cx);
         }
-        let has_choice = listener.door.len() > 1
+        let has_choice = listener.routes.len() > 1
             || route.needs_client_hello()
             || self.handshakes.has_challenge();
         let accepted = NewConnection {
             fd,
             client: Client::new(peer),
             route: listener.route,
-            candidates: has_choice.then(|| Rc::clone(&listener.door)),
+            candidates: has_choice.then(|| Rc::clone(&listener.routes)),
         };
         self.handshakes.begin(accepted, &mut self.cx);
     }
@@ -417,9 +417,9 @@ impl<I: Io> Worker<I> {
         let (routes, backends) = (&mut self.cx.settings.routes, &self.cx.work.backends);
         let is_idle = self.events.is_empty();
         match startup.turn(is_idle, routes, &mut reloader.parsed, backends) {
-            Progress::Continues => {}
-            Progress::Done => self.report(&WorkerReport::Ready),
-            Progress::Failed(error) => {
+            StartupProgress::Continues => {}
+            StartupProgress::Done => self.report(&WorkerReport::Ready),
+            StartupProgress::Failed(error) => {
                 // The predecessor could read them. Established connections continue.
                 tracing::error!(%error, "certificates unusable; not accepting connections");
                 self.door.listeners.stop();

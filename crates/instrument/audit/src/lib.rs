@@ -36,7 +36,7 @@ use dormouse_measure::Error;
 use dormouse_measure::Machine;
 
 /// Beginning of the outcome's message in an audit that was judged again: the thresholds are not stored.
-const THEN: &str = "when it was made: ";
+const JUDGED_AGAIN: &str = "when it was made: ";
 
 /// Key of the setting that stores the machine's load average at the start of the audit.
 const LOAD: &str = "load_average";
@@ -103,9 +103,9 @@ impl Audit {
     pub fn judge_again(&mut self) {
         self.findings = findings::judge(self);
         // It may tell the number of the former findings.
-        let is_new = |message: &&mut String| !message.starts_with(THEN);
+        let is_new = |message: &&mut String| !message.starts_with(JUDGED_AGAIN);
         if let Some(message) = self.outcome.message.as_mut().filter(is_new) {
-            message.insert_str(0, THEN);
+            message.insert_str(0, JUDGED_AGAIN);
         }
     }
 

@@ -29,17 +29,17 @@ pub(crate) struct Listener {
     /// The first of its routes.
     pub(crate) route: u16,
     /// All of its routes.
-    pub(crate) door: Rc<[u16]>,
+    pub(crate) routes: Rc<[u16]>,
     /// Connections accepted since this worker went behind the others.
     in_a_row: usize,
 }
 
 impl Listener {
-    pub(crate) fn new(fd: Fd, door: &[u16]) -> Listener {
+    pub(crate) fn new(fd: Fd, routes: &[u16]) -> Listener {
         Listener {
             fd,
-            route: door.first().copied().unwrap_or_default(),
-            door: door.into(),
+            route: routes.first().copied().unwrap_or_default(),
+            routes: routes.into(),
             in_a_row: 0,
         }
     }

@@ -1,7 +1,7 @@
 //! The PROXY header of a trusted proxy, which names its client.
 
 use crate::io::Io;
-use crate::proxy_protocol::{self, Endpoints, HEADER_MAX, HeaderError, Progress};
+use crate::proxy_protocol::{self, Endpoints, HEADER_MAX, HeaderError, HeaderProgress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 
@@ -40,8 +40,8 @@ impl ProxyHeader {
         };
         self.received.extend_from_slice(&scratch[..n]);
         match proxy_protocol::read(&self.received) {
-            Ok(Progress::Partial) => Received::Part,
-            Ok(Progress::Complete { len, endpoints }) => {
+            Ok(HeaderProgress::Partial) => Received::Part,
+            Ok(HeaderProgress::Complete { len, endpoints }) => {
                 (self.len, self.endpoints) = (len, endpoints);
                 Received::Whole
             }

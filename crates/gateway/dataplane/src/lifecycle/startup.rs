@@ -17,7 +17,7 @@ pub(crate) struct Startup {
 }
 
 /// State of the startup after a turn.
-pub(crate) enum Progress {
+pub(crate) enum StartupProgress {
     /// More contexts are left.
     Continues,
     /// The last context was built.
@@ -59,15 +59,15 @@ impl Startup {
         routes: &mut Routes,
         parsed: &mut Parsed,
         backends: &Backends,
-    ) -> Progress {
+    ) -> StartupProgress {
         self.turns = self.turns.saturating_add(1);
         if !is_idle && self.turns < TURNS_FIRST {
-            return Progress::Continues;
+            return StartupProgress::Continues;
         }
         self.turns = 0;
         // Without them, only sockets are left to verify.
         let Some(late) = &mut self.late else {
-            return Progress::Continues;
+            return StartupProgress::Continues;
         };
         // The routes are there. Their backends may have other addresses than in the handover.
         let take_contexts = |number, loaded| {
@@ -76,15 +76,15 @@ impl Startup {
             }
         };
         match late.load_some(parsed, backends, |_| None, take_contexts) {
-            Ok(true) => Progress::Continues,
+            Ok(true) => StartupProgress::Continues,
             Ok(false) => {
                 self.late = None;
-                Progress::Done
+                StartupProgress::Done
             }
             Err(error) => {
                 self.late = None;
                 self.has_failed = true;
-                Progress::Failed(error)
+                StartupProgress::Failed(error)
             }
         }
     }

@@ -11,7 +11,7 @@
 mod read;
 mod write;
 
-pub use read::{HEADER_MAX, HeaderError, Progress, V1_MAX, read};
+pub use read::{HEADER_MAX, HeaderError, HeaderProgress, V1_MAX, read};
 pub use write::{CERTIFICATE_MAX, ClientCertificate, Tls, local, v1, v2};
 
 use dormouse_reactor::socket::canonical;

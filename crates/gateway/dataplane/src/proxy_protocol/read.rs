@@ -17,7 +17,7 @@ const V2_FIXED: usize = 16;
 
 /// Result of parsing a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub enum HeaderProgress {
     /// The bytes are a valid beginning; more must follow.
     Partial,
     /// The header is complete.
@@ -80,7 +80,7 @@ impl std::error::Error for HeaderError {}
 ///
 /// # Errors
 /// No continuation of these bytes is a valid header.
-pub fn read(received: &[u8]) -> Result<Progress, HeaderError> {
+pub fn read(received: &[u8]) -> Result<HeaderProgress, HeaderError> {
     if have_same_start(received, &SIGNATURE) {
         read_v2(received)
     } else if have_same_start(received, b"PROXY ") {
@@ -98,13 +98,13 @@ fn have_same_start(received: &[u8], expected: &[u8]) -> bool {
 
 // ---- version 1 ----
 
-fn read_v1(received: &[u8]) -> Result<Progress, HeaderError> {
+fn read_v1(received: &[u8]) -> Result<HeaderProgress, HeaderError> {
     let within = received.get(..V1_MAX).unwrap_or(received);
     let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
         return if received.len() >= V1_MAX {
             Err(HeaderError::EndlessLine)
         } else {
-            Ok(Progress::Partial)
+            Ok(HeaderProgress::Partial)
         };
     };
     let line = within.get(..end).unwrap_or_default();
@@ -113,7 +113,7 @@ fn read_v1(received: &[u8]) -> Result<Progress, HeaderError> {
     let arguments = line.strip_prefix("PROXY ").ok_or(HeaderError::BadLine)?;
     // The rest of the line after UNKNOWN must be ignored (§2.1).
     if arguments == "UNKNOWN" || arguments.starts_with("UNKNOWN ") {
-        return Ok(Progress::Complete {
+        return Ok(HeaderProgress::Complete {
             len,
             endpoints: None,
         });
@@ -128,7 +128,7 @@ fn read_v1(received: &[u8]) -> Result<Progress, HeaderError> {
         }
         _ => return Err(HeaderError::BadLine),
     };
-    Ok(Progress::Complete {
+    Ok(HeaderProgress::Complete {
         len,
         endpoints: Some(endpoints),
     })
@@ -152,12 +152,12 @@ fn port(text: &str) -> Option<u16> {
 
 // ---- version 2 ----
 
-fn read_v2(received: &[u8]) -> Result<Progress, HeaderError> {
+fn read_v2(received: &[u8]) -> Result<HeaderProgress, HeaderError> {
     let Some((fixed, rest)) = received.split_at_checked(V2_FIXED) else {
-        return Ok(Progress::Partial);
+        return Ok(HeaderProgress::Partial);
     };
     let &[.., version_command, family, high, low] = fixed else {
-        return Ok(Progress::Partial);
+        return Ok(HeaderProgress::Partial);
     };
     if version_command >> 4 != 2 {
         return Err(HeaderError::BadVersion);
@@ -176,21 +176,26 @@ fn read_v2(received: &[u8]) -> Result<Progress, HeaderError> {
     if is_local {
         // The receiver must "discard the protocol block including the family which is ignored" (§2.2).
         let endpoints = None;
-        return Ok(body.map_or(Progress::Partial, |_| Progress::Complete { len, endpoints }));
+        return Ok(
+            body.map_or(HeaderProgress::Partial, |_| HeaderProgress::Complete {
+                len,
+                endpoints,
+            }),
+        );
     }
     let addresses_len = addresses_len(family).ok_or(HeaderError::BadFamily)?;
     if body_len < addresses_len {
         return Err(HeaderError::TooShort);
     }
     let Some(body) = body else {
-        return Ok(Progress::Partial);
+        return Ok(HeaderProgress::Partial);
     };
     let (addresses, tlvs) = body.split_at(addresses_len);
     // Some proxies fill in an address all the same, which the receiver should ignore (§2.2): it has no known length.
     if family != UNSPEC || are_tlvs(tlvs) {
         check_tlvs(received.get(..len).unwrap_or_default(), tlvs)?;
     }
-    Ok(Progress::Complete {
+    Ok(HeaderProgress::Complete {
         len,
         endpoints: endpoints_v2(addresses),
     })

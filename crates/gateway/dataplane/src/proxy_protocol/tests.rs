@@ -14,7 +14,7 @@ fn endpoints(client: &str, server: &str) -> Endpoints {
 
 fn complete(bytes: &[u8]) -> (usize, Option<Endpoints>) {
     match read(bytes) {
-        Ok(Progress::Complete { len, endpoints }) => (len, endpoints),
+        Ok(HeaderProgress::Complete { len, endpoints }) => (len, endpoints),
         other => panic!("{other:?}: {}", bytes.escape_ascii()),
     }
 }
@@ -104,7 +104,7 @@ fn refuses_malformed_lines() {
     );
     assert_eq!(
         read(&[&b"PROXY "[..], &[b'x'; 100]].concat()),
-        Ok(Progress::Partial)
+        Ok(HeaderProgress::Partial)
     );
 }
 
@@ -310,7 +310,7 @@ fn the_checksum_is_crc32c() {
     for at in [14, 19, 22, 26] {
         let mut wrong = header.clone();
         wrong[at] ^= 1;
-        assert!(read(&wrong).is_err() || read(&wrong) == Ok(Progress::Partial));
+        assert!(read(&wrong).is_err() || read(&wrong) == Ok(HeaderProgress::Partial));
     }
 }
 
@@ -333,7 +333,7 @@ proptest! {
     fn written_headers_are_read_back(endpoints in any_endpoints(), second in any::<bool>(), behind in any::<[u8; 5]>()) {
         let header = if second { v2(Some(endpoints), Some(&TLS)) } else { v1(Some(endpoints)) };
         for cut in 0..header.len() {
-            prop_assert_eq!(read(&header[..cut]), Ok(Progress::Partial));
+            prop_assert_eq!(read(&header[..cut]), Ok(HeaderProgress::Partial));
         }
         let all = [&header[..], &behind].concat();
         prop_assert_eq!(complete(&all), (header.len(), Some(endpoints)));
@@ -345,8 +345,8 @@ proptest! {
         let start: &[u8] = match start { 0 => b"", 1 => b"PROXY ", _ => &SIGNATURE };
         let all = [start, &bytes].concat();
         match read(&all) {
-            Ok(Progress::Complete { len, .. }) => prop_assert!(len <= all.len()),
-            Ok(Progress::Partial) => prop_assert!(all.len() < HEADER_MAX),
+            Ok(HeaderProgress::Complete { len, .. }) => prop_assert!(len <= all.len()),
+            Ok(HeaderProgress::Partial) => prop_assert!(all.len() < HEADER_MAX),
             Err(refused) => {
                 // More bytes can't make a refused header valid.
                 let more = [&all[..], b"more\r\n"].concat();

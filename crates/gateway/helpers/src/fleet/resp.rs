@@ -117,10 +117,10 @@ impl Store {
 }
 
 fn unexpected(_: &Reply) -> Failure {
-    Failure::Wire(nonsense())
+    Failure::Wire(malformed())
 }
 
-fn nonsense() -> io::Error {
+fn malformed() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         "the server is neither Redis nor Valkey",
@@ -148,14 +148,14 @@ pub(crate) fn understand(from: &mut impl Read) -> Result<(), String> {
 
 fn reply(from: &mut impl Read) -> Result<Reply, Failure> {
     let line = line(from)?;
-    let (kind, rest) = line.split_at_checked(1).ok_or_else(nonsense)?;
+    let (kind, rest) = line.split_at_checked(1).ok_or_else(malformed)?;
     match kind {
         "+" => Ok(Reply::Status(rest.to_owned())),
         "-" => Ok(Reply::Error(rest.to_owned())),
-        ":" => Ok(Reply::Number(rest.parse().map_err(|_| nonsense())?)),
+        ":" => Ok(Reply::Number(rest.parse().map_err(|_| malformed())?)),
         "$" => value(from, rest),
         "*" => list(from, rest),
-        _ => Err(nonsense().into()),
+        _ => Err(malformed().into()),
     }
 }
 
@@ -163,7 +163,7 @@ fn value(from: &mut impl Read, len: &str) -> Result<Reply, Failure> {
     if len == "-1" {
         return Ok(Reply::Value(None));
     }
-    let len: usize = len.parse().map_err(|_| nonsense())?;
+    let len: usize = len.parse().map_err(|_| malformed())?;
     if len > VALUE_MAX {
         return Err(Failure::Wire(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -173,7 +173,7 @@ fn value(from: &mut impl Read, len: &str) -> Result<Reply, Failure> {
     let mut bytes = vec![0; len + 2];
     from.read_exact(&mut bytes)?;
     if !bytes.ends_with(b"\r\n") {
-        return Err(nonsense().into());
+        return Err(malformed().into());
     }
     bytes.truncate(len);
     Ok(Reply::Value(Some(bytes)))
@@ -184,17 +184,17 @@ fn list(from: &mut impl Read, len: &str) -> Result<Reply, Failure> {
     if len == "-1" {
         return Ok(Reply::List(None));
     }
-    let len: usize = len.parse().map_err(|_| nonsense())?;
+    let len: usize = len.parse().map_err(|_| malformed())?;
     if len > ELEMENTS_MAX {
-        return Err(nonsense().into());
+        return Err(malformed().into());
     }
     for _ in 0..len {
         let line = line(from)?;
-        match line.split_at_checked(1).ok_or_else(nonsense)? {
+        match line.split_at_checked(1).ok_or_else(malformed)? {
             ("-", words) => return Ok(Reply::Error(words.to_owned())),
             ("+" | ":", _) => {}
             ("$", len) => drop(value(from, len)?),
-            _ => return Err(nonsense().into()),
+            _ => return Err(malformed().into()),
         }
     }
     Ok(Reply::List(Some(len)))
@@ -205,7 +205,7 @@ fn line(from: &mut impl Read) -> Result<String, Failure> {
     let mut byte = [0];
     while !line.ends_with(b"\r\n") {
         if line.len() > LINE_MAX {
-            return Err(nonsense().into());
+            return Err(malformed().into());
         }
         from.read_exact(&mut byte)?;
         line.extend_from_slice(&byte);
@@ -213,9 +213,9 @@ fn line(from: &mut impl Read) -> Result<String, Failure> {
     line.truncate(line.len() - 2);
     let printable = |byte: &u8| (b' '..=b'~').contains(byte);
     if !line.iter().all(printable) {
-        return Err(nonsense().into());
+        return Err(malformed().into());
     }
-    String::from_utf8(line).map_err(|_| nonsense().into())
+    String::from_utf8(line).map_err(|_| malformed().into())
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ const ANSWER_MAX: usize = 4 << 10;
 const RECEIVE_MAX: usize = 16 << 10;
 
 /// The state of an attempt after a step.
-pub(super) enum Progress {
+pub(super) enum CheckProgress {
     /// The check waits for its socket.
     Pending,
     /// The backend is healthy.
@@ -87,7 +87,7 @@ impl CheckAttempt {
     }
 
     /// Continues until the socket would block.
-    pub(super) fn step(&mut self, check: &Check) -> Progress {
+    pub(super) fn step(&mut self, check: &Check) -> CheckProgress {
         match self.continue_check(check) {
             Ok(next) => next,
             Err(error) => self.broken(check, &error.to_string()),
@@ -95,21 +95,21 @@ impl CheckAttempt {
     }
 
     /// The result if the check has not completed before its timeout.
-    pub(super) fn late(&self, check: &Check) -> Progress {
+    pub(super) fn late(&self, check: &Check) -> CheckProgress {
         let done = match &self.tls {
             _ if !self.connected => "connection",
             Some(tls) if !tls.is_established() => "TLS handshake",
-            Some(_) if check.request.is_none() => return Progress::Passed,
+            Some(_) if check.request.is_none() => return CheckProgress::Passed,
             _ => "response",
         };
-        Progress::Failed(format!("no {done} within {} ms", check.timeout_ms))
+        CheckProgress::Failed(format!("no {done} within {} ms", check.timeout_ms))
     }
 
-    fn continue_check(&mut self, check: &Check) -> io::Result<Progress> {
+    fn continue_check(&mut self, check: &Check) -> io::Result<CheckProgress> {
         if !self.connected {
             socket::take_error(self.fd)?;
             if Peer::of(self.fd).is_err() {
-                return Ok(Progress::Pending);
+                return Ok(CheckProgress::Pending);
             }
             self.connected = true;
         }
@@ -117,11 +117,11 @@ impl CheckAttempt {
             while !self.unsent.is_empty() {
                 match socket::send(self.fd, &self.unsent)? {
                     Attempt::Done(sent) => drop(self.unsent.drain(..sent)),
-                    Attempt::WouldBlock => return Ok(Progress::Pending),
+                    Attempt::WouldBlock => return Ok(CheckProgress::Pending),
                 }
             }
             if self.tls.is_none() && check.request.is_none() {
-                return Ok(Progress::Passed);
+                return Ok(CheckProgress::Passed);
             }
             let mut room = [0; RECEIVE_MAX];
             let wanted = match self.tls {
@@ -133,10 +133,10 @@ impl CheckAttempt {
                     return Ok(self.broken(check, "the backend closed the connection"));
                 }
                 Attempt::Done(n) => n,
-                Attempt::WouldBlock => return Ok(Progress::Pending),
+                Attempt::WouldBlock => return Ok(CheckProgress::Pending),
             };
             let next = self.process(check, &mut room[..n]);
-            if !matches!(next, Progress::Pending) {
+            if !matches!(next, CheckProgress::Pending) {
                 // Best effort: an alert may be left to send, and the connection is closed next.
                 let _ = socket::send(self.fd, &self.unsent);
                 return Ok(next);
@@ -144,7 +144,7 @@ impl CheckAttempt {
         }
     }
 
-    fn process(&mut self, check: &Check, received: &mut [u8]) -> Progress {
+    fn process(&mut self, check: &Check, received: &mut [u8]) -> CheckProgress {
         let request = check.request.as_ref();
         let Some(tls) = &mut self.tls else {
             self.answer.extend_from_slice(received);
@@ -152,17 +152,17 @@ impl CheckAttempt {
         };
         let request = request.map(|(request, _)| request.as_str());
         match tls.receive(received, request, &mut self.unsent) {
-            Err(why) => Progress::Failed(why),
+            Err(why) => CheckProgress::Failed(why),
             Ok(came) if request.is_none() => match came.is_accepted {
-                true => Progress::Passed,
-                false => Progress::Pending,
+                true => CheckProgress::Passed,
+                false => CheckProgress::Pending,
             },
             Ok(came) => {
                 let room = ANSWER_MAX.saturating_sub(self.answer.len());
                 let more = came.plaintext.iter().take(room);
                 self.answer.extend(more);
                 match self.judge(check) {
-                    Progress::Pending if came.is_end => Progress::Failed(
+                    CheckProgress::Pending if came.is_end => CheckProgress::Failed(
                         "the backend closed the connection without a response".to_owned(),
                     ),
                     next => next,
@@ -172,46 +172,46 @@ impl CheckAttempt {
     }
 
     /// The result after the connection ended without a response.
-    fn broken(&self, check: &Check, why: &str) -> Progress {
+    fn broken(&self, check: &Check, why: &str) -> CheckProgress {
         match &self.tls {
             // The handshake succeeded and no alert came; how the backend closes does not matter.
-            Some(tls) if tls.is_established() && check.request.is_none() => Progress::Passed,
+            Some(tls) if tls.is_established() && check.request.is_none() => CheckProgress::Passed,
             Some(tls) if !tls.is_established() && self.connected => {
-                Progress::Failed(format!("{why} during the TLS handshake"))
+                CheckProgress::Failed(format!("{why} during the TLS handshake"))
             }
-            _ if self.connected => Progress::Failed(format!("{why} without a response")),
-            _ => Progress::Failed(why.to_owned()),
+            _ if self.connected => CheckProgress::Failed(format!("{why} without a response")),
+            _ => CheckProgress::Failed(why.to_owned()),
         }
     }
 
-    fn judge(&self, check: &Check) -> Progress {
+    fn judge(&self, check: &Check) -> CheckProgress {
         match &check.request {
             Some((_, good)) => verdict(&self.answer, *good),
-            None => Progress::Passed,
+            None => CheckProgress::Passed,
         }
     }
 }
 
 /// The result by the start of a response. Interim responses come before it, even if nobody asked for them
 /// (RFC 9110 §15.2).
-fn verdict(answer: &[u8], good: StatusCodes) -> Progress {
+fn verdict(answer: &[u8], good: StatusCodes) -> CheckProgress {
     let mut line = answer;
     while line.len() >= STATUS_BYTES {
         let Some(code) = status(line) else {
-            return Progress::Failed("the response is not HTTP/1".to_owned());
+            return CheckProgress::Failed("the response is not HTTP/1".to_owned());
         };
         if good.contain(code) {
-            return Progress::Passed;
+            return CheckProgress::Passed;
         }
         if code / 100 != 1 {
-            return Progress::Failed(format!("the response has status {code}"));
+            return CheckProgress::Failed(format!("the response has status {code}"));
         }
         let end = line.windows(4).position(|four| four == b"\r\n\r\n");
         line = end.and_then(|end| line.get(end + 4..)).unwrap_or_default();
     }
     match answer.len() < ANSWER_MAX {
-        true => Progress::Pending,
-        false => Progress::Failed(format!("no final response within {ANSWER_MAX} bytes")),
+        true => CheckProgress::Pending,
+        false => CheckProgress::Failed(format!("no final response within {ANSWER_MAX} bytes")),
     }
 }
 
@@ -262,9 +262,9 @@ mod tests {
             greatest: 399,
         };
         let judged = |answer: &str| match verdict(answer.as_bytes(), good) {
-            Progress::Pending => "pending".to_owned(),
-            Progress::Passed => "passed".to_owned(),
-            Progress::Failed(why) => why,
+            CheckProgress::Pending => "pending".to_owned(),
+            CheckProgress::Passed => "passed".to_owned(),
+            CheckProgress::Failed(why) => why,
         };
         let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
         for (last, expected) in [

@@ -4,7 +4,7 @@
 //! before that nothing is reported. Each interval is randomly shortened by up to a fifth, so that the
 //! checks of many backends spread out.
 
-use super::attempt::{CheckAttempt, Progress};
+use super::attempt::{CheckAttempt, CheckProgress};
 use super::messages::{Instruction, ScoutReport, receive_instruction};
 use super::task::{Check, TlsProfile};
 use super::tls::TlsContexts;
@@ -184,8 +184,8 @@ impl Checks {
         };
         if let Some(attempt) = &backend.attempt {
             return match attempt.late(&backend.check) {
-                Progress::Failed(why) => self.answered(number, Err(why)),
-                Progress::Passed | Progress::Pending => self.answered(number, Ok(())),
+                CheckProgress::Failed(why) => self.answered(number, Err(why)),
+                CheckProgress::Passed | CheckProgress::Pending => self.answered(number, Ok(())),
             };
         }
         let tls = backend.check.tls.as_ref();
@@ -213,12 +213,12 @@ impl Checks {
             return Ok(());
         };
         match attempt.step(check) {
-            Progress::Pending => {
+            CheckProgress::Pending => {
                 let (fd, interest) = (attempt.fd(), attempt.interest());
                 self.poller.modify(fd, number, interest)
             }
-            Progress::Passed => self.answered(number, Ok(())),
-            Progress::Failed(why) => self.answered(number, Err(why)),
+            CheckProgress::Passed => self.answered(number, Ok(())),
+            CheckProgress::Failed(why) => self.answered(number, Err(why)),
         }
     }
 

@@ -89,9 +89,9 @@ impl ReloadLookup {
     pub(crate) fn receive(&mut self, poller: &Poller) -> Option<FinishedLookup> {
         let running = self.running.as_mut()?;
         match running.receive() {
-            Progress::Waits => None,
-            Progress::Complete => self.finish("", poller),
-            Progress::Ended => self.finish("the lookup process ended early", poller),
+            LookupProgress::Waits => None,
+            LookupProgress::Complete => self.finish("", poller),
+            LookupProgress::Ended => self.finish("the lookup process ended early", poller),
         }
     }
 
@@ -108,7 +108,7 @@ impl ReloadLookup {
     pub(crate) fn note_end(&mut self, pid: Pid, poller: &Poller) -> Option<FinishedLookup> {
         let running = self.running.as_mut().filter(|r| r.scout.pid == pid)?;
         let mut left = running.wanted.len();
-        while left > 0 && matches!(running.receive(), Progress::Waits) {
+        while left > 0 && matches!(running.receive(), LookupProgress::Waits) {
             left -= 1;
         }
         let running = self.running.take()?;
@@ -132,26 +132,26 @@ impl ReloadLookup {
     }
 }
 
-enum Progress {
+enum LookupProgress {
     Waits,
     Complete,
     Ended,
 }
 
 impl Running {
-    fn receive(&mut self) -> Progress {
+    fn receive(&mut self) -> LookupProgress {
         match message::receive::<ScoutReport>(self.scout.channel) {
             // A compromised scout must not fill main's memory with other names.
             Ok(Some(ScoutReport::Name { name, found })) if self.wanted.contains(&name) => {
                 self.found.insert(name, found);
             }
             Ok(_) => {}
-            Err(_) => return Progress::Ended,
+            Err(_) => return LookupProgress::Ended,
         }
         let is_found = |name: &String| self.found.contains_key(name);
         match self.wanted.iter().all(is_found) {
-            true => Progress::Complete,
-            false => Progress::Waits,
+            true => LookupProgress::Complete,
+            false => LookupProgress::Waits,
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(sent, Attempt::Done(()));
             let progress = running.receive();
             assert_eq!(
-                matches!(progress, Progress::Complete),
+                matches!(progress, LookupProgress::Complete),
                 is_complete,
                 "{name}"
             );
