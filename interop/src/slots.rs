@@ -3,8 +3,13 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
+use std::time::Instant;
 
 use memchr::memmem::Finder;
+use rustix::process::Signal;
+
+use crate::process::signal;
+use crate::wait::PATIENCE;
 
 /// Offset of the number of the busy slot in the header (0: none).
 const BUSY_AT: u64 = 64;
@@ -55,9 +60,23 @@ impl Slots {
     }
 }
 
+/// Stops a process, and returns when every one of its threads is stopped.
+///
+/// # Panics
+/// When it does not stop, because it has ended.
+pub fn stop(pid: u32) {
+    signal(pid, Signal::STOP);
+    let end = Instant::now() + PATIENCE;
+    // Not `wait::until`, which sleeps: the test wants this moment of the process.
+    while !is_stopped(pid) {
+        assert!(Instant::now() < end, "process {pid} does not stop");
+        std::thread::yield_now();
+    }
+}
+
 /// Whether every thread of a process is stopped (by SIGSTOP). A thread that has not run since the signal can
 /// still be chosen to accept a connection.
-pub fn is_stopped(pid: u32) -> bool {
+fn is_stopped(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
     };

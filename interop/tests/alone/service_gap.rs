@@ -165,14 +165,13 @@ fn measure(connections: usize, target: Target, what: &str) {
         });
         let slots = Slots::of(worker).expect("its slots");
         loop {
-            signal(worker, Signal::STOP);
-            while !slots::is_stopped(worker) {
-                thread::yield_now();
-            }
+            slots::stop(worker);
             if !slots.is_busy() {
                 break;
             }
             signal(worker, Signal::CONT);
+            // Stopped again at once it would never get on with its connection, and be killed as hanging.
+            thread::sleep(Duration::from_millis(1));
         }
         let when = Instant::now();
         signal(worker, Signal::KILL);

@@ -13,7 +13,6 @@ use dormouse_interop::scene::Scene;
 use dormouse_interop::slots;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
-use dormouse_interop::wait;
 use rustix::fs::{SeekFrom, seek};
 use rustix::process::Signal;
 
@@ -110,8 +109,7 @@ fn changed_by_echoes(files: &BTreeMap<u64, File>, peer: &mut Peer) -> BTreeSet<L
 fn peer_of(worker: u32, workers: &[u32], scene: &Scene) -> Peer {
     let others = || workers.iter().copied().filter(|&other| other != worker);
     for other in others() {
-        signal(other, Signal::STOP);
-        wait::until_true("a worker to stop", || slots::is_stopped(other));
+        slots::stop(other);
     }
     let peer = Peer::echoing(scene.address);
     others().for_each(|other| signal(other, Signal::CONT));

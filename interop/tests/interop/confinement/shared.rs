@@ -11,7 +11,7 @@ use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::{signal, status};
 use dormouse_interop::scene::Scene;
-use dormouse_interop::slots::is_stopped;
+use dormouse_interop::slots;
 use dormouse_interop::terminator::Target;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
@@ -38,9 +38,8 @@ fn scene_of_two(change: impl FnOnce(&mut dormouse_interop::terminator::Settings)
 /// Connections of the other worker: opened while the first one is stopped.
 fn probes_of_the_other(scene: &Scene) -> Vec<Probe> {
     let first = scene.terminator.named("worker-0").expect("a worker");
-    signal(first, Signal::STOP);
-    // Until then it could still accept a connection.
-    wait::until_true("the first worker to stop", || is_stopped(first));
+    // Before it has stopped it could still accept a connection.
+    slots::stop(first);
     let probes = (0..3).map(|_| scene.probe()).collect();
     signal(first, Signal::CONT);
     probes

@@ -9,7 +9,6 @@ use dormouse_interop::process::signal;
 use dormouse_interop::scene::Scene;
 use dormouse_interop::slots;
 use dormouse_interop::terminator::Can;
-use dormouse_interop::wait;
 use rustix::process::Signal;
 use rustls::ClientConnection;
 
@@ -44,8 +43,7 @@ fn handshakes_that_wait_together() {
         .into_iter()
         .find(|&pid| slots::Slots::of(pid).is_some());
     let worker = worker.expect("a worker");
-    signal(worker, Signal::STOP);
-    wait::until_true("the worker to stop", || slots::is_stopped(worker));
+    slots::stop(worker);
     let mut waiting = Vec::new();
     let mut others = Vec::new();
     for nth in 0..CLIENTS {

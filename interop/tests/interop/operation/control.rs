@@ -10,7 +10,7 @@ use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{kill_asleep, signal, until_ended};
 use dormouse_interop::requirement::Root;
 use dormouse_interop::scene::{Scene, unused_host};
-use dormouse_interop::slots::is_stopped;
+use dormouse_interop::slots;
 use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -402,8 +402,7 @@ fn a_stopped_worker_does_not_lift_the_limit_of_connections() {
     drop(connect().expect("an echo"));
     let status = admin.status();
     let stopped = pid(&status["workers"][1]);
-    signal(stopped, Signal::STOP);
-    wait::until_true("it to stop", || is_stopped(stopped));
+    slots::stop(stopped);
     signal(pid(&status["workers"][0]["keeper"]), Signal::KILL);
     until_status(&admin, "the keeper to be seen dead", |status| {
         status["workers"][0]["keeper"]["alive"] == false

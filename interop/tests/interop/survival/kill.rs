@@ -49,10 +49,7 @@ fn workers(scene: &Scene, count: usize) -> Vec<u32> {
 fn kill_when(worker: u32, slots: &Slots, busy: bool, seed: &mut Seed) -> bool {
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
-        signal(worker, Signal::STOP);
-        while !slots::is_stopped(worker) {
-            std::thread::yield_now();
-        }
+        slots::stop(worker);
         if slots.is_busy() == busy {
             signal(worker, Signal::KILL);
             return true;
@@ -291,10 +288,7 @@ fn a_worker_that_hangs_is_replaced() {
     let mut probe = scene.probe();
     let worker = workers(&scene, 1)[0];
     wait::until("rest", PATIENCE, || {
-        signal(worker, Signal::STOP);
-        while !slots::is_stopped(worker) {
-            std::thread::yield_now();
-        }
+        slots::stop(worker);
         if Slots::of(worker).is_some_and(|slots| !slots.is_busy()) {
             return Some(());
         }
