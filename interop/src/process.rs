@@ -61,6 +61,19 @@ impl Process {
             .collect()
     }
 
+    /// Waits until the log has this many lines that contain `text`, in any case, and returns all that it has. What a peer
+    /// sees of an event says nothing about its line: the line may be written after the peer was answered.
+    ///
+    /// # Panics
+    /// When they do not come within [`wait::PATIENCE`].
+    pub fn logged(&self, text: &str, count: usize) -> Vec<String> {
+        let what = format!("{count} lines of {} with `{text}`", self.name);
+        wait::until(&what, wait::PATIENCE, || {
+            let lines = self.lines_with(text);
+            (lines.len() >= count).then_some(lines)
+        })
+    }
+
     /// Waits for a line with this text, in any case.
     ///
     /// # Panics

@@ -102,7 +102,7 @@ fn clients_do_not_notice_a_backend_that_is_down() {
     for _ in 0..30 {
         scene.connect(1);
     }
-    let lines = scene.terminator.lines_with("backend marked down");
+    let lines = scene.terminator.logged("backend marked down", 1);
     assert_eq!(lines.len(), 1, "{}", scene.terminator.log());
     assert_eq!(scene.accepted().iter().sum::<u64>(), 30);
     let again = SocketAddr::new(scene.address.ip(), 8081);
@@ -111,7 +111,7 @@ fn clients_do_not_notice_a_backend_that_is_down() {
         scene.connect(1);
         scene.backends[&8081].accepted() > 2
     });
-    assert_eq!(scene.terminator.lines_with("backend recovered").len(), 1);
+    assert_eq!(scene.terminator.logged("backend recovered", 1).len(), 1);
     let failed = scene.terminator.lines_with("backend connect failed");
     assert!(failed.is_empty(), "{failed:?}");
 }
@@ -251,10 +251,12 @@ fn a_single_backend_that_is_down_is_shown() {
         "backend marked down after failures",
         "backend connect failed",
     ] {
-        let lines = site.process.lines_with(message);
         for port in [8080, 8081] {
-            let is_of = |line: &String| line.contains(&format!(":{port}"));
-            assert!(lines.iter().any(is_of), "{message}, {port}: {lines:?}");
+            let port = format!(":{port}");
+            wait::until_true(&format!("{message}, {port}"), || {
+                let lines = site.process.lines_with(message);
+                lines.iter().any(|line| line.contains(&port))
+            });
         }
     }
     // The pause is over, but nothing has succeeded since.
@@ -272,7 +274,7 @@ fn a_single_backend_that_is_down_is_shown() {
     let _again = Backend::tcp(SocketAddr::new(host, 8080));
     try_connect(listen).expect("an echo");
     assert_eq!(up(), [true, false]);
-    assert_eq!(site.process.lines_with("backend recovered").len(), 1);
+    assert_eq!(site.process.logged("backend recovered", 1).len(), 1);
 }
 
 /// A backend that does not answer: the next one is tried after the timeout. After its pause one client
@@ -307,7 +309,7 @@ fn a_silent_backend_is_replaced_by_the_next() {
         scene.connect(1);
     }
     assert_eq!(scene.accepted(), [4]);
-    assert_eq!(scene.terminator.lines_with("backend marked down").len(), 1);
+    assert_eq!(scene.terminator.logged("backend marked down", 1).len(), 1);
     let before = failed();
     assert!(
         (Some(1)..=Some(2)).contains(&before),

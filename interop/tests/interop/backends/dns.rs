@@ -261,7 +261,7 @@ fn lazy_names_come_up_when_they_resolve() {
         return;
     };
     let admin = scene.admin.clone();
-    let warned = scene.terminator.lines_with("cannot be looked up now");
+    let warned = scene.terminator.logged("cannot be looked up now", 2);
     assert_eq!(warned.len(), 2, "{warned:?}");
     let backend = || admin.status()["backends"][0].clone();
     let unresolved = backend();

@@ -110,7 +110,7 @@ fn failed_checks_skip_a_backend_and_successes_restore_it() {
         "{metrics}"
     );
     assert_eq!(
-        terminator.lines_with("the response has status 503").len(),
+        terminator.logged("the response has status 503", 1).len(),
         1,
         "said once"
     );

@@ -201,12 +201,12 @@ fn a_backend_with_a_wrong_certificate_gets_no_data() {
     }
     assert_eq!(wrong.accepted(), 0, "no client data at the wrong backend");
     let terminator = &chain.scene.terminator;
-    let lines = terminator.lines_with("TLS connection to backend failed");
+    let lines = terminator.logged("TLS connection to backend failed", 1);
     assert!(
         lines.len() == 1 && lines[0].contains("certificate"),
         "{lines:?}"
     );
-    assert_eq!(terminator.lines_with("backend marked down").len(), 1);
+    assert_eq!(terminator.logged("backend marked down", 1).len(), 1);
 }
 
 /// nginx as the backend: it requires a certificate, gets the client's address before the handshake, and

@@ -350,7 +350,7 @@ fn a_certificate_is_obtained_while_serving_and_renewed_in_the_servers_window() {
     let renewed = || Some(serial(&site, "one.example")).filter(|now| *now != first);
     let second = wait::until("another certificate", PATIENCE, renewed);
     assert!(is_good(&site, &pebble, "one.example"));
-    let accounts = site.process.lines_with("ACME account created");
+    let accounts = site.process.logged("ACME account created", 1);
     assert_eq!(
         accounts.len(),
         1,
@@ -395,10 +395,7 @@ fn a_failing_name_delays_no_other() {
         fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("set");
     });
     until_good(&site, &pebble, "two.example");
-    let says = |what: &str| {
-        let lines = || site.process.lines_with(what).into_iter().next();
-        wait::until(what, PATIENCE, lines)
-    };
+    let says = |what: &str| site.process.logged(what, 1).swap_remove(0);
     let line = says("ACME order failed; clients that ask for this name are refused");
     for part in ["lost.example", "Failed to connect", "retry_in_s=60"] {
         assert!(line.contains(part), "{part}: {line}");
@@ -465,10 +462,7 @@ fn an_order_survives_kills() {
     // The errand: the order is lost, which is logged.
     let errand = wait::until("an errand", PATIENCE, || site.process.named("errand"));
     signal(errand, Signal::KILL);
-    wait::until("its end to be said", PATIENCE, || {
-        let lines = site.process.lines_with("the errand process ended");
-        lines.into_iter().next()
-    });
+    site.process.logged("the errand process ended", 1);
     site.admin
         .order("/reload")
         .expect("a reload, which orders at once");
@@ -520,7 +514,7 @@ fn a_slow_server_completes_one_order() {
     assert!(pebble.requests("POST my-order") <= 12);
     let waits = site
         .process
-        .lines_with("ACME server is processing the order");
+        .logged("ACME server is processing the order", 2);
     assert_eq!(waits.len(), 2, "{waits:?}");
     let status = site.admin.status();
     assert_eq!(status["acme"]["failed"], 0, "{status}");
@@ -586,13 +580,9 @@ fn a_server_may_require_a_certificate() {
         fs::write(&key, strange.signing_key.serialize_pem()).expect("written");
         fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("set");
     });
-    wait::until_true("a refused order", || {
-        !site.process.lines_with("ACME order failed").is_empty()
-    });
+    site.process.logged("ACME order failed", 1);
     authority().give_out("own", Kind::EcdsaP256, 2035, site.folder.path());
-    wait::until_true("the renewed certificate", || {
-        !site.process.lines_with("certificates reloaded").is_empty()
-    });
+    site.process.logged("certificates reloaded", 1);
     site.admin
         .order("/reload")
         .expect("a reload, which orders at once");
@@ -612,9 +602,7 @@ fn a_forgotten_account_is_replaced() {
         let routes = format!("{}{ROUTE}acme = 'six.example'\n", pebble.options(""));
         let site = Site::at(host, &routes, |_| {});
         for failures in 1..=2 {
-            wait::until_true("a failed order", || {
-                site.process.lines_with("ACME order failed").len() >= failures
-            });
+            site.process.logged("ACME order failed", failures);
             // Tries again at once.
             site.admin.order("/reload").expect("a reload");
         }
@@ -665,7 +653,7 @@ fn what_a_full_folder_did_not_take_is_saved_later() {
     for name in names {
         until_good(&site, &pebble, name);
     }
-    let created = site.process.lines_with("ACME account created");
+    let created = site.process.logged("ACME account created", 1);
     assert_eq!(created.len(), 1, "{created:?}");
     // The next binary knows no more than what is in use.
     site.admin.order("/upgrade").expect("an upgrade");

@@ -94,11 +94,7 @@ fn dns_01_by_a_program() {
     let site = Site::at(host, &routes, |folder| {
         write(folder, "#!/bin/sh\necho not today >&2\nexit 7\n");
     });
-    let said = || {
-        let lines = site.process.lines_with("exit status: 7: not today");
-        (!lines.is_empty()).then_some(())
-    };
-    wait::until("a line about the program", PATIENCE, said);
+    site.process.logged("exit status: 7: not today", 1);
     let secret = key.split('"').nth(3).expect("a secret");
     let script = format!(
         "#!/bin/sh\ncase $1 in add) what=\"add $2 60\";; *) what=\"delete $2\";; esac\n\

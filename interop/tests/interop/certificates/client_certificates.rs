@@ -68,7 +68,7 @@ fn rules_admit_named_clients_and_the_log_names_refused_ones() {
     }
     site.reload(&routes("'dns=*.agents.example'"));
     is_accepted(&site, &bob).expect("bob's name matches too");
-    let lines = site.process.lines_with("matches no rule of client_allow");
+    let lines = site.process.logged("matches no rule of client_allow", 1);
     assert!(
         lines[0].contains("ou=guests") && lines[0].contains("cn=bob"),
         "{lines:?}"
@@ -122,11 +122,8 @@ fn every_rule_works_with_openssl() {
             said.contains("SSL alert number 49"),
             "bob by {rule}: {said}"
         );
-        let refused = || {
-            let lines = site.process.lines_with("matches no rule of client_allow");
-            (lines.len() == 2 * (n + 1)).then_some(lines)
-        };
-        let lines = wait::until("two lines in the log", PATIENCE, refused);
+        let refused = "matches no rule of client_allow";
+        let lines = site.process.logged(refused, 2 * (n + 1));
         assert!(
             lines.iter().all(|line| line.contains("cn=bob")),
             "{lines:?}"
@@ -192,7 +189,5 @@ fn changed_cas_and_crls_are_used() {
             .filter(|why| why.contains("Revoked"))
     };
     wait::until("carol to be refused", PATIENCE, is_out);
-    // The client gets the alert before the line is written.
-    let said = || (!site.process.lines_with("was revoked").is_empty()).then_some(());
-    wait::until("a line in the log", PATIENCE, said);
+    site.process.logged("was revoked", 1);
 }

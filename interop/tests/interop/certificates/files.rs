@@ -143,7 +143,7 @@ fn each_file_of_a_directory_is_used_or_named() {
         .output()
         .expect("dormouse runs");
     let printed = String::from_utf8_lossy(&check.stderr).into_owned();
-    let logged = site.process.lines_with("not used: ").join("\n");
+    let logged = site.process.logged("not used: ", 2).join("\n");
     for said in [&printed, &logged] {
         for words in [
             "a.pfx: is not PEM but PKCS #12",

@@ -227,9 +227,7 @@ fn a_stop_gives_a_reload_up() {
         let first = many.begin_reload(scope);
         let second = many.begin_reload(scope);
         signal(many.site.process.pid(), Signal::TERM);
-        wait::until_true("the stop", || {
-            !many.site.process.lines_with("stopping;").is_empty()
-        });
+        many.site.process.logged("stopping;", 1);
         many.release_workers();
         let result = |reload: Reload<'_>| {
             reload

@@ -194,7 +194,7 @@ fn missing_and_revoked_responses_are_logged() {
     );
     let site = Site::new(&route, |_| {});
     let says = |what: &str| {
-        wait::until_true(what, || !site.process.lines_with(what).is_empty());
+        site.process.logged(what, 1);
     };
     says("says that the certificate is REVOKED");
     says("Connection refused");
@@ -217,11 +217,7 @@ fn an_ocsp_response_from_a_file_is_verified() {
     assert_eq!(staple(&site).as_deref(), Some("good"));
     // A response for another certificate is rejected; the previous one stays.
     response(folder.path(), &[0x77], &file);
-    let complains = || {
-        let lines = site.process.lines_with("is about another certificate");
-        (!lines.is_empty()).then_some(())
-    };
-    wait::until("a complaint", PATIENCE, complains);
+    site.process.logged("is about another certificate", 1);
     assert_eq!(staple(&site).as_deref(), Some("good"));
     let refused = site.admin.order("/reload").expect_err("the file is wrong");
     assert!(

@@ -106,15 +106,13 @@ fn connect_drops_the_sessions_of_a_revoked_server() {
     write_list(server.folder.path(), &[&[0x77], SERIAL]);
     let is_refused = || (!answers(connect.address)).then_some(());
     wait::until("the server to be refused", PATIENCE, is_refused);
-    let said = || (!connect.process.lines_with("was revoked").is_empty()).then_some(());
-    wait::until("a line in the log", PATIENCE, said);
+    connect.process.logged("was revoked", 1);
     let (full, resumed) = connect.handshakes();
     assert!(!answers(connect.address));
     assert_eq!(connect.handshakes(), (full, resumed));
     // A list that is not one is refused, and the former stays in use.
     fs::write(&list, "no list\n").expect("written");
-    let kept = || (!connect.process.lines_with("list.pem").is_empty()).then_some(());
-    wait::until("the file to be refused", PATIENCE, kept);
+    connect.process.logged("list.pem", 1);
     assert!(!answers(connect.address));
     // The server gets its certificate back.
     write_list(server.folder.path(), &[]);
@@ -146,11 +144,7 @@ fn connect_refuses_a_server_without_a_list() {
     let line = format!("crl = {:?}", list.display().to_string());
     let connect = Originator::start(&settings.line(&line));
     assert!(!answers(connect.address));
-    let said = || {
-        let lines = connect.process.lines_with("no revocation list covers it");
-        (!lines.is_empty()).then_some(())
-    };
-    wait::until("a line in the log", PATIENCE, said);
+    connect.process.logged("no revocation list covers it", 1);
 }
 
 #[test]
@@ -164,8 +158,7 @@ fn connect_judges_stapled_responses() {
     let optional = start("");
     let required = start("ocsp = \"required\"");
     let says = |connect: &Originator, words: &str| {
-        let said = || (!connect.process.lines_with(words).is_empty()).then_some(());
-        wait::until(words, PATIENCE, said);
+        connect.process.logged(words, 1);
     };
     assert!(answers(optional.address) && !answers(required.address));
     says(

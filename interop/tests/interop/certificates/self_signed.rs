@@ -6,7 +6,6 @@ use std::process::Command;
 use dormouse_interop::certificates::Files;
 use dormouse_interop::originator::{Originator, Settings};
 use dormouse_interop::tools;
-use dormouse_interop::wait;
 
 use super::site::{Site, can_run};
 
@@ -69,9 +68,8 @@ fn each_peer_is_trusted_by_its_own_certificate() {
     let accepted = connect(&client);
     let mut plain = accepted.client();
     plain.echo().expect("an echo through all three");
-    wait::until_true("checks to be done", || {
-        last.process.lines_with("handshake done").len() > 3
-    });
+    // Checks are among them.
+    last.process.logged("handshake done", 4);
     let failed = last.process.lines_with("handshake failed");
     assert!(failed.is_empty(), "{failed:?}");
 
@@ -79,6 +77,5 @@ fn each_peer_is_trusted_by_its_own_certificate() {
     let others = tempfile::tempdir().expect("a folder");
     let refused = connect(&made(others.path(), "client"));
     refused.client().echo().expect_err("refused");
-    let lines = first.process.lines_with("not itself a trusted certificate");
-    assert!(!lines.is_empty(), "{}", first.process.log());
+    first.process.logged("not itself a trusted certificate", 1);
 }

@@ -95,7 +95,7 @@ fn a_forged_handover_cannot_disable_the_sandbox() {
         for pid in next.into_iter().chain(worker(&scene)) {
             assert_eq!(status(pid, "Seccomp:"), "2", "worker {pid} runs unconfined");
         }
-        let said = scene.terminator.lines_with("a worker has replaced it");
+        let said = scene.terminator.logged("a worker has replaced it", 1);
         assert_eq!(said.len(), 1, "{}", scene.terminator.log());
     }
 }
@@ -198,7 +198,7 @@ fn a_worker_cannot_pose_as_the_new_keeper() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    let refused = scene.terminator.lines_with("upgrade failed");
+    let refused = scene.terminator.logged("upgrade failed", 1);
     assert_eq!(refused.len(), 1, "{}", scene.terminator.log());
     drop(intruder);
     probe.echo(100).expect("an echo from the worker");

@@ -158,7 +158,7 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
     for pid in processes(&scene) {
         is_closed(pid, "0", SOCKETS_OF_OTHERS);
     }
-    let warned = scene.terminator.lines_with("workers run as root");
+    let warned = scene.terminator.logged("workers run as root", 1);
     assert_eq!(warned.len(), 1, "{}", scene.terminator.log());
 }
 

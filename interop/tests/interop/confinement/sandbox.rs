@@ -202,7 +202,7 @@ fn missing_kernel_features_are_logged_or_prevent_the_start() {
     };
     let scene = Scene::with(without);
     let _probe = scene.probe();
-    let said = scene.terminator.lines_with("the sandbox is incomplete");
+    let said = scene.terminator.logged("the sandbox is incomplete", 1);
     assert_eq!(said.len(), 1, "{}", scene.terminator.log());
     assert!(said[0].contains("Landlock"), "{said:?}");
     // The features that the kernel has are used.

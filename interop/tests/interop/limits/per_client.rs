@@ -35,7 +35,7 @@ fn networks_are_allowed_and_denied() {
     assert!(echo_from(&scene, client(2)).is_none(), "denied");
     let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 1));
     assert!(echo_from(&scene, elsewhere).is_none(), "not allowed");
-    let lines = scene.terminator.lines_with("connection refused");
+    let lines = scene.terminator.logged("connection refused", 1);
     assert_eq!(lines.len(), 1, "one line for the burst: {lines:#?}");
     assert_eq!(
         scene.backend.accepted(),

@@ -88,7 +88,7 @@ fn connections_of_a_route() {
     let sample =
         "dormouse_route_connections_refused_total{route=\"limited\",limit=\"connections\"}";
     assert!(metrics.contains(sample), "{metrics}");
-    let lines = scene.terminator.lines_with("connection refused by route");
+    let lines = scene.terminator.logged("connection refused by route", 1);
     assert!(
         lines
             .iter()
@@ -123,7 +123,7 @@ fn a_share_of_the_connections() {
         (&memory["share_percent"], &memory["connections_max"]),
         (&10.into(), &6.into())
     );
-    let lines = scene.terminator.lines_with("connection refused by route");
+    let lines = scene.terminator.logged("connection refused by route", 1);
     assert!(
         lines.iter().any(|line| line.contains("route_memory_share")),
         "{lines:?}"
@@ -292,7 +292,7 @@ fn bytes_of_a_route() {
     assert!(echoes > 100, "{echoes}");
     let route = of_limited(&scene);
     assert!(route["paced"].as_u64() > Some(5), "{route}");
-    let lines = scene.terminator.lines_with("route_bytes_per_second");
+    let lines = scene.terminator.logged("route_bytes_per_second", 1);
     assert!(
         (1..=2).contains(&lines.len()),
         "a line per worker: {lines:?}"

@@ -114,7 +114,7 @@ fn the_rate_of_one_client_is_limited() {
     });
     assert!(counts["paced_client"].as_u64() > Some(20), "{counts}");
     assert_eq!(counts["paced_all"], 0);
-    let lines = scene.terminator.lines_with("bytes_per_client");
+    let lines = scene.terminator.logged("bytes_per_client", 1);
     assert!(
         (1..=2).contains(&lines.len()),
         "a line per worker: {lines:?}"

@@ -55,13 +55,13 @@ fn lines(scene: &Scene, count: usize) -> Vec<Value> {
     lines
 }
 
-/// The ids of all handshakes, in order.
-fn ids_of_handshakes(scene: &Scene) -> Vec<String> {
+/// The ids of all handshakes, which are this many, in order.
+fn ids_of_handshakes(scene: &Scene, count: usize) -> Vec<String> {
     let id = |line: &String| {
         let (_, id) = line.split_once(" id=")?;
         Some(id.split(' ').next()?.trim_matches('"').to_owned())
     };
-    let lines = scene.terminator.lines_with("handshake done");
+    let lines = scene.terminator.logged("handshake done", count);
     lines.iter().filter_map(id).collect()
 }
 
@@ -142,7 +142,7 @@ fn each_connection_has_a_line_with_its_end() {
         .collect();
     assert_eq!(
         ids,
-        ids_of_handshakes(&scene),
+        ids_of_handshakes(&scene, ids.len()),
         "ids are those of the handshakes"
     );
     let counts = &admin.status()["counts"];
@@ -251,7 +251,7 @@ fn a_line_is_complete_after_crashes_and_upgrades() {
     }
     let mut found = lines(&scene, 5);
     found.sort_by_key(|line| owns.iter().position(|own| line["client"] == own.as_str()));
-    for ((line, own), id) in found.iter().zip(&owns).zip(ids_of_handshakes(&scene)) {
+    for ((line, own), id) in found.iter().zip(&owns).zip(ids_of_handshakes(&scene, 5)) {
         assert_eq!(line["client"], own.as_str(), "{line}");
         assert_eq!(line["id"], id, "{line}");
         assert_eq!(line["bytes_in"], 5 + 4 * 1500, "{line}");

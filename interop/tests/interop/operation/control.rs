@@ -179,7 +179,7 @@ fn another_user_is_refused_with_any_mode_of_the_socket() {
     }
     assert!(ask("0", "GET", "/status").ends_with(" 200"));
     assert_eq!(admin.status()["configuration"]["edition"], 1);
-    assert_eq!(scene.terminator.lines_with("admin request denied").len(), 3);
+    assert_eq!(scene.terminator.logged("admin request denied", 3).len(), 3);
 }
 
 /// Metrics, health and the status page have a TCP address, and orders have the socket, both at once, each for
@@ -263,7 +263,7 @@ fn a_tcp_admin_address_answers_queries_and_refuses_orders() {
     });
     assert!(say(&address, "GET", "/status").contains("\"phase\": \"ready\""));
     assert!(say(&address, "POST", "/drain").starts_with("HTTP/1.1 403 "));
-    assert_eq!(scene.terminator.lines_with("`admin` takes a path").len(), 1);
+    assert_eq!(scene.terminator.logged("`admin` takes a path", 1).len(), 1);
     Peer::echoing(scene.address);
 }
 
@@ -408,9 +408,7 @@ fn a_stopped_worker_does_not_lift_the_limit_of_connections() {
         status["workers"][0]["keeper"]["alive"] == false
     });
     signal(pid(&status["workers"][0]), Signal::KILL);
-    wait::until_true("the connections to be forgotten", || {
-        !scene.terminator.lines_with("are gone").is_empty()
-    });
+    scene.terminator.logged("are gone", 1);
     wait::until_true("the limit", || {
         let peers: Vec<Peer> = (0..=MOST).map_while(|_| connect()).collect();
         peers.len() == MOST

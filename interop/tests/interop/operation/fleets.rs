@@ -90,7 +90,7 @@ fn a_configuration_comes_from_standard_input() {
     let mut wrong = shell("echo 'wokers = 1' | dormouse check -", folder.path());
     assert_eq!(wrong.wait_for_end(PATIENCE).code(), Some(2));
     assert_eq!(
-        wrong.lines_with("--> standard input:1:1").len(),
+        wrong.logged("--> standard input:1:1", 1).len(),
         1,
         "{}",
         wrong.log()

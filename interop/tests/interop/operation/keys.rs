@@ -27,11 +27,11 @@ fn check_start_and_reload_warn_about_readable_keys() {
         settings.certificate = files.clone();
         Admin::in_folder(settings);
     });
-    let lines = || scene.terminator.lines_with(WARNING).len();
-    assert_eq!(lines(), 1, "at the start");
+    let warned = |count| scene.terminator.logged(WARNING, count).len();
+    assert_eq!(warned(1), 1, "at the start");
     let admin = Admin::of(&scene);
     admin.order("/reload").expect("a reload");
-    assert_eq!(lines(), 2, "at a reload");
+    assert_eq!(warned(2), 2, "at a reload");
     let check = || {
         let config = scene.folder.path().join("dormouse.toml");
         let mut check = Command::new(tools::dormouse());
@@ -43,5 +43,5 @@ fn check_start_and_reload_warn_about_readable_keys() {
     set(0o600);
     assert!(!check());
     admin.order("/reload").expect("a reload");
-    assert_eq!(lines(), 2, "the key is private now");
+    assert_eq!(warned(2), 2, "the key is private now");
 }

@@ -296,11 +296,11 @@ fn a_worker_that_hangs_is_replaced() {
         None
     });
     probe.echo(100).expect("an echo from the next worker");
-    assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
+    assert_eq!(scene.terminator.logged("worker hangs", 1).len(), 1);
     assert_ne!(workers(&scene, 1)[0], worker);
     // A worker that is only idle is left alone.
     std::thread::sleep(Duration::from_millis(4_500));
-    assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
+    assert_eq!(scene.terminator.logged("worker hangs", 1).len(), 1);
     probe.echo(100).expect("an echo");
 }
 
@@ -345,7 +345,7 @@ fn deadly_input_costs_its_own_connection() {
             .echo(3000)
             .expect_err("its own connection is reset");
         assert_echoes(&mut others);
-        let deaths = scene.terminator.lines_with("worker died");
+        let deaths = scene.terminator.logged("worker died", round + 1);
         assert_eq!(deaths.len(), round + 1);
     }
 }
@@ -436,7 +436,7 @@ fn a_hung_worker_without_its_keeper_does_not_delay_a_stop_forever() {
     signal(worker, Signal::STOP);
     assert!(scene.terminator.terminate().success());
     let killed = "worker without a keeper did not stop; killing it";
-    assert_eq!(scene.terminator.lines_with(killed).len(), 1);
+    assert_eq!(scene.terminator.logged(killed, 1).len(), 1);
 }
 
 /// Main is killed by SIGKILL. Connections continue, crashes are still repaired, and no new connection is

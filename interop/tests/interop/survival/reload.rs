@@ -335,9 +335,7 @@ fn options_that_need_a_restart_are_named() {
     assert_eq!(*waits, serde_json::json!(["workers", "pending_memory"]));
     assert_eq!(scene.terminator.lines_with("handshake done").len(), 0);
     Peer::echoing(scene.address);
-    wait::until_true("the new log level", || {
-        !scene.terminator.lines_with("handshake done").is_empty()
-    });
+    scene.terminator.logged("handshake done", 1);
 }
 
 /// Other addresses of control are opened by the next start, which must not fail then: a reload tries them.
@@ -544,7 +542,7 @@ fn changed_certificates_are_used() {
         }
     }
     let seen = wait_for_other_certificate(&scene, &seen);
-    let complaints = scene.terminator.lines_with("changed file rejected");
+    let complaints = scene.terminator.logged("changed file rejected", 1);
     assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
 
     // Rewritten in place.

@@ -180,7 +180,7 @@ fn passed_listeners_are_used() {
     for _ in 0..10 {
         Peer::echoing(settings.listen);
     }
-    let lines = terminator.lines_with("inherited socket is unused");
+    let lines = terminator.logged("inherited socket is unused", 1);
     assert_eq!(lines.len(), 1, "{}", terminator.log());
     drop(TcpListener::bind(unwanted).expect("the address of the unused socket"));
     terminator.upgrade();
@@ -311,5 +311,5 @@ fn a_socket_unit_without_a_needed_address_is_an_error() {
     let status = service.wait_for_end(PATIENCE);
     assert_eq!(status.code(), Some(3), "{}", service.log());
     let words = "cannot listen on 0.0.0.0:443: Permission denied (os error 13); systemd passed no socket for it, only [::]:443";
-    assert_eq!(service.lines_with(words).len(), 1, "{}", service.log());
+    assert_eq!(service.logged(words, 1).len(), 1, "{}", service.log());
 }

@@ -504,7 +504,8 @@ fn an_upgrade_after_a_workers_death_does_not_report_it_again() {
         let worker = before["workers"][0]["pid"].as_u64().expect("a worker");
         signal(worker as u32, Signal::KILL);
         wait::until("an upgrade", PATIENCE, || admin.order("/upgrade").ok());
-        assert_eq!(lines(&scene.terminator, "worker died; starting"), round);
+        let died = scene.terminator.logged("worker died; starting", round);
+        assert_eq!(died.len(), round);
     }
     assert_eq!(lines(&scene.terminator, "orphaned worker died"), 0);
 }
@@ -535,7 +536,8 @@ fn ten_upgrades_between_two_layouts_under_load() {
     let seen = load.finish();
     assert_eq!(seen.lost, Vec::<String>::new());
     assert_eq!(seen.wrong, Vec::<String>::new());
-    assert_eq!(lines(&scene.terminator, "slots converted"), 20);
+    let converted = scene.terminator.logged("slots converted", 20);
+    assert_eq!(converted.len(), 20);
     println!("longest echo over ten upgrades: {:?}", seen.longest);
 }
 
@@ -563,7 +565,8 @@ fn another_program_is_refused() {
         wait::until_true("the upgrade to fail", || {
             lines(&scene.terminator, "upgrade failed") == number + 1
         });
-        assert_eq!(lines(&scene.terminator, "is not a Dormouse"), number + 1);
+        let refused = scene.terminator.logged("is not a Dormouse", number + 1);
+        assert_eq!(refused.len(), number + 1);
     }
     assert!(!executed.exists());
     assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
