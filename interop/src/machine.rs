@@ -153,6 +153,20 @@ impl Machine {
         log
     }
 
+    /// What an echo server of the machine returns to a client that sends each word when it has received the one before, and
+    /// is quiet for a second after each.
+    ///
+    /// # Panics
+    /// When the client cannot be run.
+    pub fn echoes(&self, address: &str, words: &str) -> String {
+        self.run(&format!(
+            "coproc openssl s_client -connect {address} -quiet -no_ign_eof 2>/dev/null\n\
+             for word in {words}; do\n\
+                 echo $word >&${{COPROC[1]}}; read -r -t 20 said <&${{COPROC[0]}} && echo $said; sleep 1\n\
+             done"
+        ))
+    }
+
     /// Stops a `dormouse` server that was started with [`start_in`](Self::start_in).
     ///
     /// # Panics

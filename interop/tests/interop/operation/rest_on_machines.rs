@@ -126,7 +126,7 @@ fn clients_of_both_families_rest_on_one_listener() {
     );
     server.wait_for_line("Listening on", PATIENCE);
     for host in ["127.0.0.1", "[::1]"] {
-        let said = machine.run(&ECHOES.replace("127.0.0.1", host));
+        let said = machine.echoes(&format!("{host}:443"), "one two three");
         assert_eq!(said.trim(), "one\ntwo\nthree", "{host}: {}", server.log());
     }
     machine.stop(server);
@@ -164,10 +164,6 @@ pub(crate) fn as_service(capabilities: &str) -> String {
 const ON_443: &str = "admin = \"none\"\n[[route]]\nlisten = \"127.0.0.1:443\"\nto = \"echo:\"\n\
      self_signed = \"localhost\"\nrest_after = \"200ms\"\n";
 
-/// Echoes three times, each after a pause in which the connection rests.
-const ECHOES: &str = "(for word in one two three; do echo $word; sleep 1; done) | \
-     openssl s_client -connect 127.0.0.1:443 -quiet -no_ign_eof 2>/dev/null || true";
-
 #[test]
 fn the_drop_in_of_the_guide_suffices_on_port_443() {
     requires!(Can::BeDormouse, Root, "setpriv", "openssl");
@@ -183,7 +179,7 @@ fn the_drop_in_of_the_guide_suffices_on_port_443() {
         &format!("exec {service} dormouse serve -c dormouse.toml"),
     );
     server.wait_for_line("ready", PATIENCE);
-    let said = machine.run(ECHOES);
+    let said = machine.echoes("127.0.0.1:443", "one two three");
     assert_eq!(said.trim(), "one\ntwo\nthree", "{}", server.log());
     let repair = server.named("tcp-repair").expect("a process");
     let status = dormouse_interop::process::status(repair, "CapEff:");
@@ -205,8 +201,8 @@ fn a_port_below_1024_without_the_capability_is_named() {
     let handed_in = "systemd-socket-activate";
     if tools::present(&[handed_in]) {
         let line = format!(
-            "timeout 20 {handed_in} -l 127.0.0.1:443 {service} dormouse serve -c dormouse.toml & sleep 1; \
-             openssl s_client -connect 127.0.0.1:443 </dev/null >/dev/null 2>&1; wait"
+            "timeout 20 {handed_in} -l 127.0.0.1:443 {service} dormouse serve -c dormouse.toml & \
+             until : 2>/dev/null </dev/tcp/127.0.0.1/443; do sleep 0.1; done; wait"
         );
         let (_, log) = machine.run_in(&machine.home(), &line, PATIENCE);
         assert!(log.contains("below 1024 (CAP_NET_BIND_SERVICE)"), "{log}");
@@ -218,7 +214,7 @@ fn a_port_below_1024_without_the_capability_is_named() {
         &format!("exec {service} dormouse serve -c dormouse.toml"),
     );
     server.wait_for_line("ready", PATIENCE);
-    let said = machine.run(ECHOES);
+    let said = machine.echoes("127.0.0.1:443", "one two three");
     assert_eq!(said.trim(), "one\ntwo\nthree", "{}", server.log());
     machine.stop(server);
 }

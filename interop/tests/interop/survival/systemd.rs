@@ -280,9 +280,7 @@ fn a_socket_unit_serves_both_families() {
         for order in ["status", "reload", "upgrade"] {
             machine.run(&format!("dormouse {order}"));
             for host in ["127.0.0.1", "[::1]"] {
-                let said = machine.run(&format!(
-                    "(echo hello; sleep 1) | openssl s_client -connect {host}:443 -quiet -no_ign_eof 2>/dev/null || true"
-                ));
+                let said = machine.echoes(&format!("{host}:443"), "hello");
                 assert_eq!(
                     said.trim(),
                     "hello",
