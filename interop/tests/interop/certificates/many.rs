@@ -18,7 +18,7 @@ use super::site::{Site, can_run};
 
 const PER_DIRECTORY: usize = 600;
 const DIRECTORIES: usize = 2;
-const ROUTE: &str = "workers = 2\nreload_certificates = '1h'\n[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n\
+const ROUTE: &str = "workers = 2\nhang_timeout = 'off'\nreload_certificates = '1h'\n[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n\
      certificates = ['HERE/0', 'HERE/1']\n";
 /// Connections for each name, so that both workers have some.
 const CONNECTIONS: usize = 12;
@@ -30,7 +30,7 @@ fn names(directory: usize) -> Vec<String> {
         .collect()
 }
 
-/// Two workers with 1,200 certificates, and connections to them.
+/// Two workers with 1,200 certificates, and connections to them. Tests stop the workers for as long as a reload takes.
 struct Many {
     site: Site,
     peers: Vec<Peer>,

@@ -232,9 +232,12 @@ fn certificates_arrive_and_rotate_without_a_reload() {
     wait::until_true("a connection with ids on both sides", || is_carried(local));
     let mut established = connect(route, &client.files).expect("a connection");
     assert!(shows(&established, &world.svid_files("first")));
-    let status = world.admin().status();
+    // The worker may have them before the status does.
+    let status = wait::until("the certificates in the status", PATIENCE, || {
+        let status = world.admin().status();
+        (status["spiffe"]["certificates"][0]["id"] == DB).then_some(status)
+    });
     assert!(status["spiffe"]["away"].is_null(), "{status}");
-    assert_eq!(status["spiffe"]["certificates"][0]["id"], DB, "{status}");
     let edition = status["configuration"]["edition"].clone();
 
     agent.serve(&[world.svid("db2", DB), world.svid("second", WEB)]);

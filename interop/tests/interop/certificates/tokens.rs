@@ -288,6 +288,7 @@ fn a_signature_does_not_wait_for_a_reload() {
     authority().give_out_many(&names, many.path());
     let scene = token.scene(certificate, |settings| {
         settings.option("reload_certificates", "1h");
+        settings.option("hang_timeout", "off");
     });
     let file = scene.folder.path().join("dormouse.toml");
     let text = fs::read_to_string(&file).expect("the configuration");
