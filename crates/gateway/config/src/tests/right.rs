@@ -70,23 +70,6 @@ fn reads_every_notation_of_an_address() {
     assert_eq!(to("[fd00::1]:80").to_string(), "[fd00::1]:80");
 }
 
-/// The resolver gets the dot, so that it tries no search domain. TLS has names without it (RFC 6066 §3).
-#[test]
-fn a_dot_ends_the_name_of_a_host() {
-    let to = "to = 'www.example.com.:443'";
-    let config = read(&format!(
-        "[[route]]\nlisten = ':8443'\n{to}\nself_signed = 'x'\n[[originate]]\nlisten = ':80'\n{to}\n"
-    ));
-    let backend = &config.routes[0].to[0].backend;
-    assert_eq!(backend.host(), Some("www.example.com"));
-    assert_eq!(backend.name(), Some("www.example.com.:443"));
-    let server = &config.originate[0].to[0];
-    assert_eq!(
-        (server.host.as_str(), server.given.as_str()),
-        ("www.example.com", "www.example.com.:443")
-    );
-}
-
 #[test]
 fn the_two_families_do_not_collide() {
     read(
