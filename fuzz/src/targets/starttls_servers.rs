@@ -3,6 +3,7 @@
 use super::cut;
 use dormouse_config::Starttls;
 use dormouse_dataplane::starttls::{ANSWER_MAX, Beginning, Request, postgres_beginning};
+use std::net::Ipv4Addr;
 
 /// One input; the first byte chooses the protocol.
 pub(crate) fn run(data: &[u8]) {
@@ -22,7 +23,7 @@ pub(crate) fn run(data: &[u8]) {
 
 /// What the server is asked, and whether it has consented; `None` if it gets no connection.
 fn hear(protocol: Starttls, pieces: &[&[u8]]) -> Option<(Vec<u8>, bool)> {
-    let mut request = Request::new(protocol, "mx.example");
+    let mut request = Request::new(protocol, "mx.example", Ipv4Addr::LOCALHOST.into());
     for piece in pieces {
         if let Err(reason) = request.handle_input(piece) {
             assert!(!reason.chars().any(char::is_control), "{reason:?}");

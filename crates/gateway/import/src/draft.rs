@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity};
 
-use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION};
+use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, REDIRECTS_TO_OTHER_PORT};
 use crate::origin::{Ledger, Origin, Origins};
 use crate::page::ImportedConfig;
 use crate::section::{Fate, Kind, OptionLine, Remark, Section, note_longest, time_value};
@@ -43,6 +43,8 @@ pub struct Draft {
     times: BTreeMap<&'static str, (u64, Origins)>,
     /// Addresses whose clients are redirected to https.
     redirects: Vec<(String, Origins)>,
+    /// How all of them are redirected: as by the first redirect that was read.
+    redirect: Option<Redirect>,
     /// What continues behind Dormouse, each at its own address.
     behind: Vec<String>,
     /// Number of settings that the sections have to account for.
@@ -50,6 +52,7 @@ pub struct Draft {
 }
 
 /// A redirect to the same host and path over https.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Redirect {
     /// The status, as written.
     pub(super) status: String,
@@ -139,6 +142,11 @@ impl Draft {
         from: impl Into<Origins>,
     ) {
         let from = from.into();
+        let first = self.redirect.get_or_insert_with(|| redirect.clone());
+        if first.port != redirect.port {
+            return self.program.step(from, REDIRECTS_TO_OTHER_PORT);
+        }
+        let is_other_status = first.status != redirect.status;
         for address in addresses {
             match self.redirects.iter_mut().find(|(one, _)| one == address) {
                 Some((_, before)) => before.add(&from),
@@ -146,6 +154,7 @@ impl Draft {
             }
         }
         match redirect.status.as_str() {
+            "301" | "308" if is_other_status => self.program.left_out(&from, ONE_STATUS),
             "301" => self.program.set("redirect_status", "301", &from),
             "308" => {}
             _ => self.program.left_out(&from, NOT_PERMANENT),
@@ -176,13 +185,21 @@ impl Draft {
     /// Sets a limit that the other program has per service and Dormouse for the whole program: the
     /// largest wins.
     pub(super) fn largest(&mut self, name: &'static str, n: u64, from: impl Into<Origins>) {
+        let from = from.into();
         let before = self.program.value(name).and_then(|n| n.parse::<u64>().ok());
-        if before.is_some_and(|before| before >= n) {
-            return self.program.also(name, from);
+        let smaller = match before {
+            Some(before) if before == n => return self.program.also(name, from),
+            Some(before) if before > n => from,
+            _ => {
+                let smaller = self.program.remove(name);
+                self.program.set(name, n.to_string(), from);
+                smaller
+            }
+        };
+        if !smaller.is_empty() {
+            let why = format!("all routes share one `{name}`: the largest is used");
+            self.program.left_out(smaller, why);
         }
-        let mut from = from.into();
-        from.add(self.program.remove(name));
-        self.program.set(name, n.to_string(), from);
     }
 
     /// Sets a time that the other program has per service and Dormouse for the whole program: the

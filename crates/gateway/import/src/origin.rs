@@ -143,7 +143,7 @@ impl Ledger {
             let help = "no configuration is that long; do they include each other?";
             return Err(ImportError::new(position, position.line, what, help));
         }
-        let text = source::read(path, position)?;
+        let text = source::read_named(path, position)?;
         self.bytes += text.len();
         Ok(text)
     }
@@ -159,6 +159,11 @@ impl Ledger {
             }
             false => Ok(()),
         }
+    }
+
+    /// Returns where a setting stands.
+    pub(super) fn position(&self, Origin(at): Origin) -> Option<&Position> {
+        self.places.get(at).map(|place| &place.position)
     }
 
     /// Says that a setting only holds others.

@@ -51,6 +51,16 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
+/// Reads a file that a configuration names. A pipe would never end, so it has to be a file; the configuration itself may
+/// come through a pipe.
+pub(super) fn read_named(path: &Path, position: &Position) -> Result<String, ImportError> {
+    if path.exists() && !path.is_file() {
+        let what = "this is a pipe, a device or a directory".to_owned();
+        return Err(ImportError::new(position, 0, what, "name a file"));
+    }
+    read(path, position)
+}
+
 /// Returns the files that match a pattern (glob(7)), in the order of their names, without hidden files. A relative
 /// pattern starts from the folder. `**` is `*`, as in C.
 ///

@@ -14,6 +14,7 @@ mod letters;
 mod limits;
 mod losses;
 mod outside;
+mod remarks;
 mod served;
 mod strictness;
 mod tables;

@@ -236,6 +236,6 @@ fn a_server_that_does_not_consent_gets_no_plaintext() {
             lines.iter().any(|line| line.contains(reason))
         });
         let told = told.join().expect("the server ends");
-        assert_eq!(told, "EHLO localhost\r\nSTARTTLS\r\n");
+        assert_eq!(told, "EHLO [127.0.0.1]\r\nSTARTTLS\r\n");
     }
 }

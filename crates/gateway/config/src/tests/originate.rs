@@ -143,3 +143,21 @@ fn mistakes_in_an_origination_are_reported() {
         "{message}"
     );
 }
+
+/// The resolver gets the dot, so that it tries no search domain. TLS has names without it (RFC 6066 §3).
+#[test]
+fn a_dot_ends_the_name_of_a_host() {
+    let to = "to = 'www.example.com.:443'";
+    let text = format!(
+        "[[route]]\nlisten = ':8443'\n{to}\nself_signed = 'x'\n[[originate]]\nlisten = ':80'\n{to}\n"
+    );
+    let config = load_text(&text).expect("a valid configuration").config;
+    let backend = &config.routes[0].to[0].backend;
+    assert_eq!(backend.host(), Some("www.example.com"));
+    assert_eq!(backend.name(), Some("www.example.com.:443"));
+    let server = &config.originate[0].to[0];
+    assert_eq!(
+        (server.host.as_str(), server.given.as_str()),
+        ("www.example.com", "www.example.com.:443")
+    );
+}

@@ -6,7 +6,7 @@ use crate::option::context::ReadContext;
 use crate::option::option_type::{Kind, Listed, OptionType};
 use crate::option::value::RawValue;
 use crate::values::endpoints::{Backend, Listen, PlainListen, Server};
-use crate::values::host_name::is_name;
+use crate::values::host_name::{is_name, without_dot};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ impl OptionType for Server {
             (Destination::Ip(ip), port) => (ip.to_string(), vec![SocketAddr::new(ip, port)]),
             (Destination::Name(name), port) => {
                 let addresses = look_up_for_to(name, port, context)?;
-                (name.to_owned(), first_of(addresses))
+                (without_dot(name).to_owned(), first_of(addresses))
             }
         };
         Ok(Self {
@@ -302,7 +302,7 @@ fn name_or_ipv4(host: &str) -> Result<Host<'_>, Problem> {
                 .help("four numbers from 0 to 255 with dots between them"),
         );
     }
-    if is_name(host) {
+    if is_name(without_dot(host)) {
         Ok(Host::Name(host))
     } else {
         Err(

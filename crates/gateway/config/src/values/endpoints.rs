@@ -1,5 +1,6 @@
 //! Addresses of listeners, servers and backends. `address.rs` reads them.
 
+use crate::values::host_name::without_dot;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -99,13 +100,15 @@ impl Backend {
         }
     }
 
-    /// Returns the host as written, without the port.
+    /// Returns the host without the port, as TLS names it.
     pub fn host(&self) -> Option<&str> {
         let Self::Tcp { given, .. } = self else {
             return None;
         };
         let (host, _) = given.rsplit_once(':')?;
-        Some(host.trim_start_matches('[').trim_end_matches(']'))
+        Some(without_dot(
+            host.trim_start_matches('[').trim_end_matches(']'),
+        ))
     }
 
     /// Sets the addresses of a name, at least one. Returns whether they have changed.

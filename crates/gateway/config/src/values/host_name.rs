@@ -28,6 +28,12 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= LEN_MAX && text.split('.').all(is_label)
 }
 
+/// Returns a name without the dot at its end, with which the resolver tries no search domains. Names in TLS and in
+/// certificates have none (RFC 6066 §3).
+pub(crate) fn without_dot(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
 /// Returns whether a certificate can be for this: an IP address, or the name of a host, perhaps
 /// after `*.`. The last part of such a name is not a number, so that it can't be taken for an address
 /// (RFC 1123 §2.1).

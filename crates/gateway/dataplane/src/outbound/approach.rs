@@ -12,10 +12,11 @@ use crate::token::{self, Id};
 use dormouse_config::Starttls;
 use dormouse_engine::{Handshake, HandshakeLimits};
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::socket::Connecting;
+use dormouse_reactor::socket::{Addr, Connecting};
 use dormouse_routes::origin::Origin;
 use dormouse_routes::route::Route;
 use std::io;
+use std::net::Ipv4Addr;
 
 /// A TLS client sends its hello as soon as it is connected.
 const SPEAKS_FIRST: bool = true;
@@ -71,7 +72,12 @@ pub(super) fn begin_handshake<I: Io>(
     let Some(target) = origin.and_then(|one| one.targets.get(attempt.target)) else {
         return AttemptStep::failed(&"a reload removed the server");
     };
-    attempt.stage = Stage::Asking(Request::new(protocol, &target.server_name));
+    let own = match cx.work.io.local_address(attempt.fd) {
+        Ok(Addr::Tcp(own)) => own.ip(),
+        // The server is on this machine, or the connection ends anyway.
+        Ok(Addr::Unix(_)) | Err(_) => Ipv4Addr::LOCALHOST.into(),
+    };
+    attempt.stage = Stage::Asking(Request::new(protocol, &target.server_name, own));
     ask_for_tls(attempt, cx)
 }
 

@@ -11,6 +11,7 @@
 use super::answer::{Awaited, Heard, Reason, refused};
 use super::{binary, xmpp};
 use dormouse_config::Starttls;
+use std::net::IpAddr;
 
 /// Maximum length of one answer of a server.
 pub const ANSWER_MAX: usize = 4096;
@@ -22,6 +23,8 @@ const ANSWERS_MAX: usize = 4 * ANSWER_MAX;
 #[derive(Debug)]
 pub struct Request {
     protocol: Starttls,
+    /// Our address in this connection.
+    own: IpAddr,
     awaited: Awaited,
     received: Vec<u8>,
     /// Number of all bytes received so far.
@@ -30,8 +33,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Begins a dialogue with a server of this name.
-    pub fn new(protocol: Starttls, server_name: &str) -> Request {
+    /// Begins a dialogue with a server of this name, from this address.
+    pub fn new(protocol: Starttls, server_name: &str, own: IpAddr) -> Request {
         let (awaited, output) = match protocol {
             Starttls::Smtp | Starttls::Imap | Starttls::Pop3 => (Awaited::Greeting, Vec::new()),
             Starttls::Xmpp => (Awaited::Features, xmpp::opening(server_name)),
@@ -42,6 +45,7 @@ impl Request {
         };
         Request {
             protocol,
+            own,
             awaited,
             received: Vec::new(),
             total: 0,
@@ -111,9 +115,10 @@ impl Request {
 
     /// Says what follows.
     fn go_on(&mut self) {
+        let ehlo = ehlo(self.own);
         let (awaited, output): (Awaited, &[u8]) = match (self.awaited, self.protocol) {
             // A server forgets the name when TLS begins (RFC 3207 §4.2).
-            (Awaited::Greeting, Starttls::Smtp) => (Awaited::Features, b"EHLO localhost\r\n"),
+            (Awaited::Greeting, Starttls::Smtp) => (Awaited::Features, ehlo.as_bytes()),
             (Awaited::Features, Starttls::Smtp) => (Awaited::Consent, b"STARTTLS\r\n"),
             (Awaited::Greeting, Starttls::Pop3) => (Awaited::Consent, b"STLS\r\n"),
             (Awaited::Greeting, _) => (Awaited::Consent, b"a STARTTLS\r\n"),
@@ -122,6 +127,15 @@ impl Request {
         };
         self.awaited = awaited;
         self.output.extend_from_slice(output);
+    }
+}
+
+/// A client without a name in DNS introduces itself with its address (RFC 5321 §4.1.4). Strict servers refuse
+/// `localhost`, and a name of one label.
+fn ehlo(own: IpAddr) -> String {
+    match own.to_canonical() {
+        IpAddr::V4(own) => format!("EHLO [{own}]\r\n"),
+        IpAddr::V6(own) => format!("EHLO [IPv6:{own}]\r\n"),
     }
 }
 

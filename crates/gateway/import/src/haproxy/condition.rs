@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::syntax::{HaproxySection, Line};
 use crate::error::Position;
 use crate::origin::Origins;
-use crate::source::read;
+use crate::source::read_named;
 
 /// A test of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Files {
         let path = self.folder.join(name);
         let position = Position::included(&path.display().to_string());
         let left = Some(self.bytes_left.get()).filter(|left| *left > 0)?;
-        let text = read(&path, &position).ok()?;
+        let text = read_named(&path, &position).ok()?;
         self.bytes_left.set(left.saturating_sub(text.len()));
         Some(text)
     }

@@ -134,10 +134,9 @@ impl Load {
                     from,
                     "the challenges are tls-alpn-01 and http-01: see `acme_challenge`",
                 ),
-                "account-key" | "account" => program.left_out(
-                    from,
-                    "Dormouse makes an account of its own (`acme_directory`)",
-                ),
+                "account-key" | "account" => {
+                    program.left_out(from, "Dormouse makes an account of its own (`acme_folder`)")
+                }
                 "keytype" | "bits" | "curves" => program.left_out(from, "keys are ECDSA P-256"),
                 "map" | "reuse-key" => {
                     program.without_effect(from, "memory of HAProxy for challenges and keys")

@@ -29,13 +29,14 @@ use crate::section::{Fate, Kind, Section};
 use crate::stages;
 use crate::toml::quoted_list;
 use context::{Context, Server, datagrams};
-use syntax::Directive;
+use syntax::{Directive, Whole};
 use target::{Target, TargetCase};
 
 pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft, ImportError> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let mut draft = Draft::default();
     let whole = syntax::parse(text, position, &file, &mut draft.ledger)?;
+    is_whole(&whole, position, &draft)?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let blocks = whole.block.iter();
     let contexts: Vec<Context<'_>> = blocks
@@ -69,6 +70,19 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
     }
     stages::join(&mut draft);
     Ok(draft)
+}
+
+/// Refuses a part of a configuration, and what `nginx -T` prints: nginx reads neither, and `import` would leave out servers.
+fn is_whole(whole: &Whole, position: &Position, draft: &Draft) -> Result<(), ImportError> {
+    let of_http = |one: &&Directive| matches!(one.name(), "server" | "upstream" | "location");
+    let Some(outside) = whole.block.iter().find(of_http) else {
+        return Ok(());
+    };
+    let at = draft.ledger.position(outside.origin).unwrap_or(position);
+    let what = format!("`{}` is outside of `http` and `stream`", outside.name());
+    let help = "import the file that nginx itself reads, such as /etc/nginx/nginx.conf: its includes are followed, \
+                and a file that it includes, or the output of `nginx -T`, is not enough";
+    Err(ImportError::new(at, at.line, what, help))
 }
 
 /// Converts a server. It may become several routes: for the addresses where it is the default

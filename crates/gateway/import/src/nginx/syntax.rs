@@ -290,6 +290,10 @@ impl DirectiveReader<'_> {
             Ok(files) if files.iter().all(|file| file.is_file()) => {
                 (Fate::WithoutEffect, "included: see the lines of that file")
             }
+            Ok(files) if files.iter().any(|file| file.exists()) => (
+                Fate::ToDo,
+                "this is a pipe, a device or a directory: what it says is missing here",
+            ),
             Ok(_) => (
                 Fate::ToDo,
                 "this file does not exist: what it says is missing here",

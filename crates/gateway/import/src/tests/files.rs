@@ -247,3 +247,46 @@ fn included_files_have_a_limit_together() {
     let error = read(Program::Nginx, &at("nginx.conf")).expect_err("a limit");
     assert!(error.to_string().contains("16 MiB together"), "{error}");
 }
+
+/// nginx refuses such a file. Servers would be left out, without their rules for clients.
+#[test]
+fn a_part_of_nginx_conf_is_refused() {
+    let server = "server { listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; }";
+    for text in [
+        format!("\n{server}\n"),
+        format!("http {{ {server} }}\n# configuration file /etc/nginx/conf.d/a.conf:\n{server}"),
+        "\nupstream a { server 10.0.0.1:1; }".to_owned(),
+    ] {
+        let fault = import(Program::Nginx, &text)
+            .map(|page| page.text)
+            .expect_err(&text);
+        assert!(fault.position.line >= 2, "{text}: {fault}");
+        assert!(fault.what.contains("outside of `http`"), "{text}: {fault}");
+        assert!(fault.help.contains("nginx -T"), "{text}: {fault}");
+    }
+}
+
+/// A pipe that nobody writes to would never end.
+#[test]
+fn pipes_that_a_configuration_names_are_not_read() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let pipe = pipe.display();
+    let haproxy = format!(
+        "frontend f\n mode tcp\n bind :1 ssl crt-list {pipe}\n bind :2 ssl crt a.pem\n \
+         tcp-request connection reject if {{ src -f {pipe} }}\n default_backend b\n\
+         backend b\n mode tcp\n server s 10.0.0.1:1\n"
+    );
+    let page = import(Program::Haproxy, &haproxy).expect("a valid configuration");
+    let steps = steps(&page.text);
+    assert!(steps.contains("it cannot be read"), "{steps}");
+    assert!(steps.contains("tcp-request connection reject"), "{steps}");
+    let nginx = format!(
+        "stream {{ include {pipe}; server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; \
+         proxy_pass 10.0.0.1:1; }} }}"
+    );
+    let page = import(Program::Nginx, &nginx).expect("a valid configuration");
+    assert!(page.text.contains("this is a pipe"), "{}", page.text);
+}

@@ -596,3 +596,53 @@ fn default_certificates_of_haproxy() {
         assert!(page.text.contains(order), "{order}: {}", page.text);
     }
 }
+
+/// One option stands for all redirects: what differs is said, and no client is led to the wrong port.
+#[test]
+fn redirects_that_differ_are_named() {
+    let server = |port: &str, then: &str| {
+        format!("server {{ listen {port}; return {then}$host$request_uri; }}")
+    };
+    let of_tls = "server { listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; \
+                  location / { proxy_pass http://10.0.0.1; proxy_set_header Host $host; } }";
+    let text = format!(
+        "http {{ {of_tls} {} {} server {{ listen 83; return 301 https://$host:8443$request_uri; }} }}",
+        server("81", "301 https://"),
+        server("82", "308 https://"),
+    );
+    let page = of(Program::Nginx, &text);
+    has(&page, &[], &["lead to one port"]);
+    assert!(
+        page.text
+            .contains("redirect = [\"0.0.0.0:81\", \"0.0.0.0:82\"]"),
+        "{}",
+        page.text
+    );
+    assert!(!page.text.contains("redirect_port"), "{}", page.text);
+    assert!(
+        page.text.contains("all redirects have one status"),
+        "{}",
+        page.text
+    );
+}
+
+/// Dormouse has one limit for each client. A smaller one that is lost is said.
+#[test]
+fn the_smaller_of_two_limits_is_named() {
+    let zone = "limit_conn_zone $binary_remote_addr zone=a:1m;";
+    for (first, second) in [(5, 50), (50, 5)] {
+        let text = format!(
+            "stream {{ {zone} server {{ listen 1 ssl; {STREAM} proxy_pass 10.0.0.1:1; limit_conn a {first}; }} \
+             server {{ listen 2 ssl; {STREAM} proxy_pass 10.0.0.1:1; limit_conn a {second}; }} }}"
+        );
+        let page = of(Program::Nginx, &text);
+        assert!(
+            page.text.contains("connections_per_client = 50"),
+            "{}",
+            page.text
+        );
+        let said =
+            "limit_conn a 5 -- all routes share one `connections_per_client`: the largest is used";
+        assert!(page.text.contains(said), "{}", page.text);
+    }
+}

@@ -77,7 +77,7 @@ fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile>
 }
 
 /// The server name of a check's handshake, the same as for clients' connections.
-fn server_name(route: &config::Route, host: &str) -> String {
+fn server_name(route: &config::Route, backend: &Backend) -> String {
     let exact = |name: &&config::ServerName| !name.as_str().starts_with("*.");
     let of_route = match route.pass_through {
         true => route
@@ -87,9 +87,10 @@ fn server_name(route: &config::Route, host: &str) -> String {
             .map(|name| name.as_str()),
         false => route.backend_name.as_deref(),
     };
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    of_route.unwrap_or(host).to_owned()
+    of_route
+        .or(backend.host())
+        .unwrap_or("localhost")
+        .to_owned()
 }
 
 fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, address: &str) -> Check {
@@ -112,7 +113,7 @@ fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, addre
         source: source(route, address),
         tls: profile.map(|profile| CheckTls {
             profile,
-            server_name: server_name(route, host),
+            server_name: server_name(route, backend),
         }),
         preface: match (request.is_some() || profile.is_some(), route.proxy_protocol) {
             (false, _) | (_, ProxyProtocol::Off) => Vec::new(),

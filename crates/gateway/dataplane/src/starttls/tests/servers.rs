@@ -1,6 +1,9 @@
 //! The dialogue with servers, and the first bytes of local clients.
 
 use super::*;
+use std::net::{IpAddr, Ipv4Addr};
+
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
 const LDAP_CONSENT: &[u8] = b"\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00";
 const XMPP_FEATURES: &[u8] = b"<?xml version='1.0'?><stream:stream id='1' from='a.example' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'><stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls><mechanisms><mechanism>PLAIN</mechanism></mechanisms></stream:features>";
@@ -11,7 +14,7 @@ fn dialogue(protocol: Starttls) -> &'static [(&'static [u8], &'static [u8])] {
     match protocol {
         Starttls::Smtp => &[
             (b"", b"220-mx.example ESMTP\r\n220 ready\r\n"),
-            (b"EHLO localhost\r\n", b"250-mx.example\r\n250-STARTTLS\r\n250 DSN\r\n"),
+            (b"EHLO [192.0.2.7]\r\n", b"250-mx.example\r\n250-STARTTLS\r\n250 DSN\r\n"),
             (b"STARTTLS\r\n", b"220 2.0.0 Ready\r\n"),
         ],
         Starttls::Imap => &[
@@ -35,7 +38,7 @@ fn dialogue(protocol: Starttls) -> &'static [(&'static [u8], &'static [u8])] {
 /// A request whose server has said everything but the last message.
 fn up_to_consent(protocol: Starttls) -> (Request, &'static [u8]) {
     let (last, before) = dialogue(protocol).split_last().expect("messages");
-    let mut request = Request::new(protocol, "a.example");
+    let mut request = Request::new(protocol, "a.example", OWN);
     for (_, said) in before {
         request.handle_input(said).expect("accepted");
     }
@@ -46,7 +49,7 @@ fn up_to_consent(protocol: Starttls) -> (Request, &'static [u8]) {
 fn servers_of_every_protocol_consent_however_their_bytes_are_divided() {
     for protocol in super::ALL {
         for piece in [1, 2, 7, 4096] {
-            let mut request = Request::new(protocol, "a.example");
+            let mut request = Request::new(protocol, "a.example", OWN);
             for (asked, said) in dialogue(protocol) {
                 let output = request.output().escape_ascii().to_string();
                 assert_eq!(output, asked.escape_ascii().to_string(), "{protocol}");
@@ -68,7 +71,7 @@ fn servers_of_every_protocol_consent_however_their_bytes_are_divided() {
 /// Active Directory writes each length in four bytes.
 #[test]
 fn a_server_of_ldap_may_write_long_lengths() {
-    let mut request = Request::new(Starttls::Ldap, "a.example");
+    let mut request = Request::new(Starttls::Ldap, "a.example", OWN);
     let consent = b"\x30\x84\0\0\0\x10\x02\x01\x01\x78\x84\0\0\0\x07\x0a\x01\x00\x04\x00\x04\x00";
     for byte in consent {
         assert!(!request.is_done());
@@ -76,7 +79,7 @@ fn a_server_of_ldap_may_write_long_lengths() {
     }
     assert!(request.is_done());
     // 52 is "unavailable": the server has no certificate.
-    let mut request = Request::new(Starttls::Ldap, "a.example");
+    let mut request = Request::new(Starttls::Ldap, "a.example", OWN);
     let refusal = b"\x30\x84\0\0\0\x17\x02\x01\x01\x78\x84\0\0\0\x0e\x0a\x01\x34\x04\x00\x04\x84\0\0\0\x03no!";
     let error = request.handle_input(refusal).expect_err("refused");
     assert!(error.contains("LDAP result 52: no!"), "{error}");
@@ -149,7 +152,7 @@ fn an_answer_that_is_no_consent_is_the_reason() {
         (Starttls::Imap, b"* OKAY\r\n"),
         (Starttls::Pop3, b"-ERR full\r\n"),
     ] {
-        let mut request = Request::new(protocol, "a.example");
+        let mut request = Request::new(protocol, "a.example", OWN);
         assert!(request.handle_input(greeting).is_err(), "{protocol}");
     }
 }
@@ -190,5 +193,21 @@ fn a_client_of_postgres_that_asks_for_encryption_is_recognized() {
         (&[22, 3, 1], Beginning::Session),
     ] {
         assert_eq!(postgres_beginning(bytes), beginning, "{bytes:?}");
+    }
+}
+
+/// Postfix refuses `localhost` (reject_non_fqdn_helo_hostname), and accepts addresses as RFC 5321 §4.1.3 writes them.
+#[test]
+fn a_server_of_mail_is_told_our_address() {
+    for (own, told) in [
+        ("192.0.2.7", "EHLO [192.0.2.7]"),
+        ("::ffff:192.0.2.7", "EHLO [192.0.2.7]"),
+        ("2001:db8::7", "EHLO [IPv6:2001:db8::7]"),
+    ] {
+        let own = own.parse().expect("an address");
+        let mut request = Request::new(Starttls::Smtp, "a.example", own);
+        request.handle_input(b"220 mx\r\n").expect("accepted");
+        let output = String::from_utf8_lossy(request.output()).into_owned();
+        assert_eq!(output, format!("{told}\r\n"));
     }
 }

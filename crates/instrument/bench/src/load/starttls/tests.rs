@@ -23,7 +23,7 @@ fn scripts() -> Vec<Script> {
                 b"250-mx.example.org\r\n250-PIPELINING\r\n250-starttls\r\n250 8BITMIME\r\n",
                 b"220 2.0.0 Ready to start TLS\r\n",
             ],
-            &[b"", b"EHLO localhost\r\n", b"STARTTLS\r\n"],
+            &[b"", b"EHLO [127.0.0.1]\r\n", b"STARTTLS\r\n"],
         ),
         script(
             Starttls::Imap,

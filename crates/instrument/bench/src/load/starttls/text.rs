@@ -4,7 +4,8 @@ use super::turn::{Turn, nothing, quoted, turn};
 
 pub(super) static SMTP: [Turn; 3] = [
     turn(nothing, smtp_greeting),
-    turn(|_| b"EHLO localhost\r\n".to_vec(), smtp_extensions),
+    // Strict servers refuse `localhost`.
+    turn(|_| b"EHLO [127.0.0.1]\r\n".to_vec(), smtp_extensions),
     turn(|_| b"STARTTLS\r\n".to_vec(), smtp_ready),
 ];
 
