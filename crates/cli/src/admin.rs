@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,6 +21,10 @@ use crate::{mistakes, terminal};
 
 /// Limit on a response.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// How often a query is sent again in a command that goes on for long, while a worker or the control process is replaced.
+pub(crate) const TRIES: u32 = 10;
+/// Pause before that.
+pub(crate) const PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of a query, which needs no work.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a command: longer than the gateway itself waits for the command to complete.
@@ -164,6 +169,19 @@ impl AdminAddress {
         }
         serde_json::from_str(&body)
             .map_err(|_| format!("{self}: the answer is not from `dormouse serve`"))
+    }
+
+    /// As [`question`](Self::question), in a command that goes on for long: the control process may be replaced meanwhile,
+    /// by an upgrade or after its death.
+    pub(crate) fn question_again<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            match self.question(path) {
+                Err(_) if tries > 0 => thread::sleep(PAUSE),
+                answer => return answer,
+            }
+        }
     }
 
     /// Asks for a page of connections.

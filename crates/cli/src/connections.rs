@@ -12,15 +12,10 @@ use dormouse_handover::connections::{AgesPage, ConnectionRow, Page, PagePlace};
 use dormouse_printable::lines;
 use serde::de::DeserializeOwned;
 
-use crate::admin::{AdminAddress, AdminArgs, Asked, Exit, encoded};
+use crate::admin::{AdminAddress, AdminArgs, Asked, Exit, PAUSE, TRIES, encoded};
 use crate::exit_status::ExitStatus;
 use crate::{table, terminal};
 use by::{By, CountedAges};
-
-/// How often a page is asked for again, while a worker or the control process is replaced.
-const TRIES: u32 = 10;
-/// Pause before that.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Arguments of `connections`.
 #[derive(Debug, Args)]

@@ -205,16 +205,17 @@ enum Waited {
 
 /// Waits until a backend that is out has no connection left, or is in again, or the time is over.
 fn wait_until_empty(backend: &BackendArgs, limit: Duration) -> Result<Waited, ExitCode> {
+    let address = AdminAddress::find(&backend.admin.instance)?;
     let begun = Instant::now();
     let mut noted = None;
     let written = &backend.backend;
     // As `status` writes it: `[::1]:80` for `[0:0::1]:80`.
-    let address = written.parse::<SocketAddr>().map(|it| it.to_string());
-    let address = address.as_ref().unwrap_or(written);
-    let is_it =
-        |one: &&BackendStatus| one.address == *address || one.name.as_ref() == Some(written);
+    let usual = written.parse::<SocketAddr>().map(|it| it.to_string());
+    let usual = usual.as_ref().unwrap_or(written);
+    let is_it = |one: &&BackendStatus| one.address == *usual || one.name.as_ref() == Some(written);
     loop {
-        let all = backends(&backend.admin)?;
+        let status: Status = address.question_again("/status").map_err(failed)?;
+        let all = status.backends;
         let mut of_it = all.iter().filter(is_it).peekable();
         if of_it.peek().is_none() {
             terminal::error(format_args!(

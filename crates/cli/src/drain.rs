@@ -88,7 +88,7 @@ fn watch(address: &AdminAddress, json: bool) -> Exit {
     let mut progress = DrainProgress::new(json);
     thread::sleep(FIRST_LOOK);
     loop {
-        let status: Status = address.question("/status").map_err(failed)?;
+        let status: Status = address.question_again("/status").map_err(failed)?;
         let Some(drain) = &status.drain else {
             progress.end();
             terminal::note("the drain was stopped");

@@ -217,6 +217,20 @@ fn invalid_usage_ends_with_2() {
             &["hold", "127.0.0.1:1", "--timeout", "10000000000000000000s"],
             "longer than a year",
         ),
+        (
+            &["hold", "127.0.0.1:1", "--timeout", "0s"],
+            "leaves no time",
+        ),
+        (
+            &[
+                "hold",
+                "127.0.0.1:1",
+                "--source",
+                "192.0.2.77",
+                "--insecure",
+            ],
+            "192.0.2.77 is no address of this machine",
+        ),
         (&["bulk", "127.0.0.1:1", "--bytes", "many"], "512k"),
         (&["report", "/nonexistent.json"], "cannot read"),
     ] {

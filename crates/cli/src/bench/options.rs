@@ -13,7 +13,7 @@ use dormouse_bench::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
 use dormouse_measure::{Error, ServerSource};
 
 use peer::{ExpectArg, PeerArgs};
-use values::{bytes, count, duration, rate, resolve, unescape};
+use values::{bytes, count, duration, rate, resolve, timeout, unescape};
 
 /// Text that a connection sends unless told otherwise.
 const TEXT: &str = "hello\\n";
@@ -65,7 +65,7 @@ struct Common {
     #[arg(long, value_name = "IP")]
     source: Vec<IpAddr>,
     /// Timeout for connecting, for the handshake, and for each answer
-    #[arg(long, value_parser = duration, default_value = "10s", value_name = "TIME")]
+    #[arg(long, value_parser = timeout, default_value = "10s", value_name = "TIME")]
     timeout: Duration,
     /// Wait before each reading of the server's memory
     #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]

@@ -3,7 +3,8 @@
 //! The kernel does not know the port of a resting connection, and gives it to the next connection to the same backend,
 //! whose SYN would end the resting one. So Dormouse binds such connections to ports outside of the range from which the
 //! kernel chooses, and remembers which of them rest. The kernel refuses those that are awake. Each worker has its own part
-//! of the ports, since it does not know what rests in another one.
+//! of the ports, since it does not know what rests in another one. Nor does it know what rests in another program, a second
+//! Dormouse or one whose main process has died: so each worker begins at another port than those before it.
 
 use dormouse_reactor::sandbox::OwnPorts;
 use std::collections::{HashMap, HashSet};
@@ -23,12 +24,15 @@ pub(crate) struct PortChoice {
 }
 
 impl PortChoice {
-    /// A choice from these ports.
-    pub(crate) fn from(own: OwnPorts) -> PortChoice {
+    /// A choice from these ports, from a place on that follows from `seed`.
+    pub(crate) fn from(own: OwnPorts, seed: u64) -> PortChoice {
+        let all: Vec<u16> = own.all().collect();
+        // Neighbouring seeds lead far apart (Fibonacci hashing).
+        let place = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         PortChoice {
             own,
-            all: own.all().collect(),
-            next: 0,
+            next: place as usize % all.len().max(1),
+            all,
             resting: HashMap::new(),
         }
     }
@@ -85,7 +89,7 @@ mod tests {
 
     #[test]
     fn no_port_is_chosen_that_rests_with_the_same_backend() {
-        let mut ports = PortChoice::from(OwnPorts::outside("10002 65535", 0, 1));
+        let mut ports = PortChoice::from(OwnPorts::outside("10002 65535", 0, 1), 0);
         let (backend, other) = (address("192.0.2.1:80"), address("192.0.2.2:80"));
         let source = "198.51.100.1".parse().expect("an address");
         ports.note(backend, SocketAddr::new(source, 10_000));
@@ -102,5 +106,23 @@ mod tests {
         assert_eq!(ports.choose(backend, Some(source)), Some(10_000));
         ports.forget(backend, SocketAddr::new(source, 10_001));
         assert!(ports.resting.is_empty());
+    }
+
+    #[test]
+    fn programs_that_start_one_after_the_other_begin_at_distant_ports() {
+        let backend = address("192.0.2.1:80");
+        let first = |seed| {
+            let mut ports = PortChoice::from(OwnPorts::outside("32768 60999", 0, 1), seed);
+            ports.choose(backend, None).expect("a port")
+        };
+        let mut chosen: Vec<u16> = (0..20).map(|seed| first(5_000_000 + seed)).collect();
+        chosen.sort_unstable();
+        let nearest = chosen.windows(2).map(|pair| pair[1] - pair[0]).min();
+        assert!(nearest > Some(100), "{chosen:?}");
+        assert!(
+            PortChoice::from(OwnPorts::NONE, 7)
+                .choose(backend, None)
+                .is_none()
+        );
     }
 }

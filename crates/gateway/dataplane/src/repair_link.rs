@@ -90,7 +90,7 @@ impl RepairLink {
             abed: 0,
             bedding: 0,
             places: Places::new(awake_max),
-            ports: PortChoice::from(ports),
+            ports: PortChoice::from(ports, started_ms),
         })
     }
 

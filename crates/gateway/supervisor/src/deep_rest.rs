@@ -246,6 +246,7 @@ fn start(
 ) -> io::Result<HelperProcess> {
     let parts = RepairParts {
         access: rest.steering.access(),
+        lifelines: &rest.steering.lifelines(),
         records: rest.records[0],
         raw: rest.raw,
         workers: channels,

@@ -37,6 +37,7 @@ pub(crate) struct Quiet {
     pub(crate) room: Room,
     pub(crate) scene: Scene,
     pub(crate) admin: Admin,
+    pub(super) settings: Settings,
 }
 
 impl Quiet {
@@ -71,7 +72,12 @@ impl Quiet {
         change(&mut settings);
         let scene = Scene::of(Terminator::chosen(), Backend::on(listener), &settings);
         let admin = Admin::of(&scene);
-        Some(Quiet { room, scene, admin })
+        Some(Quiet {
+            room,
+            scene,
+            admin,
+            settings,
+        })
     }
 
     /// Connections of both TLS versions that have echoed once.

@@ -1,12 +1,15 @@
-//! Deep rest: the worker and tcp-repair die before each of their system calls, and no connection is lost.
+//! Deep rest: the worker and tcp-repair die before each of their system calls, or main dies, and no connection is lost.
 
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::signal;
 use dormouse_interop::requirement::Root;
-use dormouse_interop::scene::PLAIN_PORT;
+use dormouse_interop::scene::{self, PLAIN_PORT};
 use dormouse_interop::strace::Strace;
-use dormouse_interop::terminator::{Can, Target};
+use dormouse_interop::terminator::{Can, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
 
-use super::rest_after::{Quiet, address};
+use super::rest_after::{Quiet, address, targets};
 
 /// A process dies before each of its system calls while connections wake and rest again: at every `each`-th call, of as
 /// many as such a cycle has.
@@ -74,4 +77,38 @@ fn a_worker_may_die_at_any_call() {
 #[ignore = "a minute"]
 fn tcp_repair_may_die_at_any_call() {
     deaths_at_every_call(Quiet::repair_process, 1);
+}
+
+/// Packets come to resting connections for as long as workers are left to serve them, also beside the next start.
+#[test]
+fn resting_connections_are_served_after_the_death_of_main() {
+    requires!(Can::BeDormouse, Root);
+    for target in targets() {
+        let Some(mut quiet) = Quiet::after("200ms", &target, |settings| {
+            settings.option("shutdown_drain", "10m");
+        }) else {
+            return;
+        };
+        let mut clients = quiet.clients(4, &target);
+        quiet.wait_for_rest();
+        signal(quiet.scene.terminator.pid(), Signal::KILL);
+        quiet.scene.terminator.wait_for_end(PATIENCE);
+        let echo_all = |clients: &mut Vec<Peer>, when: &str| {
+            for client in clients {
+                let echoed = client.echo();
+                echoed.unwrap_or_else(|error| panic!("{target:?}, {when}: {error}"));
+            }
+        };
+        echo_all(&mut clients, "after the death of main");
+        quiet.wait_for_rest();
+        // The same addresses.
+        let folder = quiet.scene.folder.path();
+        let next = scene::start(Terminator::chosen(), &quiet.settings, folder);
+        let mut newcomers = quiet.clients(4, &target);
+        quiet.wait_for_rest();
+        echo_all(&mut clients, "beside the next start");
+        echo_all(&mut newcomers, "of the next start");
+        assert_eq!(quiet.resets(), 0, "{target:?}");
+        drop((clients, newcomers, next));
+    }
 }

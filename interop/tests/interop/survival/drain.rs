@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{signal, until_ended};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
@@ -206,6 +206,34 @@ fn a_drain_after_some_time_serves_new_clients_until_then() {
     let refused = TcpStream::connect(scene.address).expect_err("no new connection is accepted");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     old.echo().expect("an echo during the drain");
+}
+
+/// The command that shows a drain's progress asks again while the control process is replaced.
+#[test]
+fn the_command_of_a_drain_survives_the_control_process() {
+    requires!(Can::BeDormouse);
+    const COUNT: usize = 8;
+    let (scene, admin) = scene(1);
+    let ended = ends(quiet(&scene, COUNT));
+    let mut drain = Command::new(tools::dormouse())
+        .args(["drain", "--over", "4s", "--admin"])
+        .arg(admin.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program");
+    wait::until_true("the drain to begin", || {
+        admin.status()["phase"] == "draining"
+    });
+    // From the second death on, main waits before it starts the next one.
+    for _ in 0..4 {
+        let control = wait::until("a control process", PATIENCE, || {
+            scene.terminator.named("control")
+        });
+        signal(control, Signal::KILL);
+        until_ended(&[control]);
+    }
+    all_end_cleanly(&ended, COUNT);
+    assert!(drain.wait().expect("its end").success());
 }
 
 /// Nobody drains when main has died. Its workers end the connections over `shutdown_drain` by themselves, not all at once.

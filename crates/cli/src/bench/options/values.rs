@@ -168,6 +168,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// A time after which something fails: not 0, which would be no time at all.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => {
+            Err("a timeout of 0 leaves no time for an answer: write 500ms, 5s or 2m".to_owned())
+        }
+        time => Ok(time),
+    }
+}
+
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten), or as in the configuration `512 KiB`, `256 MiB`, `2 GiB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (plain, base) = match text.strip_suffix("iB") {

@@ -263,7 +263,7 @@ fn page_order<'a>(
         name: take("name").map(str::to_owned),
         refused: flag("refused", take("refused"))?,
         certificate: take("certificate").map(CertificateProperty::from),
-        id: take("id").map(str::to_owned),
+        id: take("id").map(connection_id).transpose()?,
         older_ms,
         idle_ms,
     };
@@ -289,6 +289,17 @@ fn page_order<'a>(
         action,
         from: from.unwrap_or(PagePlace::of_worker(0)),
     })
+}
+
+/// The id of a connection. A part of one would choose no connection, without a word.
+fn connection_id(given: &str) -> Result<String, String> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    match given.len() == 32 && given.bytes().all(is_digit) {
+        true => Ok(given.to_owned()),
+        false => Err(format!(
+            "`{given}` is not an id of a connection; it has 32 digits, as in 5f0c9a3e77d1b2046a21c1d000000007"
+        )),
+    }
 }
 
 /// A parameter that is given, as `true`, or not.
@@ -425,6 +436,23 @@ mod tests {
             body: SecretText(String::new()),
         };
         refuse_foreign_page(&request, access).map(|response| response.status)
+    }
+
+    #[test]
+    fn a_part_of_an_id_is_refused() {
+        let whole = "5f0c9a3e77d1b2046a21c1d000000007";
+        assert_eq!(connection_id(whole).as_deref(), Ok(whole));
+        let upper = whole.to_uppercase();
+        for wrong in [
+            "",
+            "7",
+            &whole[1..],
+            &upper,
+            &format!("{whole}0"),
+            "id=5f0c9a3e77d1b2046a21c1d0000000",
+        ] {
+            assert!(connection_id(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

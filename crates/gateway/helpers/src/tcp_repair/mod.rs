@@ -72,6 +72,10 @@ impl RepairArguments {
 pub struct RepairParts<'a> {
     /// The steering.
     pub access: Access,
+    /// What it only keeps open, so that packets come to it after main's death, too ([`Steering::lifelines`]).
+    ///
+    /// [`Steering::lifelines`]: dormouse_reactor::steering::Steering::lifelines
+    pub lifelines: &'a [Fd],
     /// The records.
     pub records: Fd,
     /// Raw sockets for IPv4 and IPv6.
@@ -92,7 +96,8 @@ impl RepairParts<'_> {
         } = self.access;
         let own = [table, ring, mute, self.records];
         let all = own.into_iter().chain(self.raw);
-        all.chain(self.workers.iter().copied()).collect()
+        let rest = self.lifelines.iter().chain(self.workers);
+        all.chain(rest.copied()).collect()
     }
 }
 

@@ -148,6 +148,7 @@ impl Scene {
         let (repair, worker) = socket::channel(OnExec::Close).map_err(at("create a channel"))?;
         let parts = RepairParts {
             access: steering.access(),
+            lifelines: &steering.lifelines(),
             records: records.fd(),
             raw,
             workers: &[worker],

@@ -252,6 +252,13 @@ impl Steering {
         self.access
     }
 
+    /// Returns the descriptors that a process must hold for packets to be steered when the others are gone.
+    pub fn lifelines(&self) -> Vec<Fd> {
+        let mut held = self.sinks.clone();
+        held.push(self.link);
+        held
+    }
+
     /// Returns what the programs counted.
     pub fn counts(&self) -> Counts {
         let word = |index: usize| self.counters.word_at(8 * index).load(Ordering::Relaxed);

@@ -68,6 +68,7 @@ impl Plan {
             ));
         }
         let each = connections.div_ceil(generators);
+        check_sources(sources)?;
         if let Addr::Tcp(address) = target {
             check_ports(connections, *address, sources)?;
         }
@@ -117,6 +118,18 @@ pub fn is_this_machine(ip: IpAddr) -> bool {
         socket.local_addr()
     };
     ip.is_loopback() || (!ip.is_unspecified() && source().is_ok_and(|source| source.ip() == ip))
+}
+
+/// Checks that connections can come from these addresses: the kernel's error for others is that of ports that ran out.
+fn check_sources(sources: &[IpAddr]) -> Result<(), Error> {
+    for source in sources {
+        UdpSocket::bind((*source, 0)).map_err(|error| {
+            Error::usage(format!(
+                "--source {source} is no address of this machine ({error}); `ip address` lists them"
+            ))
+        })?;
+    }
+    Ok(())
 }
 
 /// Checks the local ports: without many source addresses, the ports of one are the limit.

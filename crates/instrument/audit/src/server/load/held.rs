@@ -1,5 +1,6 @@
 //! Connections that are held: their memory at N and 2N, after an exchange, after an idle period, and after closing.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::backlog::Backlog;
@@ -25,8 +26,10 @@ pub(super) struct Held {
     /// A page sample, taken where malloc's heap explains little.
     pub(super) pages: Option<Result<PageSample, String>>,
     pub(super) idle: Option<IdleTime>,
-    /// How many of the connections the server closed, and when.
+    /// How many of the connections have ended, and why.
     pub(super) closed_early: Option<String>,
+    /// Failed connections by reason, before these were opened.
+    pub(super) failures_before: BTreeMap<String, u64>,
     /// Whether a runtime did not collect its garbage before a census.
     pub(super) is_uncollected: bool,
     /// Whether the server answers nothing that the audit could send.
@@ -60,6 +63,7 @@ impl RunningPart<'_, '_> {
     }
 
     fn hold_all(&mut self, held: &mut Held, exchanges: bool) -> Result<(), Error> {
+        held.failures_before.clone_from(&self.session.run.failures);
         // Before connections are held: while their memory is counted, the server must do nothing else.
         held.large = self.try_large()?;
         // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
@@ -335,10 +339,8 @@ impl RunningPart<'_, '_> {
         let open = report.map_or(0, |report| report.of.tally.alive);
         let all = held.connections;
         if open < all && !self.session.is_over() {
-            let closed = all - open;
-            held.closed_early = Some(format!(
-                "the server closed {closed} of {all} idle connections"
-            ));
+            let failures = &self.session.run.failures;
+            held.closed_early = Some(ended(all - open, all, &held.failures_before, failures));
         }
         open
     }
@@ -366,5 +368,59 @@ impl RunningPart<'_, '_> {
         let snapshot = self.census(0);
         held.moments.add_census("after_close", snapshot);
         Ok(())
+    }
+}
+
+/// What has become of held connections. The audit itself ends those that got a wrong answer, or none in time.
+fn ended(
+    count: u64,
+    all: u64,
+    before: &BTreeMap<String, u64>,
+    failures: &BTreeMap<String, u64>,
+) -> String {
+    let new = failures.iter().map(|(reason, count)| {
+        let earlier = before.get(reason).copied().unwrap_or(0);
+        (count.saturating_sub(earlier), reason)
+    });
+    match new.filter(|(count, _)| *count > 0).max() {
+        Some((_, reason)) if !is_of_server(reason) => {
+            format!("{count} of {all} idle connections ended, most because {reason}")
+        }
+        _ => format!("the server closed {count} of {all} idle connections"),
+    }
+}
+
+fn is_of_server(reason: &str) -> bool {
+    reason.starts_with("the server closed") || reason.starts_with("connection lost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_answer_is_not_an_end_by_the_server() {
+        let failures = |counts: &[(&str, u64)]| {
+            let counts = counts.iter();
+            counts
+                .map(|(reason, count)| ((*reason).to_owned(), *count))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let (closed, wrong) = (
+            "the server closed the connection",
+            "the echo differs from the message (integrity)",
+        );
+        let before = failures(&[(closed, 9), (wrong, 1)]);
+        let now = failures(&[(closed, 10), (wrong, 7)]);
+        assert_eq!(
+            ended(7, 64, &before, &now),
+            "7 of 64 idle connections ended, most because the echo differs from the message (integrity)"
+        );
+        for now in [failures(&[(closed, 16), (wrong, 1)]), before.clone()] {
+            assert_eq!(
+                ended(7, 64, &before, &now),
+                "the server closed 7 of 64 idle connections"
+            );
+        }
     }
 }
