@@ -215,7 +215,8 @@ class TLSSocket extends net.Socket {
   _start() {}
 
   get ssl() {
-    return this[kNumber] === GONE ? null : { verifyError: () => verifyError(this) };
+    if (this[kNumber] === GONE) return null;
+    return { fd: (this[kTransport] ?? this)._handle?.fd, verifyError: () => verifyError(this) };
   }
 
   /** Nothing to do: the engine never renegotiates. */

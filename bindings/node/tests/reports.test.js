@@ -183,7 +183,9 @@ test('a client that `new TLSSocket` makes verifies the name of the host to which
     secure._start();
     const [event, error] = await first(secure, 'secure', 'error');
     const outcome = event === 'secure' ? secure.ssl.verifyError() : error.code;
+    if (event === 'secure') assert.ok(secure.ssl.fd > 0);
     secure.destroy();
+    assert.equal(secure.ssl, null);
     return outcome;
   };
   assert.equal(await verified(own, 'localhost'), null);
