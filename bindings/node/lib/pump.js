@@ -412,9 +412,13 @@ function ignore() {}
 
 // The handshake's end
 
+// Nothing but the program holds a socket over a stream of JavaScript: it may disappear without an end.
+const forgotten = new FinalizationRegistry((number) => native.release(number));
+
 /** Starts the native connection, which gets the handshake's bytes from now on. */
 function start(socket, number) {
   socket[kNumber] = number;
+  if (socket[kTransport] !== null) forgotten.register(socket, number, socket);
 }
 
 /** Continues without input: the engine has a ClientHello to send, or has got a context. */
@@ -451,6 +455,7 @@ function ignoreSessions(socket, number) {
 }
 
 function release(socket) {
+  if (socket[kTransport] !== null) forgotten.unregister(socket);
   if (socket[kNumber] !== GONE && socket[kNumber] !== undefined) native.release(socket[kNumber]);
   socket[kNumber] = GONE;
 }

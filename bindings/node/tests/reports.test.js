@@ -10,7 +10,11 @@ const { Duplex } = require('node:stream');
 const { pipeline } = require('node:stream/promises');
 const test = require('node:test');
 const tls = require('node:tls');
+const v8 = require('node:v8');
+const vm = require('node:vm');
 const dormouse = require('..');
+const native = require('../lib/native');
+const { kNumber } = require('../lib/state');
 const { first, issue, listen, readAll } = require('./support');
 
 const own = issue();
@@ -213,4 +217,43 @@ test('server.close(), getConnections() and maxConnections count connections of T
   client.end();
   await closed;
   server.close = (callback) => callback();
+});
+
+/** Two streams, each of which gets what is written to the other. */
+function pair() {
+  const one = () => new Duplex({
+    read() {},
+    write(chunk, encoding, callback) {
+      this.other.push(chunk);
+      callback();
+    },
+  });
+  const [a, b] = [one(), one()];
+  [a.other, b.other] = [b, a];
+  return [a, b];
+}
+
+test('a connection that its program forgets, over streams of JavaScript, is released with its streams', { timeout: 20_000 }, async () => {
+  const numbers = await (async () => {
+    const [a, b] = pair();
+    const server = new dormouse.TLSSocket(a, { isServer: true, ...own });
+    const client = dormouse.connect({ socket: b, ...to });
+    client.write('x');
+    await once(server, 'data');
+    return [server[kNumber], client[kNumber]];
+  })();
+  v8.setFlagsFromString('--expose-gc');
+  const collect = vm.runInNewContext('gc');
+  const isThere = (number) => {
+    try {
+      return native.protocol(number) === 'TLSv1.3';
+    } catch {
+      return false;
+    }
+  };
+  assert.ok(numbers.every(isThere));
+  while (numbers.some(isThere)) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    collect();
+  }
 });
