@@ -56,6 +56,27 @@ for (const encoding of ['utf8', 'latin1', 'hex']) {
   });
 }
 
+test('what the program does with the plain socket below does not disturb TLS', { timeout: 20_000 }, async (t) => {
+  const port = await upgrading(t, (plain) => plain.on('readable', () => {
+    while (plain.read() !== null);
+  }));
+  const plain = net.connect(port, '127.0.0.1');
+  plain.write('STARTTLS');
+  await once(plain, 'data');
+  const client = dormouse.connect({ socket: plain, ...to });
+  let timeouts = 0;
+  plain.setTimeout(10_000, () => timeouts++);
+  client.write('one');
+  assert.equal((await once(client, 'data')).toString(), 'one');
+  plain.pause();
+  client.write('two');
+  assert.equal((await once(client, 'data')).toString(), 'two');
+  assert.ok(plain.bytesRead > 0 && timeouts === 0);
+  client.end();
+  await once(client, 'close');
+  assert.ok(plain.destroyed);
+});
+
 test('a stream of texts is an error, over any other stream', async () => {
   const stream = new Duplex({ read() {}, write: (chunk, encoding, callback) => callback() });
   stream.setEncoding('utf8');
