@@ -229,6 +229,9 @@ type keyLog struct {
 
 //export dormouseGoLogSecret
 func dormouseGoLogSecret(handle C.uintptr_t, line *C.char) {
+	var ignored error
+	// As an error of Write: without its key log the connection continues.
+	defer recovered(&ignored)
 	log := cgo.Handle(handle).Value().(*keyLog)
 	log.lock.Lock()
 	defer log.lock.Unlock()

@@ -6,6 +6,7 @@ package dormouse
 import "C"
 
 import (
+	"errors"
 	"net"
 	"runtime"
 	"sync"
@@ -57,15 +58,30 @@ func (k *keys) wipe() {
 
 func newConn(transport net.Conn, handshake *handshake) *Conn {
 	conn := &Conn{transport: transport}
-	if of, ok := transport.(syscall.Conn); ok {
-		if raw, err := of.SyscallConn(); err == nil {
-			conn.waiter.raw, conn.waiter.fill = raw, conn.fill
-		}
+	if raw := rawOf(transport); raw != nil {
+		conn.waiter.raw, conn.waiter.fill = raw, conn.fill
 	}
 	if handshake != nil {
 		conn.handshake.Store(handshake)
 	}
 	return conn
+}
+
+// rawOf returns the descriptor of a transport if the transport's Read reads from it and does nothing else. A type that
+// embeds a net.TCPConn has a SyscallConn, too, but maybe a Read of its own, with bytes that were read ahead.
+func rawOf(transport net.Conn) syscall.RawConn {
+	var raw syscall.RawConn
+	err := errors.ErrUnsupported
+	switch transport := transport.(type) {
+	case *net.TCPConn:
+		raw, err = transport.SyscallConn()
+	case *net.UnixConn:
+		raw, err = transport.SyscallConn()
+	}
+	if err != nil {
+		return nil
+	}
+	return raw
 }
 
 // NetConn returns the connection below. Using it breaks the TLS connection.

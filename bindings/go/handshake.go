@@ -92,7 +92,12 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 	h.conn = conn
 	// It needs more stack than a connection at rest, and a stack that has grown stays large.
 	ended := make(chan error)
-	go func() { ended <- h.within(ctx) }()
+	go func() {
+		err := errGoexit
+		defer func() { ended <- err }()
+		defer recovered(&err)
+		err = h.within(ctx)
+	}()
 	if h.err = <-ended; h.err == nil {
 		conn.handshake.Store(nil)
 	}
@@ -102,6 +107,9 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 	}
 	return h.err
 }
+
+// errGoexit is the error if a callback ends the handshake's goroutine, as testing.T.FailNow does.
+var errGoexit = errors.New("dormouse: a callback called runtime.Goexit")
 
 // within bounds the time: at the limit, or when the context ends, the transport is closed.
 func (h *handshake) within(ctx context.Context) error {
@@ -283,13 +291,19 @@ func (h *handshake) finish(last *buffer) error {
 	if finished.leftover_len > 0 {
 		conn.incoming = &incoming{partial: append([]byte(nil), last.bytes[:finished.leftover_len]...)}
 	}
-	if verify := h.config.settings.VerifyConnection; verify != nil {
-		if err := verify(found.state()); err != nil {
-			conn.abort(alertBadCertificate)
-			return err
-		}
+	if err := h.verifyConnection(found); err != nil {
+		conn.abort(alertBadCertificate)
+		return err
 	}
 	return nil
+}
+
+func (h *handshake) verifyConnection(found facts) (err error) {
+	defer recovered(&err)
+	if verify := h.config.settings.VerifyConnection; verify != nil {
+		err = verify(found.state())
+	}
+	return err
 }
 
 // abort sends a fatal alert and erases the keys.

@@ -19,6 +19,9 @@ type waiter struct {
 // firstBytes is how much an established connection reads at first from a transport that cannot wait without a buffer.
 const firstBytes = 512
 
+// emptyReadsMax is how many reads in a row may return nothing, as in bufio: one is no end.
+const emptyReadsMax = 100
+
 // wait returns a buffer with the partial record and newly received bytes behind it. Only one goroutine may wait.
 // The error [io.EOF] is the end of the transport.
 func (conn *Conn) wait(room int) (*buffer, error) {
@@ -83,11 +86,14 @@ func (conn *Conn) waitInRead(room int) (*buffer, error) {
 		room = firstBytes
 	}
 	received := make([]byte, room)
-	count, err := conn.transport.Read(received)
-	if count == 0 {
-		if err == nil {
-			err = io.ErrNoProgress
+	count, err := 0, error(nil)
+	for reads := 0; count == 0 && err == nil; reads++ {
+		if reads == emptyReadsMax {
+			return nil, io.ErrNoProgress
 		}
+		count, err = conn.transport.Read(received)
+	}
+	if count == 0 {
 		return nil, err
 	}
 	filled := takeBuffer()

@@ -224,8 +224,8 @@ class ClientFlight extends Flight {
   }
 }
 
-function hostOf({ servername, host, socket }) {
-  return servername || host || socket?._host || 'localhost';
+function hostOf({ servername, host, socket, transport }) {
+  return servername || host || socket?._host || transport?._host || transport?.remoteAddress || 'localhost';
 }
 
 function sessionOf(session) {
@@ -234,13 +234,14 @@ function sessionOf(session) {
 }
 
 /** The flight of a TLSSocket that a program creates over its own stream. */
-function flightOf(options) {
+function flightOf(options, transport) {
   if (options.flight instanceof Flight) return options.flight;
   refuseOptions(options);
   const context = contextOf(options);
   if (!options.isServer) {
     return new ClientFlight(context, {
       ...options,
+      transport,
       alpn: protocolsOf(options.ALPNProtocols),
       rejectUnauthorized: options.rejectUnauthorized !== false,
       checkServerIdentity: options.checkServerIdentity ?? tls.checkServerIdentity,

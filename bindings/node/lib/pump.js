@@ -10,7 +10,8 @@ const { Readable } = require('node:stream');
 const { codedError, endError, hangUp } = require('./errors');
 const native = require('./native');
 const {
-  CLIENT, ENDED, FINISHED, GONE, IN_PIECES, SECURE, THROTTLED, TRUNCATABLE, kFlags, kFlight, kNumber, kOnread, kSession, kTransport, kUndelivered,
+  CLIENT, ENDED, FINISHED, GONE, IN_PIECES, SECURE, THROTTLED, TRUNCATABLE, kFlags, kFlight, kNumber, kOnread, kSession, kTapped,
+  kTransport, kUndelivered,
 } = require('./state');
 
 // Flags in the result of native.receive(), in the bits below the plaintext's length.
@@ -58,19 +59,43 @@ const intoSharedPlain = {
 
 /** Opens ciphertext in memory that belongs to other code. */
 function receiveShared(socket, transport, chunk) {
+  if (typeof chunk === 'string') {
+    fail(socket, codedError(Error, 'ERR_STREAM_WRAP', 'Stream has StringDecoder set or is in objectMode'));
+    return;
+  }
   socket._unrefTimer();
   // Copied first, because it is opened in place.
-  receivePieces(socket, transport, Buffer.from(chunk));
+  if (!receivePieces(socket, Buffer.from(chunk))) transport.pause();
 }
 
-function receivePieces(socket, transport, bytes) {
+/** Opens ciphertext in memory of its own. Returns whether to read on. */
+function receivePieces(socket, bytes) {
   const piece = bytes.subarray(0, PIECE_MAX);
+  let readsOn = true;
   try {
-    if (!receive(socket, piece, piece.length, false)) transport.pause();
+    readsOn = receive(socket, piece, piece.length, false);
   } finally {
     // Also after an exception of the program, whose stream must not have a hole.
-    if (bytes.length > PIECE_MAX) receivePieces(socket, transport, bytes.subarray(PIECE_MAX));
+    if (bytes.length > PIECE_MAX) readsOn = receivePieces(socket, bytes.subarray(PIECE_MAX)) && readsOn;
   }
+  return readsOn;
+}
+
+/**
+ * Receives the bytes of a plain net.Socket before its stream does, as node:tls does: the encoding of that stream and its
+ * listeners are those of the plaintext protocol, and must not get ciphertext.
+ */
+function tap(socket, plain) {
+  for (let chunk; (chunk = plain.read()) !== null;) receiveShared(socket, plain, chunk);
+  plain[kTapped] = true;
+  plain.push = (chunk) => {
+    if (chunk !== null) {
+      socket._unrefTimer();
+      return receivePieces(socket, chunk);
+    }
+    receiveEof(socket);
+    return readablePush.call(plain, null);
+  };
 }
 
 /** A buffer of its own for the first bytes. */
@@ -194,9 +219,10 @@ function isHeldBack(socket) {
 }
 
 function stopReading(socket) {
-  const handle = socket._handle;
-  if (socket[kTransport] !== null) {
-    socket[kTransport].pause();
+  const transport = socket[kTransport];
+  const handle = (transport ?? socket)._handle;
+  if (transport !== null && !transport[kTapped]) {
+    transport.pause();
   } else if (handle?.reading) {
     handle.reading = false;
     handle.readStop();
@@ -386,9 +412,13 @@ function ignore() {}
 
 // The handshake's end
 
+// Nothing but the program holds a socket over a stream of JavaScript: it may disappear without an end.
+const forgotten = new FinalizationRegistry((number) => native.release(number));
+
 /** Starts the native connection, which gets the handshake's bytes from now on. */
 function start(socket, number) {
   socket[kNumber] = number;
+  if (socket[kTransport] !== null) forgotten.register(socket, number, socket);
 }
 
 /** Continues without input: the engine has a ClientHello to send, or has got a context. */
@@ -425,11 +455,12 @@ function ignoreSessions(socket, number) {
 }
 
 function release(socket) {
+  if (socket[kTransport] !== null) forgotten.unregister(socket);
   if (socket[kNumber] !== GONE && socket[kNumber] !== undefined) native.release(socket[kNumber]);
   socket[kNumber] = GONE;
 }
 
 module.exports = {
   answer, closeNow, continueOnread, fail, finish, intoShared, intoSharedPlain, isHeldBack, join, proceed, receive, receiveEof,
-  receiveShared, release, send, start, stopReading, unthrottle,
+  receiveShared, release, send, start, stopReading, tap, unthrottle,
 };

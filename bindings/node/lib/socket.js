@@ -9,16 +9,16 @@ const net = require('node:net');
 const { Duplex } = require('node:stream');
 const { X509Certificate } = require('node:crypto');
 const { chainOf } = require('./chain');
-const { codedError, invalidArgument, invalidState, unsupported } = require('./errors');
+const { certificateError, codedError, invalidArgument, invalidState, unsupported } = require('./errors');
 const { exportSocket } = require('./export');
 const { flightOf } = require('./handshake');
 const native = require('./native');
 const {
-  closeNow, continueOnread, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading,
+  closeNow, continueOnread, fail, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading, tap,
 } = require('./pump');
 const {
   alpnProtocol, keepLast, servername, AUTHORIZED, CLIENT, ENDED, GONE, SECURE, kFlags, kFlight, kHandle, kLast,
-  kNumber, kOnread, kSession, kTransport, kUndelivered,
+  kNumber, kOnread, kSession, kTapped, kTransport, kUndelivered,
 } = require('./state');
 
 const netSocket = net.Socket.prototype;
@@ -48,7 +48,7 @@ class TLSSocket extends net.Socket {
     this[kFlight] = null;
     if (options.onread) this[kOnread] = checkOnread(options.onread);
     if (socket) {
-      layOver(this, socket, flightOf(options));
+      layOver(this, socket, flightOf(options, socket));
     }
   }
 
@@ -108,6 +108,7 @@ class TLSSocket extends net.Socket {
     if (isHeldBack(this)) return undefined;
     const transport = this[kTransport];
     if (transport === null) return netSocket._read.call(this, size);
+    if (transport[kTapped]) netSocket._read.call(transport, size);
     return transport.resume();
   }
 
@@ -206,6 +207,16 @@ class TLSSocket extends net.Socket {
     const bytes = native.exportKeyingMaterial(this[kNumber], length, label, context);
     if (bytes === null) throw unsupported('exportKeyingMaterial() without the option', 'pass exportKeyingMaterial: true to createSecureContext(), which costs some 200 bytes per connection');
     return bytes;
+  }
+
+  // Parts of node:tls without documentation. The package `mysql` begins TLS by them.
+
+  /** Nothing to do: the handshake begins by itself. */
+  _start() {}
+
+  get ssl() {
+    if (this[kNumber] === GONE) return null;
+    return { fd: (this[kTransport] ?? this)._handle?.fd, verifyError: () => verifyError(this) };
   }
 
   /** Nothing to do: the engine never renegotiates. */
@@ -334,10 +345,21 @@ function layOver(socket, transport, flight) {
 
 function beginOver(socket, transport, flight) {
   if (socket.destroyed) return;
+  // Its 'close' has been.
+  if (transport.destroyed) {
+    fail(socket, transport.errored ?? flight.hangUp());
+    return;
+  }
   flight.begin(socket);
   // Not earlier: waiting bytes of the transport need a connection to receive them.
-  transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
+  if (transport instanceof net.Socket && transport[kNumber] === undefined) tap(socket, transport);
+  else transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
   transport.on('end', () => receiveEof(socket));
+  if (transport.readableEnded) receiveEof(socket);
+}
+
+function verifyError(socket) {
+  return socket.authorizationError === null ? null : certificateError(socket.authorizationError);
 }
 
 function checkOnread(onread) {

@@ -12,6 +12,8 @@ const kFlags = Symbol('flags');
 const kFlight = Symbol('flight');
 // The underlying stream, if it is not the socket's own handle.
 const kTransport = Symbol('transport');
+// Set on an underlying net.Socket whose bytes come past its stream.
+const kTapped = Symbol('tapped');
 const kOnread = Symbol('onread');
 // Opened bytes that the program has not got yet: while a listener runs that may export the connection, and while a
 // program with `onread` pauses it. null: none.
@@ -56,6 +58,6 @@ function keepLast(socket) {
 }
 
 module.exports = {
-  servername, alpnProtocol, keepLast, kFlags, kFlight, kHandle, kLast, kNumber, kOnread, kSession, kTransport, kUndelivered,
-  AUTHORIZED, CLIENT, ENDED, EXPORTED, FINISHED, GONE, IN_PIECES, REQUESTS_CERT, SECURE, THROTTLED, TRUNCATABLE,
+  servername, alpnProtocol, keepLast, kFlags, kFlight, kHandle, kLast, kNumber, kOnread, kSession, kTapped, kTransport,
+  kUndelivered, AUTHORIZED, CLIENT, ENDED, EXPORTED, FINISHED, GONE, IN_PIECES, REQUESTS_CERT, SECURE, THROTTLED, TRUNCATABLE,
 };

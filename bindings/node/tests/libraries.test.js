@@ -212,3 +212,81 @@ client.on('error', () => {});
 await client.connect();
 assert.ok(client.connection.stream instanceof dormouse.TLSSocket && isOurs);
 `));
+
+/** A server of MySQL that asks for TLS, and accepts every login and statement. */
+const MYSQL = `
+const net = require('net');
+const tls = require('tls');
+const packet = (number, ...parts) => {
+  const body = Buffer.concat(parts);
+  return Buffer.concat([Buffer.from([body.length, body.length >> 8, 0, number]), body]);
+};
+const OK = Buffer.from([0, 0, 0, 2, 0, 0, 0]);
+// Version 10 of the protocol; what the server can, TLS among it; mysql_native_password.
+const greeting = packet(0, Buffer.from('0a352e372e3000010000003132333435363738000b8a2102000800', 'hex'), Buffer.from([21]), Buffer.alloc(10),
+  Buffer.from('123456789012\\0mysql_native_password\\0'));
+const server = net.createServer((plain) => {
+  plain.write(greeting);
+  plain.once('data', (request) => {
+    // The client may send its first bytes of TLS together with the request for it.
+    plain.pause();
+    if (request.length > 36) plain.unshift(request.subarray(36));
+    const secure = new tls.TLSSocket(plain, { isServer: true, ...own });
+    secure.once('data', () => {
+      secure.write(packet(3, OK));
+      secure.on('data', (command) => (command[4] === 1 ? secure.end() : secure.write(packet(1, OK))));
+    });
+  });
+});
+const port = await listening(server);
+`;
+
+// library: mariadb, mysql, mysql2 | works | `dormouse/register`: TLS begins within the protocol of MySQL
+test('mysql', (t) => need(t, 'mysql') && inPlace('mysql', `${MYSQL}
+const connection = require('mysql').createConnection({ host: 'localhost', port, user: 'u', password: 'p', ssl: { ca: own.ca } });
+const call = (name, ...args) => new Promise((resolve, reject) => connection[name](...args, (error, found) => (error ? reject(error) : resolve(found))));
+await call('connect');
+assert.ok(await call('query', 'DO 1'));
+await call('end');
+`));
+
+test('mysql2', (t) => need(t, 'mysql2') && inPlace('mysql2', `${MYSQL}
+const connection = await require('mysql2/promise').createConnection({ host: 'localhost', port, user: 'u', password: 'p', ssl: { ca: own.ca } });
+await connection.query('DO 1');
+await connection.end();
+`));
+
+test('mariadb', (t) => need(t, 'mariadb') && inPlace('mariadb', `${MYSQL}
+const connection = await require('mariadb').createConnection({ host: 'localhost', port, user: 'u', password: 'p', ssl: { ca: own.ca } });
+await connection.query('DO 1');
+await connection.end();
+`));
+
+// library: basic-ftp | works | `dormouse/register`: TLS begins within FTP, and with each transfer
+// library: ftp-srv | with a note | `dormouse/register`; its transfers use Node's own TLS, because of `pauseOnConnect`
+test('basic-ftp and ftp-srv', (t) => need(t, 'basic-ftp') && need(t, 'ftp-srv') && inPlace('ftp', `
+const fs = require('fs');
+const { PassThrough, Readable } = require('stream');
+const { FtpSrv } = require('ftp-srv');
+const folder = fs.mkdtempSync(require('path').join(require('os').tmpdir(), 'dormouse-ftp-'));
+const spare = require('net').createServer();
+const port = await listening(spare);
+await new Promise((resolve) => spare.close(resolve));
+const quiet = new Proxy({}, { get: (target, name) => (name === 'child' ? () => quiet : () => {}) });
+const server = new FtpSrv({ url: 'ftp://127.0.0.1:' + port, pasv_url: '127.0.0.1', anonymous: true, tls: own, log: quiet });
+server.on('login', (login, accept) => accept({ root: folder }));
+await server.listen();
+const client = new (require('basic-ftp').Client)(10_000);
+await client.access({ host: '127.0.0.1', port, secure: true, secureOptions: { ca: own.ca, servername: 'localhost' } });
+await client.uploadFrom(Readable.from([Buffer.alloc(300_000, 65)]), 'a.txt');
+assert.deepEqual((await client.list()).map((one) => one.name), ['a.txt']);
+const received = new PassThrough().resume();
+let length = 0;
+received.on('data', (chunk) => (length += chunk.length));
+await client.downloadTo(received, 'a.txt');
+assert.equal(length, 300_000);
+assert.ok(client.ftp.socket instanceof dormouse.TLSSocket);
+client.close();
+fs.rmSync(folder, { recursive: true });
+assert.ok(warnings.every((one) => one.includes('pauseOnConnect')), warnings.join());
+`));

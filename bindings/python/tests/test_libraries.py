@@ -83,6 +83,118 @@ def test_aiosmtplib(server_context, client_context):
     loops(main())
 
 
+# library: asyncpg | works | `ssl=`, in a loop of this package: TLS begins within the protocol of PostgreSQL
+def test_asyncpg(server_context, client_context):
+    asyncpg = pytest.importorskip("asyncpg")
+
+    async def refuse(reader: Any, writer: Any) -> None:
+        await reader.readexactly(8)
+        writer.write(b"S")
+        await writer.drain()
+        await writer.start_tls(server_context)
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        assert b"a database" in await reader.readexactly(length - 4)
+        error = b"SFATAL\0C28000\0Mno entry\0\0"
+        writer.write(b"E" + (4 + len(error)).to_bytes(4, "big") + error)
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        to = dict(host="localhost", port=port_of(server), user="u", password="p", database="a database")
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no entry"):
+            await asyncpg.connect(**to, ssl=client_context, timeout=10)
+        server.close()
+
+    loops(main())
+
+
+# library: aiomysql | works | `ssl=`, in a loop of this package: TLS begins within the protocol of MySQL
+def test_aiomysql(server_context, client_context):
+    aiomysql = pytest.importorskip("aiomysql")
+    fine = b"\0\0\0\2\0\0\0"
+
+    def packet(number: int, body: bytes) -> bytes:
+        return len(body).to_bytes(3, "little") + bytes([number]) + body
+
+    async def received(reader: Any) -> bytes:
+        head = await reader.readexactly(4)
+        return await reader.readexactly(int.from_bytes(head[:3], "little"))
+
+    async def serve(reader: Any, writer: Any) -> None:
+        # Version 10 of the protocol; what the server can, TLS among it; mysql_native_password.
+        greeting = bytes.fromhex("0a352e372e3000010000003132333435363738000b8a210200080015") + bytes(10)
+        writer.write(packet(0, greeting + b"123456789012\0mysql_native_password\0"))
+        await reader.readexactly(36)
+        # The client may have sent its first bytes of TLS together with the request for it.
+        await writer.start_tls(server_context)
+        await received(reader)
+        writer.write(packet(3, fine))
+        while await received(reader) != b"\1":
+            writer.write(packet(1, fine))
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = await aiomysql.connect(host="localhost", port=port_of(server), user="u", password="p", ssl=client_context)
+        await (await client.cursor()).execute("DO 1")
+        await client.ensure_closed()
+        server.close()
+
+    loops(main())
+
+
+# library: nats-py | works | `tls=`, in a loop of this package: TLS begins after the server's first line
+def test_nats(server_context, client_context):
+    nats = pytest.importorskip("nats")
+
+    async def serve(reader: Any, writer: Any) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.9.0","proto":1,"max_payload":1000,"tls_required":true}\r\n')
+        await writer.drain()
+        await writer.start_tls(server_context)
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = await nats.connect(
+            f"tls://localhost:{port_of(server)}", tls=client_context, tls_hostname="localhost", allow_reconnect=False
+        )
+        await client.publish("subject", b"payload")
+        await client.flush()
+        await client.close()
+        server.close()
+
+    loops(main())
+
+
+# library: aioftp | with a note | `ssl=` of its server, in a loop of this package; its client asks for the `session`, which raises `UnsupportedError`
+def test_aioftp(server_context, stdlib_client, client_context, tmp_path):
+    aioftp = pytest.importorskip("aioftp")
+
+    async def main() -> None:
+        server = aioftp.Server([aioftp.User(base_path=tmp_path)], ssl=server_context)
+        await server.start("127.0.0.1", 0)
+        client = aioftp.Client(ssl=stdlib_client)
+        await client.connect("localhost", server.server_port)
+        await client.login()
+        async with client.upload_stream("a.bin") as stream:
+            await stream.write(bytes(400_000))
+        async with client.download_stream("a.bin") as stream:
+            assert len(await stream.read()) == 400_000
+        await client.quit()
+        client = aioftp.Client(ssl=client_context)
+        await client.connect("localhost", server.server_port)
+        await client.login()
+        with pytest.raises(dormouse.UnsupportedError):
+            await client.list()
+        client.close()
+        await server.close()
+
+    loops(main())
+
+
 # library: Quart | works | served by hypercorn, or another server of this table
 def test_quart(certs, server_context):
     quart = pytest.importorskip("quart")

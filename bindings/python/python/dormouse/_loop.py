@@ -185,6 +185,9 @@ async def start_tls_on(
     """Put TLS between a transport and its protocol."""
     if not getattr(transport, "_start_tls_compatible", hasattr(transport, "set_protocol")):
         raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+    if transport.is_closing():
+        # Nothing would arrive, and nobody be told, until the handshake times out.
+        raise ConnectionResetError("start_tls(): the connection is closed already")
     settings = Settings(
         context,
         server_side=server_side,

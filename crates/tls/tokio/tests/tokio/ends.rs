@@ -171,3 +171,26 @@ async fn a_transport_that_fails_gets_nothing_more() {
     }
     assert!(client.export().is_err());
 }
+
+/// A program may stop waiting for a shutdown and ask again: the end is sent once, behind all that was written.
+#[tokio::test]
+async fn a_shutdown_that_was_cancelled_is_continued() {
+    let (mut client, mut server) = pair(100).await;
+    let sent = [7; 20_000];
+    assert_eq!(client.write(&sent).await.unwrap(), sent.len());
+    for _ in 0..3 {
+        tokio::select! {
+            biased;
+            _ = client.shutdown() => panic!("the transport has no room"),
+            () = tokio::task::yield_now() => {}
+        }
+        let error = client.write(b"more").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    }
+    let mut received = Vec::new();
+    let (ended, read) = tokio::join!(client.shutdown(), server.read_to_end(&mut received));
+    ended.unwrap();
+    read.unwrap();
+    assert!(received == sent);
+    client.flush().await.unwrap();
+}

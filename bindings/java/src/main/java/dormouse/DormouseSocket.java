@@ -1,5 +1,6 @@
 package dormouse;
 
+import java.io.FilterInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -114,8 +115,16 @@ final class DormouseSocket extends SocketDelegate {
     private void connected(String host, InputStream consumed) throws IOException {
         peerHost = host == null || host.isEmpty() ? nameOf(getInetAddress()) : host;
         InputStream in = below.getInputStream();
-        connection = new SocketConnection(engine, below, consumed == null ? in : new SequenceInputStream(consumed, in),
-                ownsBelow, this::notifyListeners);
+        connection = new SocketConnection(engine, below, consumed == null ? in : behind(consumed, in), ownsBelow,
+                this::notifyListeners);
+    }
+
+    /** A SequenceInputStream closes a stream that has ended: here it would be the socket. */
+    private static InputStream behind(InputStream consumed, InputStream in) {
+        return new SequenceInputStream(consumed, new FilterInputStream(in) {
+            @Override
+            public void close() {}
+        });
     }
 
     /**

@@ -20,6 +20,7 @@ import java.security.Security;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.ResultSet;
+import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -44,6 +45,8 @@ import redis.clients.jedis.Jedis;
 /** Libraries that use sockets, with real servers. */
 class SocketLibrariesTest {
     private static final int START_S = 60;
+    /** A state of PostgreSQL, which is starting up. */
+    private static final String CANNOT_CONNECT_NOW = "57P03";
     private static final int TIMEOUT_MS = 20_000;
 
     @TempDir
@@ -198,12 +201,27 @@ class SocketLibrariesTest {
             properties.setProperty("sslfactory", PostgresFactory.class.getName());
             properties.setProperty("connectTimeout", "30");
             String url = "jdbc:postgresql://localhost:" + server.port + "/postgres";
-            try (Connection connection = DriverManager.getConnection(url, properties)) {
+            try (Connection connection = whenStarted(url, properties)) {
                 assertEquals("TLSv1.3", first(connection, "select version from pg_stat_ssl where pid = pg_backend_pid()"));
                 assertEquals(Integer.toString(2_000_000), first(connection, "select length(repeat('x', 2000000))"));
                 assertEquals(2_000_000, first(connection, "select repeat('x', 2000000)").length());
             }
         }
+    }
+
+    /** A server of PostgreSQL listens before it can answer; then it says so. */
+    private static Connection whenStarted(String url, Properties properties) throws Exception {
+        for (int i = 0; i < START_S * 10; i++) {
+            try {
+                return DriverManager.getConnection(url, properties);
+            } catch (SQLException refusal) {
+                if (!CANNOT_CONNECT_NOW.equals(refusal.getSQLState())) {
+                    throw refusal;
+                }
+                Thread.sleep(100);
+            }
+        }
+        throw new IOException("PostgreSQL is still starting");
     }
 
     private static String first(Connection connection, String query) throws Exception {

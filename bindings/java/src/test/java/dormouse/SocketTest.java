@@ -242,6 +242,32 @@ class SocketTest {
         }
     }
 
+    /** The end of the peer does not close a socket that the program keeps, and our direction goes on. */
+    @Test
+    void anEndOverASocketThatStays() throws Exception {
+        try (ServerSocket listener = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"));
+                Socket below = new Socket("127.0.0.1", listener.getLocalPort());
+                Socket serverBelow = listener.accept()) {
+            SSLSocket client = (SSLSocket) TestKeys.context(true).getSocketFactory()
+                    .createSocket(below, "localhost", below.getPort(), false);
+            Future<String> atClient = inThread(() -> {
+                client.startHandshake();
+                // Without close_notify.
+                below.shutdownOutput();
+                return new String(client.getInputStream().readNBytes(6), StandardCharsets.US_ASCII);
+            });
+            byte[] consumed = serverBelow.getInputStream().readNBytes(3);
+            SSLSocket server = (SSLSocket) TestKeys.context(true, TestKeys.EC).getSocketFactory()
+                    .createSocket(serverBelow, new java.io.ByteArrayInputStream(consumed), false);
+            assertEquals(-1, server.getInputStream().read());
+            assertFalse(serverBelow.isClosed());
+            server.getOutputStream().write("answer".getBytes(StandardCharsets.US_ASCII));
+            assertEquals("answer", atClient.get(TIMEOUT_S, TimeUnit.SECONDS));
+            server.close();
+            assertFalse(serverBelow.isClosed());
+        }
+    }
+
     /** In TLS 1.3 the peer owes no answer, so the reader may wait for ever. */
     @Test
     void closeOverASocketThatStaysDoesNotWaitForAReader() throws Exception {

@@ -48,8 +48,9 @@ class RestartTest {
             printed = folder.resolve("printed");
             String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
             String classes = System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
-            new ProcessBuilder(java, "-Xmx128m", "-cp", classes, "examples/RestartServer.java", "0",
-                            files[0].toString(), files[1].toString())
+            // Under nohup the JVM would ignore SIGHUP.
+            new ProcessBuilder("env", "--default-signal=HUP", java, "-Xmx128m", "-cp", classes,
+                            "examples/RestartServer.java", "0", files[0].toString(), files[1].toString())
                     .redirectErrorStream(true)
                     .redirectOutput(printed.toFile())
                     .start();

@@ -1,0 +1,280 @@
+'use strict';
+
+// What users of node:tls have reported of their programs: sockets that were used before TLS, or that are gone already, and
+// calls in an unusual order. Each must go as with node:tls, or better.
+
+const assert = require('node:assert/strict');
+const { once } = require('node:events');
+const net = require('node:net');
+const { Duplex } = require('node:stream');
+const { pipeline } = require('node:stream/promises');
+const test = require('node:test');
+const tls = require('node:tls');
+const v8 = require('node:v8');
+const vm = require('node:vm');
+const dormouse = require('..');
+const native = require('../lib/native');
+const { kNumber } = require('../lib/state');
+const { first, issue, listen, readAll } = require('./support');
+
+const own = issue();
+const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
+
+/** Starts a server of plaintext that begins TLS after the first bytes, and answers with what it gets. */
+function upgrading(t, prepare, begin) {
+  return listen(t, net.createServer((plain) => {
+    prepare(plain);
+    plain.once('data', () => plain.write('go', () => {
+      const secure = new dormouse.TLSSocket(plain, { isServer: true, ...own });
+      secure.on('error', () => {});
+      begin?.(secure, plain);
+      secure.pipe(secure);
+    }));
+  }));
+}
+
+for (const encoding of ['utf8', 'latin1', 'hex']) {
+  test(`STARTTLS on a socket with setEncoding('${encoding}')`, { timeout: 20_000 }, async (t) => {
+    const seen = [];
+    const port = await upgrading(t, (plain) => {
+      plain.setEncoding(encoding);
+      plain.on('data', (text) => seen.push(text));
+    });
+    const plain = net.connect(port, '127.0.0.1');
+    plain.setEncoding(encoding);
+    const heard = [];
+    plain.on('data', (text) => heard.push(text));
+    plain.write('STARTTLS');
+    await once(plain, 'data');
+    const client = dormouse.connect({ socket: plain, ...to });
+    const all = readAll(client);
+    client.end(Buffer.alloc(3_000_000, 'ä'));
+    assert.equal((await all).length, 3_000_000);
+    // The listeners of the plaintext get nothing of the ciphertext.
+    assert.deepEqual([seen, heard], [[Buffer.from('STARTTLS').toString(encoding)], [Buffer.from('go').toString(encoding)]]);
+    if (!plain.closed) await once(plain, 'close');
+  });
+}
+
+test('what the program does with the plain socket below does not disturb TLS', { timeout: 20_000 }, async (t) => {
+  const port = await upgrading(t, (plain) => plain.on('readable', () => {
+    while (plain.read() !== null);
+  }));
+  const plain = net.connect(port, '127.0.0.1');
+  plain.write('STARTTLS');
+  await once(plain, 'data');
+  const client = dormouse.connect({ socket: plain, ...to });
+  let timeouts = 0;
+  plain.setTimeout(10_000, () => timeouts++);
+  client.write('one');
+  assert.equal((await once(client, 'data')).toString(), 'one');
+  plain.pause();
+  client.write('two');
+  assert.equal((await once(client, 'data')).toString(), 'two');
+  assert.ok(plain.bytesRead > 0 && timeouts === 0);
+  client.end();
+  await once(client, 'close');
+  assert.ok(plain.destroyed);
+});
+
+test('a stream of texts is an error, over any other stream', async () => {
+  const stream = new Duplex({ read() {}, write: (chunk, encoding, callback) => callback() });
+  stream.setEncoding('utf8');
+  const client = dormouse.connect({ socket: stream, ...to });
+  setImmediate(() => stream.push(Buffer.from('text')));
+  const [error] = await once(client, 'error');
+  assert.equal(error.code, 'ERR_STREAM_WRAP');
+});
+
+test('a program that pauses TLS over a used socket gets nothing until it resumes', { timeout: 20_000 }, async (t) => {
+  let other;
+  const port = await upgrading(t, () => {}, (secure) => (other = secure));
+  const plain = net.connect(port, '127.0.0.1');
+  plain.write('STARTTLS');
+  await once(plain, 'data');
+  const client = dormouse.connect({ socket: plain, ...to });
+  await once(client, 'secureConnect');
+  client.pause();
+  const sent = Buffer.alloc(20_000_000, 'x');
+  client.end(sent);
+  // The echo fills all buffers on the way back.
+  const idle = () => new Promise((resolve) => setTimeout(resolve, 100));
+  for (let before = -1; before !== client.writableLength + other.writableLength; await idle()) before = client.writableLength + other.writableLength;
+  assert.ok(client.readableLength < 1_000_000, `${client.readableLength} bytes wait in the paused socket`);
+  assert.equal((await readAll(client)).length, sent.length);
+});
+
+test('TLS over a socket that is gone already', { timeout: 10_000 }, async (t) => {
+  const server = net.createServer({ allowHalfOpen: true }, (socket) => socket.on('error', () => {}));
+  const port = await listen(t, server);
+  const begin = {
+    client: (socket) => dormouse.connect({ socket, ...to }),
+    server: (socket) => new dormouse.TLSSocket(socket, { isServer: true, ...own }),
+  };
+  for (const [side, over] of Object.entries(begin)) {
+    const destroyed = net.connect(port, '127.0.0.1');
+    await once(destroyed, 'connect');
+    destroyed.destroy();
+    await once(destroyed, 'close');
+    const ended = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+    const [peer] = await once(server, 'connection');
+    peer.end();
+    ended.resume();
+    await once(ended, 'end');
+    assert.equal(ended.destroyed, false);
+    for (const [what, socket] of Object.entries({ destroyed, ended })) {
+      const secure = over(socket);
+      const closed = first(secure, 'close');
+      const [, error] = await first(secure, 'error');
+      assert.equal(error.code, 'ECONNRESET', `${side}, ${what}`);
+      await closed;
+    }
+  }
+});
+
+test('the error of the stream below ends the handshake', async () => {
+  const stream = new Duplex({ read() {}, write: (chunk, encoding, callback) => callback() });
+  const client = dormouse.connect({ socket: stream, ...to });
+  setImmediate(() => stream.destroy(new Error('below')));
+  const [error] = await once(client, 'error');
+  assert.equal(error.message, 'below');
+});
+
+for (const [what, bad] of [['refuses', '127.0.0.9'], ['does not answer', '192.0.2.1']]) {
+  test(`the first address of a name ${what}`, { timeout: 20_000 }, async (t) => {
+    const port = await listen(t, dormouse.createServer(own, (socket) => socket.pipe(socket)));
+    const addresses = [{ address: bad, family: 4 }, { address: '127.0.0.1', family: 4 }];
+    const client = dormouse.connect({
+      ...to, host: 'localhost', port, autoSelectFamily: true, autoSelectFamilyAttemptTimeout: 50, lookup: (name, options, found) => found(null, addresses),
+    });
+    client.once('secureConnect', () => client.end('hello'));
+    assert.equal((await readAll(client)).toString(), 'hello');
+  });
+}
+
+test('everything is written, and our direction ended, before the handshake', { timeout: 10_000 }, async (t) => {
+  const port = await listen(t, dormouse.createServer({ ...own, allowHalfOpen: true }, async (socket) => socket.end(await readAll(socket))));
+  const client = dormouse.connect({ ...to, port, allowHalfOpen: true });
+  client.cork();
+  client.write('a');
+  client.write('b', 'latin1');
+  client.write(Buffer.alloc(0));
+  process.nextTick(() => {
+    client.uncork();
+    client.end('c');
+  });
+  assert.equal((await readAll(client)).toString(), 'abc');
+});
+
+test('pipeline(), for await and web streams', { timeout: 20_000 }, async (t) => {
+  const server = dormouse.createServer({ ...own, allowHalfOpen: true }, (socket) => pipeline(socket, socket).catch(() => {}));
+  const port = await listen(t, server);
+  const client = dormouse.connect({ ...to, port, allowHalfOpen: true });
+  client.end(Buffer.alloc(3_000_000));
+  let count = 0;
+  for await (const chunk of client) count += chunk.length;
+  assert.equal(count, 3_000_000);
+  const { readable, writable } = Duplex.toWeb(dormouse.connect({ ...to, port }));
+  const writer = writable.getWriter();
+  await writer.write(Buffer.from('web'));
+  const reader = readable.getReader();
+  assert.equal(Buffer.from((await reader.read()).value).toString(), 'web');
+  await writer.close();
+  assert.equal((await reader.read()).done, true);
+});
+
+test('leaving a loop over the socket destroys it', { timeout: 10_000 }, async (t) => {
+  let closed;
+  const port = await listen(t, dormouse.createServer(own, (socket) => {
+    closed = first(socket, 'close');
+    socket.write(Buffer.alloc(5_000_000));
+  }));
+  const client = dormouse.connect({ ...to, port });
+  for await (const chunk of client) {
+    assert.ok(chunk.length > 0);
+    break;
+  }
+  assert.equal(client.destroyed, true);
+  await closed;
+});
+
+test('a client that `new TLSSocket` makes verifies the name of the host to which its socket has connected', async (t) => {
+  const other = issue({ names: ['DNS:other.test'], cn: 'other.test' });
+  const verified = async (identity, host) => {
+    const port = await listen(t, tls.createServer({ ...identity, handshakeTimeout: 5_000 }, (socket) => socket.on('error', () => {})));
+    const plain = net.connect(port, host);
+    await once(plain, 'connect');
+    const secure = new dormouse.TLSSocket(plain, { ca: own.ca });
+    secure._start();
+    const [event, error] = await first(secure, 'secure', 'error');
+    const outcome = event === 'secure' ? secure.ssl.verifyError() : error.code;
+    if (event === 'secure') assert.ok(secure.ssl.fd > 0);
+    secure.destroy();
+    assert.equal(secure.ssl, null);
+    return outcome;
+  };
+  assert.equal(await verified(own, 'localhost'), null);
+  assert.equal(await verified(own, '127.0.0.1'), null);
+  assert.equal(await verified(other, 'localhost'), 'ERR_TLS_CERT_ALTNAME_INVALID');
+});
+
+test('server.close(), getConnections() and maxConnections count connections of TLS', { timeout: 10_000 }, async (t) => {
+  const server = dormouse.createServer(own, (socket) => socket.pipe(socket));
+  server.maxConnections = 1;
+  const port = await listen(t, server);
+  const client = dormouse.connect({ ...to, port });
+  await once(client, 'secureConnect');
+  const count = () => new Promise((resolve, reject) => server.getConnections((error, found) => (error ? reject(error) : resolve(found))));
+  assert.equal(await count(), 1);
+  const dropped = once(server, 'drop');
+  const second = dormouse.connect({ ...to, port });
+  assert.equal((await once(second, 'error'))[0].code, 'ECONNRESET');
+  await dropped;
+  let isClosed = false;
+  const closed = new Promise((resolve) => server.close(() => resolve(isClosed = true)));
+  client.write('still');
+  assert.equal((await once(client, 'data')).toString(), 'still');
+  assert.equal(isClosed, false);
+  client.end();
+  await closed;
+  server.close = (callback) => callback();
+});
+
+/** Two streams, each of which gets what is written to the other. */
+function pair() {
+  const one = () => new Duplex({
+    read() {},
+    write(chunk, encoding, callback) {
+      this.other.push(chunk);
+      callback();
+    },
+  });
+  const [a, b] = [one(), one()];
+  [a.other, b.other] = [b, a];
+  return [a, b];
+}
+
+test('a connection that its program forgets, over streams of JavaScript, is released with its streams', { timeout: 20_000 }, async () => {
+  const numbers = await (async () => {
+    const [a, b] = pair();
+    const server = new dormouse.TLSSocket(a, { isServer: true, ...own });
+    const client = dormouse.connect({ socket: b, ...to });
+    client.write('x');
+    await once(server, 'data');
+    return [server[kNumber], client[kNumber]];
+  })();
+  v8.setFlagsFromString('--expose-gc');
+  const collect = vm.runInNewContext('gc');
+  const isThere = (number) => {
+    try {
+      return native.protocol(number) === 'TLSv1.3';
+    } catch {
+      return false;
+    }
+  };
+  assert.ok(numbers.every(isThere));
+  while (numbers.some(isThere)) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    collect();
+  }
+});
