@@ -126,7 +126,7 @@ impl Section {
         }
     }
 
-    /// Sets an option; the last one wins.
+    /// Sets an option. The last value wins, and an option of the program that another service has set otherwise is named.
     pub(super) fn set(
         &mut self,
         name: &'static str,
@@ -134,9 +134,19 @@ impl Section {
         from: impl Into<Origins>,
     ) {
         let (value, from) = (value.into(), from.into());
-        match self.options.iter_mut().find(|one| one.name == name) {
-            Some(old) => (old.value, old.from) = (value, from),
-            None => self.options.push(OptionLine { name, value, from }),
+        let Some(old) = self.options.iter_mut().find(|one| one.name == name) else {
+            return self.options.push(OptionLine { name, value, from });
+        };
+        if self.kind == Kind::Program && old.value == value {
+            return old.from.add(from);
+        }
+        let before = std::mem::replace(old, OptionLine { name, value, from });
+        if self.kind == Kind::Program && !before.from.is_empty() {
+            let why = format!(
+                "all routes share one `{name}`: a later line sets it, and {} is lost",
+                before.value
+            );
+            self.left_out(before.from, why);
         }
     }
 

@@ -646,3 +646,37 @@ fn the_smaller_of_two_limits_is_named() {
         assert!(page.text.contains(said), "{}", page.text);
     }
 }
+
+/// Dormouse has one set of ticket keys, for instance, and nginx one for each server: the one that is lost is named, and why.
+#[test]
+fn options_of_the_program_that_differ_by_server_are_named() {
+    let server = |port: u16, more: &str| {
+        format!(
+            "server {{ listen {port} ssl so_keepalive={port}s::; {STREAM} proxy_pass 10.0.0.1:1; {more} }}"
+        )
+    };
+    let text = format!(
+        "stream {{ {} {} {} }}",
+        server(
+            11,
+            "ssl_session_ticket_key one.key; ssl_session_timeout 5m;"
+        ),
+        server(
+            12,
+            "ssl_session_ticket_key two.key; ssl_session_timeout 1h;"
+        ),
+        server(12, "ssl_session_timeout 1h;"),
+    );
+    let page = of(Program::Nginx, &text);
+    for (name, lost) in [
+        ("ticket_keys", "one.key"),
+        ("ticket_lifetime", "5m"),
+        ("keepalive_idle", "11s"),
+    ] {
+        let said = format!("all routes share one `{name}`: a later line sets it, and ");
+        let line = page.text.lines().find(|line| line.contains(&said));
+        let line = line.unwrap_or_else(|| panic!("{name}: {}", page.text));
+        assert!(line.contains(lost), "{line}");
+    }
+    assert!(!page.text.contains("does not know"), "{}", page.text);
+}
