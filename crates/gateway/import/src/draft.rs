@@ -264,6 +264,7 @@ impl Draft {
             let from: Origins = from.iter().flat_map(Origins::iter).collect();
             self.program.set("redirect", list(&all), from);
         }
+        self.program.name_lost();
         self.limit();
         self.account();
         self.in_order_of_the_reference();

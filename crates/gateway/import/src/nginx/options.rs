@@ -381,7 +381,13 @@ fn sessions(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
     let both = origins_of(cache.into_iter().chain(tickets));
     match (no_tickets, size) {
         // Otherwise tickets hold the sessions, and clients without tickets have a cache anyway.
-        (true, Some(size)) => draft.program.set_text("session_cache", &size, both),
+        (true, Some(size)) => {
+            draft
+                .program
+                .set_text("session_cache", &size, origins_of(cache));
+            // It is the same with another size.
+            draft.program.beside("session_cache", origins_of(tickets));
+        }
         (true, None) => draft.program.set("tickets", "0", both),
         (false, _) if !both.is_empty() => {
             section.without_effect(

@@ -1,0 +1,85 @@
+//! Options of the program, which several services or lines of the other program set.
+
+use super::*;
+
+/// Returns the result of nginx servers of `stream`, each with these lines, and with these lines around them. Server N is
+/// on line N + 1.
+fn servers(around: &str, each: &[&str]) -> String {
+    let mut text = format!("stream {{ {around}\n");
+    for (n, more) in each.iter().enumerate() {
+        text.push_str(&format!(
+            "server {{ listen {} ssl; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.1:1; {more} }}\n",
+            n + 1
+        ));
+    }
+    text.push_str("}\n");
+    let file = Path::new("/etc/there/there.conf");
+    let page = whole(Program::Nginx, &text, file).expect("a valid configuration");
+    assert!(!page.text.contains("does not know"), "{}", page.text);
+    page.text
+}
+
+/// Returns the lines of a result that say that a value is lost.
+fn lost(page: &str) -> Vec<&str> {
+    let all = page.lines().filter(|line| line.contains("share one"));
+    all.collect()
+}
+
+/// The value that counts at the end is not lost, however often another one came between.
+#[test]
+fn a_value_that_comes_again_is_not_lost() {
+    let page = servers(
+        "ssl_session_timeout 5m;",
+        &["", "ssl_session_timeout 1h;", ""],
+    );
+    assert!(
+        page.contains("ticket_lifetime = \"5m\"  # line 1\n"),
+        "{page}"
+    );
+    assert_eq!(
+        lost(&page),
+        [
+            "# line 3: ssl_session_timeout 1h -- all routes share one `ticket_lifetime`: \"1h\" is lost"
+        ],
+        "{page}"
+    );
+    for (around, line, option) in [
+        ("", "ssl_session_ticket_key A;", "ticket_keys"),
+        (
+            "ssl_session_tickets off;",
+            "ssl_session_cache shared:S:Am;",
+            "session_cache",
+        ),
+    ] {
+        let [a, b] = ["7", "8"].map(|value| line.replace('A', value));
+        let page = servers(around, &[&a, &b, &a, &b, &a]);
+        let value = page.lines().find(|line| line.starts_with(option));
+        let value = value.unwrap_or_else(|| panic!("{page}"));
+        assert!(value.contains('7') && value.ends_with("2, 4, 6"), "{value}");
+        let [lost] = lost(&page)[..] else {
+            panic!("{page}");
+        };
+        assert!(lost.starts_with("# line 3: "), "{lost}");
+        assert!(
+            lost.contains("; line 5: ") && !lost.contains("line 4"),
+            "{lost}"
+        );
+    }
+}
+
+/// Only the cache differs.
+#[test]
+fn tickets_that_are_off_everywhere_are_not_lost() {
+    let off = "ssl_session_tickets off; ssl_session_cache shared:S:";
+    let page = servers("", &[&format!("{off}10m;"), &format!("{off}20m;")]);
+    let lost = lost(&page);
+    assert_eq!(lost.len(), 1, "{page}");
+    assert!(
+        lost[0].contains("shared:S:10m") && !lost[0].contains("ssl_session_tickets"),
+        "{page}"
+    );
+    assert!(
+        page.contains("session_cache = \"20M\"  # lines 2-3\n"),
+        "{page}"
+    );
+}
