@@ -269,6 +269,10 @@ fn word<'a>(
     let name = keyword.word;
     if has_value(name) {
         let value = words.value(&mut keyword);
+        // The others add to each other, or are for this route alone.
+        if matches!(name, "backlog" | "tcp-ut" | "tls-ticket-keys") && words.come_to(name) {
+            return draft.program.replaced(keyword.from);
+        }
         return with_value(name, value, keyword.from, config, settings, section, draft);
     }
     let from = keyword.from;

@@ -83,3 +83,72 @@ fn tickets_that_are_off_everywhere_are_not_lost() {
         "{page}"
     );
 }
+
+/// Of several lines in one place, the other program itself takes one: nothing is shared there, and nothing lost.
+#[test]
+fn lines_that_the_other_program_replaces_are_not_shared() {
+    let global = |first: &str, second: &str| {
+        let text = format!(
+            "global\n {first}\n {second}\nlisten l\n mode tcp\n bind :8883 ssl crt a.pem\n server a 10.0.0.1:1883\n"
+        );
+        let page = converted(Program::Haproxy, &text);
+        assert!(lost(&page).is_empty(), "{page}");
+        page
+    };
+    let (later, earlier) = ("a later line replaces it", "an earlier line counts");
+    // HAProxy names the second line of these, and ignores it.
+    for (first, second, option) in [
+        ("user a", "user b", "user = \"a\""),
+        ("uid 7", "user b", "user = \"7\""),
+        ("group a", "gid 8", "group = \"a\""),
+        ("maxconn 200", "maxconn 100", "max_connections = 200"),
+    ] {
+        let page = global(first, second);
+        assert!(page.contains(option), "{page}");
+        assert!(
+            page.contains(&format!("line 3: {second} -- {earlier}")),
+            "{page}"
+        );
+    }
+    for (first, second, option) in [
+        ("nbthread 2", "nbthread 3", "workers = 3"),
+        (
+            "tune.ssl.lifetime 100",
+            "tune.ssl.lifetime 200",
+            "ticket_lifetime = \"200s\"",
+        ),
+        ("maxsslconn 100", "maxsslconn 200", "max_connections = 200"),
+    ] {
+        let page = global(first, second);
+        assert!(page.contains(option), "{page}");
+        assert!(
+            page.contains(&format!("line 2: {first} -- {later}")),
+            "{page}"
+        );
+    }
+    let text = "listen l\n mode tcp\n bind :8883 ssl crt a.pem backlog 10 tcp-ut 5s backlog 20 tcp-ut 3s\n server a 10.0.0.1:1883\n";
+    let page = converted(Program::Haproxy, text);
+    assert!(
+        page.contains("backlog = 20")
+            && page.contains("user_timeout = \"3s\"")
+            && lost(&page).is_empty(),
+        "{page}"
+    );
+    assert!(
+        page.contains(&format!("backlog 10 tcp-ut 5s -- {later}")),
+        "{page}"
+    );
+    let text = "setuid = a\nsetuid = b\n[s]\naccept = 1\nconnect = 2\ncert = a.pem\n\
+                socket = l:TCP_KEEPIDLE=5\nsocket = l:TCP_KEEPIDLE=9\n";
+    let page = converted(Program::Stunnel, text);
+    assert!(
+        page.contains("user = \"b\"") && page.contains("keepalive_idle = \"9s\""),
+        "{page}"
+    );
+    assert!(lost(&page).is_empty(), "{page}");
+    assert_eq!(page.matches(later).count(), 1, "{page}");
+    assert!(
+        page.contains("line 1: setuid = a; line 7: socket = l:TCP_KEEPIDLE=5 -- "),
+        "{page}"
+    );
+}
