@@ -43,8 +43,10 @@ pub struct Draft {
     times: BTreeMap<&'static str, (u64, Origins)>,
     /// Addresses whose clients are redirected to https.
     redirects: Vec<(String, Origins)>,
-    /// How all of them are redirected: as by the first redirect that was read.
-    redirect: Option<Redirect>,
+    /// The port that all of them are redirected to: that of the first redirect that was read.
+    redirect_port: Option<u16>,
+    /// The status of all: that of the first permanent redirect.
+    redirect_status: Option<String>,
     /// What continues behind Dormouse, each at its own address.
     behind: Vec<String>,
     /// Number of settings that the sections have to account for.
@@ -142,21 +144,25 @@ impl Draft {
         from: impl Into<Origins>,
     ) {
         let from = from.into();
-        let first = self.redirect.get_or_insert_with(|| redirect.clone());
-        if first.port != redirect.port {
+        if *self.redirect_port.get_or_insert(redirect.port) != redirect.port {
             return self.program.step(from, REDIRECTS_TO_OTHER_PORT);
         }
-        let is_other_status = first.status != redirect.status;
         for address in addresses {
             match self.redirects.iter_mut().find(|(one, _)| one == address) {
                 Some((_, before)) => before.add(&from),
                 None => self.redirects.push((address.clone(), from.clone())),
             }
         }
-        match redirect.status.as_str() {
-            "301" | "308" if is_other_status => self.program.left_out(&from, ONE_STATUS),
-            "301" => self.program.set("redirect_status", "301", &from),
-            "308" => {}
+        let status = &redirect.status;
+        match status.as_str() {
+            "301" | "308" => {
+                let first = self.redirect_status.get_or_insert_with(|| status.clone());
+                if first != status {
+                    self.program.left_out(&from, ONE_STATUS);
+                } else if status == "301" {
+                    self.program.set("redirect_status", "301", &from);
+                }
+            }
             _ => self.program.left_out(&from, NOT_PERMANENT),
         }
         if redirect.port != 443 {

@@ -152,3 +152,26 @@ fn lines_that_the_other_program_replaces_are_not_shared() {
         "{page}"
     );
 }
+
+/// HAProxy redirects with 302 where no `code` is set, which is no status of Dormouse.
+#[test]
+fn a_temporary_redirect_decides_no_status() {
+    let site = |port: u16, code: &str| {
+        format!(
+            "frontend p{port}\n mode http\n bind :{port}\n http-request redirect scheme https{code}\n"
+        )
+    };
+    let with = |codes: [&str; 3]| {
+        let redirects: String = (81..).zip(codes).map(|(n, code)| site(n, code)).collect();
+        let text = format!(
+            "{redirects}listen l\n mode tcp\n bind :8883 ssl crt a.pem\n server a 10.0.0.1:1883\n"
+        );
+        converted(Program::Haproxy, &text)
+    };
+    let page = with(["", " code 301", " code 301"]);
+    assert!(page.contains("redirect_status = 301"), "{page}");
+    assert!(!page.contains("all redirects have one status"), "{page}");
+    let page = with(["", " code 308", " code 301"]);
+    assert!(!page.contains("redirect_status = "), "{page}");
+    assert!(page.contains("all redirects have one status"), "{page}");
+}
