@@ -152,6 +152,9 @@ pub(super) const NOT_PERMANENT: &str = "converted, but redirects are permanent h
 pub(super) const ONE_STATUS: &str =
     "all redirects have one status, that of the first with 301 or 308";
 
+pub(super) const PER_CLIENT: &str =
+    "converted, but it counts a client's connections to all routes together";
+
 pub(super) const REDIRECTS_TO_OTHER_PORT: &str = "all addresses in `redirect` lead to one port, \
     and an earlier redirect leads to another: keep the old program for this one, or change the port \
     that it leads to";

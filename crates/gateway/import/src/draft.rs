@@ -5,7 +5,9 @@ use std::path::Path;
 
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity};
 
-use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, REDIRECTS_TO_OTHER_PORT};
+use crate::advice::{
+    NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, PER_CLIENT, REDIRECTS_TO_OTHER_PORT,
+};
 use crate::origin::{Ledger, Origin, Origins};
 use crate::page::ImportedConfig;
 use crate::section::{Fate, Kind, OptionLine, Remark, Section, note_longest, time_value};
@@ -269,6 +271,10 @@ impl Draft {
                 .unzip();
             let from: Origins = from.iter().flat_map(Origins::iter).collect();
             self.program.set("redirect", list(&all), from);
+        }
+        if let Some(one) = self.program.option("connections_per_client") {
+            let from = one.from.clone();
+            self.program.left_out(from, PER_CLIENT);
         }
         self.program.name_lost();
         self.limit();

@@ -621,8 +621,6 @@ fn limit(server: &Server<'_>, one: &Directive, section: &mut Section, draft: &mu
         }
         _ if !by_client => section.step(one.origin, "this did not count the connections of each client: see `connections_per_client` and `max_connections`"),
         Ok(n) => {
-            let why = "converted, but it counts a client's connections to all routes together";
-            section.left_out(one.origin, why);
             draft.largest("connections_per_client", n, one.origin);
         }
         Err(_) => section.step(one.origin, "set `connections_per_client`"),

@@ -175,3 +175,30 @@ fn a_temporary_redirect_decides_no_status() {
     assert!(!page.contains("redirect_status = "), "{page}");
     assert!(page.contains("all redirects have one status"), "{page}");
 }
+
+/// What is said of the limit that counts is not said of the one that is lost.
+#[test]
+fn a_limit_that_is_lost_is_not_converted() {
+    let zone = "limit_conn_zone $binary_remote_addr zone=a:1m;";
+    for (first, second) in [
+        ("limit_conn a 5;", "limit_conn a 50;"),
+        ("limit_conn a 50;", "limit_conn a 5;"),
+    ] {
+        let page = servers(zone, &[first, second, second]);
+        let said: Vec<&str> = (page.lines())
+            .filter(|line| line.contains("converted, but it counts"))
+            .collect();
+        assert_eq!(said.len(), 1, "{page}");
+        assert!(
+            said[0].contains("limit_conn a 50") && !said[0].contains("limit_conn a 5 "),
+            "{page}"
+        );
+        assert!(!said[0].contains("limit_conn a 5;"), "{page}");
+        let lost = lost(&page);
+        assert_eq!(lost.len(), 1, "{page}");
+        assert!(
+            lost[0].contains("limit_conn a 5 ") || lost[0].contains("limit_conn a 5;"),
+            "{page}"
+        );
+    }
+}
