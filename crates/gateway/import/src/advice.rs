@@ -155,6 +155,9 @@ pub(super) const ONE_STATUS: &str =
 pub(super) const PER_CLIENT: &str =
     "converted, but it counts a client's connections to all routes together";
 
+pub(super) const NO_TICKETS: &str = "converted, but it holds also for the routes that had tickets: their \
+    clients make a full handshake each time; remove `tickets` if that is too much";
+
 pub(super) const REDIRECTS_TO_OTHER_PORT: &str = "all addresses in `redirect` lead to one port, \
     and an earlier redirect leads to another: keep the old program for this one, or change the port \
     that it leads to";

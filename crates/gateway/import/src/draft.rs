@@ -6,7 +6,8 @@ use std::path::Path;
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity};
 
 use crate::advice::{
-    NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, PER_CLIENT, REDIRECTS_TO_OTHER_PORT,
+    NO_TICKETS, NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, PER_CLIENT,
+    REDIRECTS_TO_OTHER_PORT,
 };
 use crate::origin::{Ledger, Origin, Origins};
 use crate::page::ImportedConfig;
@@ -173,6 +174,25 @@ impl Draft {
         }
     }
 
+    /// Turns tickets off for all routes, as this one has none.
+    pub(super) fn no_tickets(&mut self, route: &mut Section, from: impl Into<Origins>) {
+        route.has_no_tickets = true;
+        self.program.set("tickets", "0", from);
+    }
+
+    /// Says that other routes lose their tickets, if there are any.
+    fn say_no_tickets(&mut self) {
+        let had_tickets = |one: &Section| {
+            one.kind == Kind::Route && !one.has("pass_through") && !one.has_no_tickets
+        };
+        let off = self.program.option("tickets");
+        let off = off.filter(|one| one.value == "0");
+        if let Some(off) = off.filter(|_| self.sections.iter().any(had_tickets)) {
+            let from = off.from.clone();
+            self.program.left_out(from, NO_TICKETS);
+        }
+    }
+
     /// Sets the file of the connection log.
     pub(super) fn connection_log(&mut self, path: &str, from: impl Into<Origins>) {
         let (value, from) = (quoted(path), from.into());
@@ -277,6 +297,7 @@ impl Draft {
             self.program.left_out(from, PER_CLIENT);
         }
         self.program.name_lost();
+        self.say_no_tickets();
         self.limit();
         self.account();
         self.in_order_of_the_reference();

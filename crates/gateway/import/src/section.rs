@@ -60,6 +60,8 @@ pub(super) struct Section {
     pub(super) others: BTreeMap<(&'static str, String), Origins>,
     /// Settings that options of the program stand for, whatever their value.
     pub(super) beside: BTreeMap<&'static str, Origins>,
+    /// Whether clients of this route had no tickets.
+    pub(super) has_no_tickets: bool,
     pub(super) remarks: Vec<Remark>,
     /// Settings that this section has to account for.
     pub(super) owes: Vec<Origin>,

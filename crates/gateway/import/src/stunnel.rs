@@ -564,7 +564,7 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
         "local" if is_server => return section.set_text("source_addresses", &one.value, from),
         "local" => "originations connect from the address that the system chooses",
         "sessionresume" if one.is("no") => match is_server {
-            true => return draft.program.set("tickets", "0", from),
+            true => return draft.no_tickets(section, from),
             false => return section.set("resume_uses", "0", from),
         },
         "sessionresume" => return section.without_effect(from, DEFAULT),

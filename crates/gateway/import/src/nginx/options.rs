@@ -382,13 +382,14 @@ fn sessions(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
     match (no_tickets, size) {
         // Otherwise tickets hold the sessions, and clients without tickets have a cache anyway.
         (true, Some(size)) => {
+            section.has_no_tickets = true;
             draft
                 .program
                 .set_text("session_cache", &size, origins_of(cache));
             // It is the same with another size.
             draft.program.beside("session_cache", origins_of(tickets));
         }
-        (true, None) => draft.program.set("tickets", "0", both),
+        (true, None) => draft.no_tickets(section, both),
         (false, _) if !both.is_empty() => {
             section.without_effect(
                 both,

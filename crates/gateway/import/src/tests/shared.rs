@@ -202,3 +202,47 @@ fn a_limit_that_is_lost_is_not_converted() {
         );
     }
 }
+
+/// Without tickets nothing is resumed, on any route.
+#[test]
+fn routes_that_had_tickets_are_named_if_they_lose_them() {
+    let said = "also for the routes that had tickets";
+    let off = "ssl_session_tickets off;";
+    for (each, is_said) in [
+        (&[off, ""][..], true),
+        (&["", off], true),
+        (&[off, off], false),
+        (&[off], false),
+        (&[off, "ssl_session_tickets on;"], true),
+        (
+            &[
+                off,
+                "ssl_session_tickets off; ssl_session_cache shared:S:10m;",
+            ],
+            false,
+        ),
+    ] {
+        let page = servers("", each);
+        assert!(page.contains("tickets = 0"), "{page}");
+        assert_eq!(page.contains(said), is_said, "{each:?}: {page}");
+    }
+    let service = |name: &str, more: &str| {
+        format!("[{name}]\naccept = 1{name}\nconnect = 2\ncert = a.pem\n{more}\n")
+    };
+    let no = "sessionResume = no";
+    for (second, is_said) in [("", true), (no, false), ("client = yes", false)] {
+        let text = service("1", no) + &service("2", second);
+        let page = converted(Program::Stunnel, &text);
+        assert!(page.contains("tickets = 0"), "{page}");
+        assert_eq!(page.contains(said), is_said, "{second}: {page}");
+    }
+    for (second, is_said) in [("", true), ("no-tls-tickets", false)] {
+        let text = format!(
+            "global\n tune.ssl.cachesize 0\nlisten l\n mode tcp\n bind :1 ssl crt a.pem no-tls-tickets\n \
+             bind :2 ssl crt a.pem {second}\n server a 10.0.0.1:1883\n"
+        );
+        let page = converted(Program::Haproxy, &text);
+        assert!(page.contains("tickets = 0"), "{page}");
+        assert_eq!(page.contains(said), is_said, "{second}: {page}");
+    }
+}
