@@ -48,7 +48,10 @@ class TLSSocket extends net.Socket {
     this[kFlight] = null;
     if (options.onread) this[kOnread] = checkOnread(options.onread);
     if (socket) {
-      layOver(this, socket, flightOf(options, socket));
+      const flight = flightOf(options, socket);
+      // Programs that make a TLSSocket by themselves may know errors by the name '_tlsError' alone, as `mysql` does.
+      if (flight !== options.flight) this.on('error', emitTlsError);
+      layOver(this, socket, flight);
     }
   }
 
@@ -356,6 +359,10 @@ function beginOver(socket, transport, flight) {
   else transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
   transport.on('end', () => receiveEof(socket));
   if (transport.readableEnded) receiveEof(socket);
+}
+
+function emitTlsError(error) {
+  this.emit('_tlsError', error);
 }
 
 function verifyError(socket) {
