@@ -338,7 +338,7 @@ function layOver(socket, transport, flight) {
     // After a proper end, received data must still be read.
     if (!(socket[kFlags] & ENDED)) socket.destroy();
   });
-  if (!transport.connecting) {
+  if (!transport.connecting && !isYetToConnect(transport)) {
     process.nextTick(beginOver, socket, transport, flight);
     return;
   }
@@ -359,7 +359,7 @@ function beginOver(socket, transport, flight) {
   }
   flight.begin(socket);
   // Not earlier: waiting bytes of the transport need a connection to receive them.
-  if (hasOwnHandle(transport)) tap(socket, transport);
+  if (isPlain(transport) && transport._handle) tap(socket, transport);
   else transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
   transport.on('end', () => receiveEof(socket));
   if (transport.readableEnded) receiveEof(socket);
@@ -369,9 +369,14 @@ function emitTlsError(error) {
   this.emit('_tlsError', error);
 }
 
-/** Whether a stream gets its bytes from a handle. A subclass of net.Socket may have others, such as those of a tunnel. */
-function hasOwnHandle(transport) {
-  return transport instanceof net.Socket && transport[kNumber] === undefined && transport._handle !== null && transport._read === netSocket._read;
+/** Whether a stream is a plain socket. A subclass of net.Socket may have bytes of its own, such as those of a tunnel. */
+function isPlain(transport) {
+  return transport instanceof net.Socket && transport[kNumber] === undefined && transport._read === netSocket._read;
+}
+
+/** Whether the program has still to call `connect()`. */
+function isYetToConnect(transport) {
+  return isPlain(transport) && !transport._handle && !transport.destroyed;
 }
 
 /** Null says that the peer is verified: neither a handshake in progress nor a client without a certificate is. */

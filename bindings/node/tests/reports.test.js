@@ -138,6 +138,21 @@ test('TLS over a socket that is gone already', { timeout: 10_000 }, async (t) =>
   }
 });
 
+test('TLS over a socket that the program connects later', { timeout: 10_000 }, async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.pipe(socket)));
+  const plain = new net.Socket();
+  const client = dormouse.connect({ socket: plain, ...to });
+  client.end('hello');
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(client.connecting, true);
+  plain.connect(port, '127.0.0.1');
+  assert.equal((await readAll(client)).toString(), 'hello');
+  const never = new net.Socket();
+  const without = dormouse.connect({ socket: never, ...to });
+  never.destroy();
+  await once(without, 'close');
+});
+
 test('the error of the stream below ends the handshake', async () => {
   const stream = new Duplex({ read() {}, write: (chunk, encoding, callback) => callback() });
   const client = dormouse.connect({ socket: stream, ...to });
