@@ -229,11 +229,12 @@ type keyLog struct {
 
 //export dormouseGoLogSecret
 func dormouseGoLogSecret(handle C.uintptr_t, line *C.char) {
-	var ignored error
-	// As an error of Write: without its key log the connection continues.
-	defer recovered(&ignored)
 	log := cgo.Handle(handle).Value().(*keyLog)
-	log.lock.Lock()
-	defer log.lock.Unlock()
-	io.WriteString(log.writer, C.GoString(line)+"\n")
+	// As an error of Write: without its key log the connection continues.
+	_ = isolated("a callback", func() error {
+		log.lock.Lock()
+		defer log.lock.Unlock()
+		_, err := io.WriteString(log.writer, C.GoString(line)+"\n")
+		return err
+	})
 }

@@ -103,19 +103,20 @@ func (conn *Conn) SetReadDeadline(t time.Time) error { return conn.transport.Set
 func (conn *Conn) SetWriteDeadline(t time.Time) error { return conn.transport.SetWriteDeadline(t) }
 
 // Close sends close_notify, closes the transport, and erases the keys. Calls in progress end with an error.
-func (conn *Conn) Close() error {
+func (conn *Conn) Close() (err error) {
 	if !conn.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
 	}
+	// Also if the transport panics.
+	defer conn.erase()
+	defer func() { err = conn.transport.Close() }()
 	// A writer in progress is stuck, or its record would be cut: then the peer sees a truncation, which it is.
 	if conn.handshake.Load() == nil && conn.writing.TryLock() {
+		defer conn.writing.Unlock()
 		conn.transport.SetWriteDeadline(time.Now().Add(5 * time.Second))
 		conn.sendCloseNotify()
-		conn.writing.Unlock()
 	}
-	err := conn.transport.Close()
-	conn.erase()
-	return err
+	return nil
 }
 
 // CloseWrite sends close_notify: the peer reads [io.EOF], and Read continues. In TLS 1.2 the peer closes, too.

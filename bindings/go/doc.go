@@ -8,8 +8,8 @@
 //	listener, err := dormouse.Listen("tcp", ":8443", config)
 //
 // Network input and output stay with Go: a goroutine that waits in Read is parked by the runtime, holds no thread, and
-// no buffer if the transport is a [syscall.Conn], such as a [net.TCPConn]. Certificates are verified by crypto/x509, and
-// keys of other types than those of crypto stay with their [crypto.Signer]. The engine, libdormouse, is called through cgo; it only turns bytes into
-// bytes. It is linked statically, by pkg-config's dormouse-static; the build tag dormouse_shared selects the shared
-// library.
+// no buffer if the transport is a [net.TCPConn] or a [net.UnixConn]. Certificates are verified by crypto/x509, and keys
+// of other types than those of crypto stay with their [crypto.Signer]. The engine, libdormouse, is called through cgo; it
+// only turns bytes into bytes. It is linked statically, by pkg-config's dormouse-static; the build tag dormouse_shared
+// selects the shared library.
 package dormouse

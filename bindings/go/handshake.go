@@ -91,14 +91,7 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 	}
 	h.conn = conn
 	// It needs more stack than a connection at rest, and a stack that has grown stays large.
-	ended := make(chan error)
-	go func() {
-		err := errGoexit
-		defer func() { ended <- err }()
-		defer recovered(&err)
-		err = h.within(ctx)
-	}()
-	if h.err = <-ended; h.err == nil {
+	if h.err = isolated("the transport", func() error { return h.within(ctx) }); h.err == nil {
 		conn.handshake.Store(nil)
 	}
 	if conn.closed.Load() {
@@ -108,16 +101,18 @@ func (conn *Conn) HandshakeContext(ctx context.Context) error {
 	return h.err
 }
 
-// errGoexit is the error if a callback ends the handshake's goroutine, as testing.T.FailNow does.
-var errGoexit = errors.New("dormouse: a callback called runtime.Goexit")
-
 // within bounds the time: at the limit, or when the context ends, the transport is closed.
 func (h *handshake) within(ctx context.Context) error {
-	timer := time.AfterFunc(h.config.timeout, func() { h.conn.transport.Close() })
+	timer := time.AfterFunc(h.config.timeout, h.conn.cutOff)
 	stop := func() bool { return true }
 	if ctx.Done() != nil {
-		stop = context.AfterFunc(ctx, func() { h.conn.transport.Close() })
+		stop = context.AfterFunc(ctx, h.conn.cutOff)
 	}
+	// Also if the transport panics.
+	defer func() {
+		timer.Stop()
+		stop()
+	}()
 	err := h.run(ctx)
 	switch isInTime := timer.Stop(); {
 	case !stop():
@@ -126,6 +121,11 @@ func (h *handshake) within(ctx context.Context) error {
 		return errHandshakeTimeout
 	}
 	return err
+}
+
+// cutOff closes the transport, on a goroutine where its panic would end the process.
+func (conn *Conn) cutOff() {
+	_ = isolated("the transport", conn.transport.Close)
 }
 
 var errHandshakeTimeout = &net.OpError{Op: "handshake", Net: "tls", Err: os.ErrDeadlineExceeded}
@@ -285,7 +285,7 @@ func (h *handshake) finish(last *buffer) error {
 	conn.keys, conn.facts = keys, unique.Make(found)
 	if h.last != nil {
 		conn.out().answers = h.last
-		defer func() { go conn.sendAnswers() }()
+		defer func() { go conn.sendInBackground() }()
 	}
 	conn.lock.Unlock()
 	if finished.leftover_len > 0 {
@@ -298,12 +298,12 @@ func (h *handshake) finish(last *buffer) error {
 	return nil
 }
 
-func (h *handshake) verifyConnection(found facts) (err error) {
-	defer recovered(&err)
-	if verify := h.config.settings.VerifyConnection; verify != nil {
-		err = verify(found.state())
+func (h *handshake) verifyConnection(found facts) error {
+	verify := h.config.settings.VerifyConnection
+	if verify == nil {
+		return nil
 	}
-	return err
+	return isolated("a callback", func() error { return verify(found.state()) })
 }
 
 // abort sends a fatal alert and erases the keys.

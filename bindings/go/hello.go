@@ -19,7 +19,7 @@ import (
 // decide lets the program choose a configuration and a certificate. The goroutine may wait here: no call of C is in
 // progress.
 func (h *handshake) decide(ctx context.Context, hello []byte) error {
-	err := h.choose(ctx, hello)
+	err := isolated("a callback", func() error { return h.choose(ctx, hello) })
 	if err == nil {
 		if status := C.dormouse_handshake_decide(h.native, h.config.native.server); status != C.DORMOUSE_OK {
 			err = refused(status)
@@ -32,8 +32,7 @@ func (h *handshake) decide(ctx context.Context, hello []byte) error {
 	return err
 }
 
-func (h *handshake) choose(ctx context.Context, hello []byte) (err error) {
-	defer recovered(&err)
+func (h *handshake) choose(ctx context.Context, hello []byte) error {
 	info, err := readHello(ctx, h.conn.transport, hello)
 	if err != nil {
 		return err

@@ -110,20 +110,14 @@ func sign(signer crypto.Signer, scheme tls.SignatureScheme, message []byte) ([]b
 //
 //export dormouseGoSign
 func dormouseGoSign(handle C.uintptr_t, scheme C.uint16_t, message *C.uint8_t, messageLen C.size_t, signature *C.uint8_t, room C.size_t) C.size_t {
-	made, err := func() (made []byte, err error) {
-		defer recovered(&err)
+	var made []byte
+	err := isolated("a callback", func() (err error) {
 		signer := cgo.Handle(handle).Value().(crypto.Signer)
-		return sign(signer, tls.SignatureScheme(scheme), unsafe.Slice((*byte)(message), messageLen))
-	}()
+		made, err = sign(signer, tls.SignatureScheme(scheme), unsafe.Slice((*byte)(message), messageLen))
+		return err
+	})
 	if err != nil || len(made) > int(room) {
 		return 0
 	}
 	return C.size_t(copy(unsafe.Slice((*byte)(signature), room), made))
-}
-
-// recovered turns a panic of the program's function into an error: it must not cross the library's frames.
-func recovered(err *error) {
-	if value := recover(); value != nil {
-		*err = fmt.Errorf("dormouse: a callback panicked: %v", value)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -104,7 +106,7 @@ func TestReadsOfNothingWithoutEnd(t *testing.T) {
 // A callback that panics, or ends its goroutine as testing.T.FailNow does, is the program's mistake: it costs that
 // connection, and neither the process nor a goroutine that waits.
 func TestCallbacksThatDoNotReturn(t *testing.T) {
-	for name, fail := range map[string]func(){"panic": func() { panic("as a test") }, "Goexit": runtime.Goexit} {
+	for name, fail := range doNotReturn {
 		for where, change := range map[string]func(*tls.Config){
 			"GetConfigForClient": func(s *tls.Config) {
 				s.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { fail(); return nil, nil }
@@ -115,21 +117,68 @@ func TestCallbacksThatDoNotReturn(t *testing.T) {
 			"VerifyConnection": func(s *tls.Config) {
 				s.VerifyConnection = func(tls.ConnectionState) error { fail(); return nil }
 			},
+			"VerifyPeerCertificate": func(s *tls.Config) {
+				s.ClientAuth = tls.RequireAnyClientCert
+				s.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { fail(); return nil }
+			},
+			"Time": func(s *tls.Config) {
+				s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, ours().pool()
+				s.Time = func() time.Time { fail(); return time.Now() }
+			},
 		} {
-			server := serverSettings()
+			server, client := serverSettings(), clientSettings()
 			change(server)
-			serverEnd, clientEnd := tcp(t)
-			s, c := dormouseStack.server(serverEnd, server), goStack.client(clientEnd, clientSettings())
-			errServer, errClient := handshakes(s, c)
-			if errClient == nil {
-				// In TLS 1.3 a client is ready first.
-				_, errClient = c.Read(make([]byte, 1))
-			}
-			if errServer == nil || !strings.Contains(errServer.Error(), "callback") || errClient == nil {
+			client.Certificates = []tls.Certificate{ours().ecdsa("client.test")}
+			errServer, errClient := attempt(t, server, client)
+			if !tells(errServer, "callback") || !tells(errClient, "remote error") {
 				t.Errorf("%s in %s: %v; %v", name, where, errServer, errClient)
 			}
 		}
+		server := serverSettings()
+		server.Certificates[0].PrivateKey = signer{server.Certificates[0].PrivateKey.(crypto.Signer), fail}
+		if errServer, errClient := attempt(t, server, clientSettings()); errServer == nil || !tells(errClient, "remote error") {
+			t.Errorf("%s in Sign: %v; %v", name, errServer, errClient)
+		}
+		for where, change := range map[string]func(*tls.Config){
+			"VerifyPeerCertificate": func(s *tls.Config) {
+				s.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { fail(); return nil }
+			},
+			"Time": func(s *tls.Config) { s.Time = func() time.Time { fail(); return time.Now() } },
+		} {
+			client := clientSettings()
+			change(client)
+			serverEnd, clientEnd := tcp(t)
+			s, c := goStack.server(serverEnd, serverSettings()), dormouseStack.client(clientEnd, client)
+			if errServer, errClient := handshakes(s, c); !tells(errServer, "remote error") || !tells(errClient, "callback") {
+				t.Errorf("%s in the client's %s: %v; %v", name, where, errServer, errClient)
+			}
+		}
 	}
+}
+
+func tells(err error, what string) bool { return err != nil && strings.Contains(err.Error(), what) }
+
+var doNotReturn = map[string]func(){"panic": func() { panic("as a test") }, "Goexit": runtime.Goexit}
+
+// attempt makes a handshake of a server of this package. In TLS 1.3 a client is ready first, so it reads, too.
+func attempt(t *testing.T, server, client *tls.Config) (errServer, errClient error) {
+	serverEnd, clientEnd := tcp(t)
+	s, c := dormouseStack.server(serverEnd, server), goStack.client(clientEnd, client)
+	if errServer, errClient = handshakes(s, c); errServer != nil && errClient == nil {
+		_, errClient = c.Read(make([]byte, 1))
+	}
+	return errServer, errClient
+}
+
+// signer is a key that fails.
+type signer struct {
+	crypto.Signer
+	fail func()
+}
+
+func (s signer) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	s.fail()
+	return nil, nil
 }
 
 // broken panics in one of its methods.
@@ -152,25 +201,103 @@ func (b broken) Write(p []byte) (int, error) {
 	return b.Conn.Write(p)
 }
 
-type panics struct{}
+// fails does not return from Write.
+type fails struct{ fail func() }
 
-func (panics) Write([]byte) (int, error) { panic("as a test") }
+func (f fails) Write([]byte) (int, error) { f.fail(); return 0, nil }
 
 func TestTransportsAndKeyLogsThatPanic(t *testing.T) {
 	for _, method := range []string{"Read", "Write"} {
 		serverEnd, clientEnd := tcp(t)
 		s, c := dormouseStack.server(serverEnd, serverSettings()), dormouseStack.client(broken{clientEnd, method}, clientSettings())
-		if _, err := handshakes(s, c); err == nil || !strings.Contains(err.Error(), "as a test") {
+		if _, err := handshakes(s, c); !tells(err, "transport panicked: as a test") {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	settings := serverSettings()
-	settings.KeyLogWriter = panics{}
-	serverEnd, clientEnd := tcp(t)
-	s, c := dormouseStack.server(serverEnd, settings), goStack.client(clientEnd, clientSettings())
-	if errServer, errClient := handshakes(s, c); errServer != nil || errClient != nil {
-		t.Error(errServer, errClient)
+	for name, fail := range doNotReturn {
+		settings := serverSettings()
+		settings.KeyLogWriter = fails{fail}
+		serverEnd, clientEnd := tcp(t)
+		s, c := dormouseStack.server(serverEnd, settings), goStack.client(clientEnd, clientSettings())
+		if errServer, errClient := handshakes(s, c); errServer != nil || errClient != nil {
+			t.Error(name, errServer, errClient)
+		}
+		converse(t, s, c, 10)
 	}
+}
+
+// breaking is a transport whose Write does not return after some calls.
+type breaking struct {
+	net.Conn
+	left atomic.Int64
+	fail func()
+}
+
+func (b *breaking) Write(p []byte) (int, error) {
+	if b.left.Add(-1) < 0 {
+		b.fail()
+	}
+	return b.Conn.Write(p)
+}
+
+// Wherever it breaks, also in the background, it costs that connection only, and no later call waits.
+func TestTransportsThatBreakLater(t *testing.T) {
+	for name, fail := range doNotReturn {
+		for writes := range int64(8) {
+			serverEnd, clientEnd := tcp(t)
+			transport := &breaking{Conn: serverEnd, fail: fail}
+			transport.left.Store(writes)
+			s, c := dormouseStack.server(transport, serverSettings()), goStack.client(clientEnd, clientSettings())
+			if errServer, _ := handshakes(s, c); errServer != nil {
+				if !tells(errServer, "the transport") {
+					t.Errorf("%s after %d: %v", name, writes, errServer)
+				}
+				continue
+			}
+			for transport.left.Load() >= 0 {
+				apart(func() { s.Write([]byte("x")) })
+			}
+			apart(func() {
+				if _, err := s.Write([]byte("x")); !tells(err, "the transport") {
+					t.Errorf("%s after %d: a later Write: %v", name, writes, err)
+				}
+			})
+			transport.left.Store(1)
+			if err := s.Close(); err != nil {
+				t.Errorf("%s after %d: Close: %v", name, writes, err)
+			}
+		}
+	}
+}
+
+// Close closes the transport, also if its close_notify breaks it.
+func TestATransportThatBreaksInClose(t *testing.T) {
+	for name, fail := range doNotReturn {
+		serverEnd, clientEnd := tcp(t)
+		transport := &breaking{Conn: serverEnd, fail: fail}
+		transport.left.Store(100)
+		s, c := dormouseStack.server(transport, serverSettings()), goStack.client(clientEnd, clientSettings())
+		if errServer, errClient := handshakes(s, c); errServer != nil || errClient != nil {
+			t.Fatal(errServer, errClient)
+		}
+		converse(t, s, c, 10)
+		transport.left.Store(0)
+		apart(func() { s.Close() })
+		if _, err := serverEnd.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: the transport: %v", name, err)
+		}
+	}
+}
+
+// apart calls a function that may not return.
+func apart(call func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { recover() }()
+		call()
+	}()
+	<-done
 }
 
 func TestAContextThatHasEnded(t *testing.T) {

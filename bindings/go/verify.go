@@ -35,9 +35,12 @@ func dormouseGoJudge(callbacks C.uintptr_t, shown *C.dormouse_shown) C.int32_t {
 	return 1
 }
 
-// verify verifies a chain as crypto/tls does.
-func (h *handshake) verify(raw [][]byte) (err error) {
-	defer recovered(&err)
+func (h *handshake) verify(raw [][]byte) error {
+	return isolated("a callback", func() error { return h.verifyChain(raw) })
+}
+
+// verifyChain verifies a chain as crypto/tls does.
+func (h *handshake) verifyChain(raw [][]byte) (err error) {
 	settings := h.config.settings
 	var found peer
 	for _, der := range raw {

@@ -5,7 +5,10 @@ package dormouse
 */
 import "C"
 
-import "net"
+import (
+	"errors"
+	"net"
+)
 
 // Outgoing holds what belongs to our direction.
 type outgoing struct {
@@ -37,15 +40,15 @@ func (conn *Conn) Write(p []byte) (int, error) {
 	if err := conn.Handshake(); err != nil {
 		return 0, err
 	}
-	conn.writing.Lock()
 	count, err := conn.writeAll(p)
-	conn.writing.Unlock()
 	// Those that were sealed while this writer had the transport.
 	conn.sendAnswers()
 	return count, err
 }
 
 func (conn *Conn) writeAll(p []byte) (int, error) {
+	conn.writing.Lock()
+	defer conn.writing.Unlock()
 	for sent := 0; ; {
 		chunk := p[sent:min(sent+plaintextMax, len(p))]
 		err := conn.send(func(room []byte) C.dormouse_sealed {
@@ -90,11 +93,27 @@ func (conn *Conn) sendAnswers() {
 		} else if waiting == 0 || !conn.writing.TryLock() {
 			return
 		}
-		err := conn.send(func([]byte) C.dormouse_sealed { return C.dormouse_sealed{} })
-		conn.writing.Unlock()
-		if err != nil {
+		if conn.sendOnlyAnswers() != nil {
 			return
 		}
+	}
+}
+
+// sendOnlyAnswers unlocks writing afterwards.
+func (conn *Conn) sendOnlyAnswers() error {
+	defer conn.writing.Unlock()
+	return conn.send(func([]byte) C.dormouse_sealed { return C.dormouse_sealed{} })
+}
+
+// sendInBackground is sendAnswers on a goroutine where a panic of the transport would end the process: it becomes the
+// error of the next Write.
+func (conn *Conn) sendInBackground() {
+	err := isolated("the transport", func() error {
+		conn.sendAnswers()
+		return nil
+	})
+	if err != nil {
+		conn.writeError(err)
 	}
 }
 
@@ -121,9 +140,19 @@ func (conn *Conn) send(seal func(room []byte) C.dormouse_sealed) error {
 	return err
 }
 
-// transmit sends sealed records. An error ends our direction.
+var errNoReturn = errors.New("dormouse: Write of the transport has panicked, or called runtime.Goexit")
+
+// transmit sends sealed records. An error ends our direction, and so does a Write that does not return: a part of a
+// record may have been sent.
 func (conn *Conn) transmit(records []byte) error {
+	hasReturned := false
+	defer func() {
+		if !hasReturned {
+			conn.writeError(errNoReturn)
+		}
+	}()
 	_, err := conn.transport.Write(records)
+	hasReturned = true
 	if err != nil {
 		err = conn.writeError(err)
 	}

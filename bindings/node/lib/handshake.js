@@ -282,4 +282,4 @@ function refuseOptions(options) {
   if (![undefined, null, false].includes(enableTrace)) throw invalidArgument('options.enableTrace', 'of type boolean', enableTrace);
 }
 
-module.exports = { ClientFlight, HANDSHAKE_TIMEOUT_MS, ServerFlight, checkCallbacks, flightOf, refuseOptions };
+module.exports = { ClientFlight, HANDSHAKE_TIMEOUT_MS, NO_CERTIFICATE, ServerFlight, checkCallbacks, flightOf, refuseOptions };

@@ -7,6 +7,7 @@
 
 const net = require('node:net');
 const { Readable } = require('node:stream');
+const { isUint8Array } = require('node:util').types;
 const { codedError, endError, hangUp } = require('./errors');
 const native = require('./native');
 const {
@@ -59,7 +60,7 @@ const intoSharedPlain = {
 
 /** Opens ciphertext in memory that belongs to other code. */
 function receiveShared(socket, transport, chunk) {
-  if (typeof chunk === 'string') {
+  if (!isUint8Array(chunk)) {
     fail(socket, codedError(Error, 'ERR_STREAM_WRAP', 'Stream has StringDecoder set or is in objectMode'));
     return;
   }
@@ -81,21 +82,36 @@ function receivePieces(socket, bytes) {
   return readsOn;
 }
 
+// Where a net.Socket has the callback of its option `onread`, which gets its bytes in place of `push()`.
+const kCallback = Object.getOwnPropertySymbols(new net.Socket()).find(({ description }) => description === 'kBufferCb');
+
 /**
- * Receives the bytes of a plain net.Socket before its stream does, as node:tls does: the encoding of that stream and its
- * listeners are those of the plaintext protocol, and must not get ciphertext.
+ * Receives what a plain net.Socket reads before its stream does, as node:tls does: the encoding of that stream and its
+ * listeners are those of the plaintext protocol, and must not get ciphertext. Bytes that its stream holds already are
+ * taken from there, where its listeners see them, also as with node:tls.
  */
 function tap(socket, plain) {
   for (let chunk; (chunk = plain.read()) !== null;) receiveShared(socket, plain, chunk);
-  plain[kTapped] = true;
+  plain[kTapped] = { callback: plain[kCallback] };
+  const take = (bytes) => {
+    socket._unrefTimer();
+    return receivePieces(socket, bytes);
+  };
   plain.push = (chunk) => {
-    if (chunk !== null) {
-      socket._unrefTimer();
-      return receivePieces(socket, chunk);
-    }
+    if (chunk !== null) return take(chunk);
     receiveEof(socket);
     return readablePush.call(plain, null);
   };
+  if (plain[kCallback]) plain[kCallback] = (length, buffer) => take(copyOf(buffer, length));
+  if (!isHeldBack(socket)) netSocket._read.call(plain);
+}
+
+/** Returns what a net.Socket reads to its own stream: the program may connect it again. */
+function untap(plain) {
+  if (!plain[kTapped]) return;
+  delete plain.push;
+  if (plain[kCallback]) plain[kCallback] = plain[kTapped].callback;
+  delete plain[kTapped];
 }
 
 /** A buffer of its own for the first bytes. */
@@ -462,5 +478,5 @@ function release(socket) {
 
 module.exports = {
   answer, closeNow, continueOnread, fail, finish, intoShared, intoSharedPlain, isHeldBack, join, proceed, receive, receiveEof,
-  receiveShared, release, send, start, stopReading, tap, unthrottle,
+  receiveShared, release, send, start, stopReading, tap, unthrottle, untap,
 };

@@ -11,10 +11,10 @@ const { X509Certificate } = require('node:crypto');
 const { chainOf } = require('./chain');
 const { certificateError, codedError, invalidArgument, invalidState, unsupported } = require('./errors');
 const { exportSocket } = require('./export');
-const { flightOf } = require('./handshake');
+const { NO_CERTIFICATE, flightOf } = require('./handshake');
 const native = require('./native');
 const {
-  closeNow, continueOnread, fail, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading, tap,
+  closeNow, continueOnread, fail, finish, intoShared, isHeldBack, join, receiveEof, receiveShared, release, send, stopReading, tap, untap,
 } = require('./pump');
 const {
   alpnProtocol, keepLast, servername, AUTHORIZED, CLIENT, ENDED, GONE, SECURE, kFlags, kFlight, kHandle, kLast,
@@ -48,7 +48,10 @@ class TLSSocket extends net.Socket {
     this[kFlight] = null;
     if (options.onread) this[kOnread] = checkOnread(options.onread);
     if (socket) {
-      layOver(this, socket, flightOf(options, socket));
+      const flight = flightOf(options, socket);
+      // Programs that make a TLSSocket by themselves may know errors by the name '_tlsError' alone, as `mysql` does.
+      if (flight !== options.flight) this.on('error', emitTlsError);
+      layOver(this, socket, flight);
     }
   }
 
@@ -145,7 +148,10 @@ class TLSSocket extends net.Socket {
       const transport = this[kTransport];
       if (transport !== null) this._handle = NO_HANDLE;
       netSocket._destroy.call(this, error, () => callback(shown));
-      if (transport !== null) transport.destroy();
+      if (transport !== null) {
+        transport.destroy();
+        untap(transport);
+      }
     }
   }
 
@@ -328,10 +334,11 @@ function layOver(socket, transport, flight) {
   if (transport instanceof net.Socket) socket._parent = transport;
   transport.on('error', (error) => socket.destroy(error));
   transport.on('close', () => {
+    untap(transport);
     // After a proper end, received data must still be read.
     if (!(socket[kFlags] & ENDED)) socket.destroy();
   });
-  if (!transport.connecting) {
+  if (!transport.connecting && !isYetToConnect(transport)) {
     process.nextTick(beginOver, socket, transport, flight);
     return;
   }
@@ -352,14 +359,29 @@ function beginOver(socket, transport, flight) {
   }
   flight.begin(socket);
   // Not earlier: waiting bytes of the transport need a connection to receive them.
-  if (transport instanceof net.Socket && transport[kNumber] === undefined) tap(socket, transport);
+  if (isPlain(transport) && transport._handle) tap(socket, transport);
   else transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
   transport.on('end', () => receiveEof(socket));
   if (transport.readableEnded) receiveEof(socket);
 }
 
+function emitTlsError(error) {
+  this.emit('_tlsError', error);
+}
+
+/** Whether a stream is a plain socket. A subclass of net.Socket may have bytes of its own, such as those of a tunnel. */
+function isPlain(transport) {
+  return transport instanceof net.Socket && transport[kNumber] === undefined && transport._read === netSocket._read;
+}
+
+/** Whether the program has still to call `connect()`. */
+function isYetToConnect(transport) {
+  return isPlain(transport) && !transport._handle && !transport.destroyed;
+}
+
+/** Null says that the peer is verified: neither a handshake in progress nor a client without a certificate is. */
 function verifyError(socket) {
-  return socket.authorizationError === null ? null : certificateError(socket.authorizationError);
+  return socket.authorized ? null : certificateError(socket.authorizationError ?? NO_CERTIFICATE);
 }
 
 function checkOnread(onread) {

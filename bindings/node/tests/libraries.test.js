@@ -225,40 +225,74 @@ const OK = Buffer.from([0, 0, 0, 2, 0, 0, 0]);
 // Version 10 of the protocol; what the server can, TLS among it; mysql_native_password.
 const greeting = packet(0, Buffer.from('0a352e372e3000010000003132333435363738000b8a2102000800', 'hex'), Buffer.from([21]), Buffer.alloc(10),
   Buffer.from('123456789012\\0mysql_native_password\\0'));
+const sockets = [];
 const server = net.createServer((plain) => {
+  plain.on('error', () => {});
   plain.write(greeting);
   plain.once('data', (request) => {
     // The client may send its first bytes of TLS together with the request for it.
     plain.pause();
     if (request.length > 36) plain.unshift(request.subarray(36));
     const secure = new tls.TLSSocket(plain, { isServer: true, ...own });
+    sockets.push(secure);
     secure.once('data', () => {
       secure.write(packet(3, OK));
-      secure.on('data', (command) => (command[4] === 1 ? secure.end() : secure.write(packet(1, OK))));
+      secure.on('data', (command) => {
+        if (command[4] === 1) secure.end();
+        else if (String(command).endsWith('RESET')) plain.resetAndDestroy();
+        else secure.write(packet(1, OK));
+      });
     });
   });
 });
 const port = await listening(server);
+/** Whether TLS was the package's, on both sides. */
+const isOurs = (client) => client instanceof dormouse.TLSSocket && sockets.every((one) => one instanceof dormouse.TLSSocket) && warnings.length === 0;
 `;
 
 // library: mariadb, mysql, mysql2 | works | `dormouse/register`: TLS begins within the protocol of MySQL
 test('mysql', (t) => need(t, 'mysql') && inPlace('mysql', `${MYSQL}
-const connection = require('mysql').createConnection({ host: 'localhost', port, user: 'u', password: 'p', ssl: { ca: own.ca } });
-const call = (name, ...args) => new Promise((resolve, reject) => connection[name](...args, (error, found) => (error ? reject(error) : resolve(found))));
-await call('connect');
-assert.ok(await call('query', 'DO 1'));
-await call('end');
+let client;
+dormouse.TLSSocket.prototype._start = function() {
+  client = this;
+};
+const { createConnection } = require('mysql');
+const open = (ssl, at = { host: 'localhost', port }) => createConnection({ ...at, user: 'u', password: 'p', ssl });
+const call = (connection, name, ...args) => new Promise((resolve, reject) => {
+  connection[name](...args, (error, found) => (error ? reject(error) : resolve(found)));
+});
+const one = open({ ca: own.ca });
+await call(one, 'connect');
+assert.ok(await call(one, 'query', 'DO 1'));
+assert.ok(isOurs(client));
+await call(one, 'end');
+// It hears of errors by '_tlsError' alone. None may end the process.
+await assert.rejects(call(open({}), 'connect'), /unable to verify the first certificate/);
+const elsewhere = net.createServer((plain) => server.emit('connection', plain)).listen(0, '127.0.0.2');
+await once(elsewhere, 'listening');
+await assert.rejects(call(open({ ca: own.ca }, { host: '127.0.0.2', port: elsewhere.address().port }), 'connect'), /does not match certificate's altnames/);
+const two = open({ ca: own.ca });
+await call(two, 'connect');
+await assert.rejects(call(two, 'query', 'RESET'), { code: 'ECONNRESET' });
+// The same while no call waits.
+const three = open({ ca: own.ca });
+await call(three, 'connect');
+const lost = once(three, 'error');
+sockets.at(-1)._parent.resetAndDestroy();
+assert.equal((await lost)[0].code, 'ECONNRESET');
 `));
 
 test('mysql2', (t) => need(t, 'mysql2') && inPlace('mysql2', `${MYSQL}
 const connection = await require('mysql2/promise').createConnection({ host: 'localhost', port, user: 'u', password: 'p', ssl: { ca: own.ca } });
 await connection.query('DO 1');
+assert.ok(isOurs(connection.connection.stream));
 await connection.end();
 `));
 
 test('mariadb', (t) => need(t, 'mariadb') && inPlace('mariadb', `${MYSQL}
 const connection = await require('mariadb').createConnection({ host: 'localhost', port, user: 'u', password: 'p', ssl: { ca: own.ca } });
 await connection.query('DO 1');
+assert.ok(isOurs(sockets[0]));
 await connection.end();
 `));
 

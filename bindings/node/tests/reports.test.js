@@ -105,7 +105,11 @@ test('a program that pauses TLS over a used socket gets nothing until it resumes
 });
 
 test('TLS over a socket that is gone already', { timeout: 10_000 }, async (t) => {
-  const server = net.createServer({ allowHalfOpen: true }, (socket) => socket.on('error', () => {}));
+  const peers = new Map();
+  const server = net.createServer({ allowHalfOpen: true }, (socket) => {
+    peers.set(socket.remotePort, socket);
+    socket.on('error', () => {});
+  });
   const port = await listen(t, server);
   const begin = {
     client: (socket) => dormouse.connect({ socket, ...to }),
@@ -117,8 +121,10 @@ test('TLS over a socket that is gone already', { timeout: 10_000 }, async (t) =>
     destroyed.destroy();
     await once(destroyed, 'close');
     const ended = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-    const [peer] = await once(server, 'connection');
-    peer.end();
+    await once(ended, 'connect');
+    // The server may get the destroyed one's connection later than this.
+    while (!peers.has(ended.localPort)) await once(server, 'connection');
+    peers.get(ended.localPort).end();
     ended.resume();
     await once(ended, 'end');
     assert.equal(ended.destroyed, false);
@@ -130,6 +136,21 @@ test('TLS over a socket that is gone already', { timeout: 10_000 }, async (t) =>
       await closed;
     }
   }
+});
+
+test('TLS over a socket that the program connects later', { timeout: 10_000 }, async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.pipe(socket)));
+  const plain = new net.Socket();
+  const client = dormouse.connect({ socket: plain, ...to });
+  client.end('hello');
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(client.connecting, true);
+  plain.connect(port, '127.0.0.1');
+  assert.equal((await readAll(client)).toString(), 'hello');
+  const never = new net.Socket();
+  const without = dormouse.connect({ socket: never, ...to });
+  never.destroy();
+  await once(without, 'close');
 });
 
 test('the error of the stream below ends the handshake', async () => {
@@ -216,6 +237,122 @@ test('a client that `new TLSSocket` makes verifies the name of the host to which
   assert.equal(await verified(own, 'localhost'), null);
   assert.equal(await verified(own, '127.0.0.1'), null);
   assert.equal(await verified(other, 'localhost'), 'ERR_TLS_CERT_ALTNAME_INVALID');
+});
+
+test('verifyError() says "verified" of a verified peer only', { timeout: 20_000 }, async (t) => {
+  const verified = async (more) => {
+    const server = net.createServer();
+    const port = await listen(t, server);
+    const client = dormouse.connect({ port, ...to, ...more.client });
+    client.on('error', () => {});
+    const [[plain]] = await Promise.all([once(server, 'connection'), once(client, 'connect')]);
+    const secure = new dormouse.TLSSocket(plain, { isServer: true, ...own, ...more.server });
+    const codes = () => [secure, client].map((one) => one.ssl.verifyError()?.code);
+    await new Promise(process.nextTick);
+    const before = codes();
+    await Promise.all([once(secure, 'secure'), once(client, 'secure')]);
+    const after = codes();
+    client.destroy();
+    return [...before, ...after];
+  };
+  const none = 'UNABLE_TO_GET_ISSUER_CERT';
+  assert.deepEqual(await verified({}), [none, none, none, undefined]);
+  const asks = { requestCert: true, ca: own.ca };
+  assert.deepEqual(await verified({ server: { ...asks, rejectUnauthorized: false } }), [none, none, none, undefined]);
+  assert.deepEqual(await verified({ server: asks, client: { cert: own.cert, key: own.key } }), [none, none, undefined, undefined]);
+  const untrusted = { servername: 'other.test', rejectUnauthorized: false };
+  assert.deepEqual(await verified({ client: untrusted }), [none, none, none, 'ERR_TLS_CERT_ALTNAME_INVALID']);
+});
+
+/** A net.Socket without a handle, whose bytes come from JavaScript, as those of tunnels do. */
+class Tunnel extends net.Socket {
+  constructor(options) {
+    super(options);
+    this._writev = null;
+  }
+
+  _read() {}
+
+  _write(chunk, encoding, callback) {
+    this.sent.push([chunk, Buffer.from(chunk)]);
+    this.other.push(chunk);
+    callback();
+  }
+}
+
+test('TLS over a subclass of net.Socket that is a stream of JavaScript', { timeout: 10_000 }, async () => {
+  const [a, b] = [new Tunnel(), new Tunnel()];
+  Object.assign(a, { other: b, sent: [] });
+  Object.assign(b, { other: a, sent: [] });
+  const server = new dormouse.TLSSocket(a, { isServer: true, ...own });
+  const client = dormouse.connect({ socket: b, ...to });
+  server.pipe(server);
+  client.write('one');
+  assert.equal((await once(client, 'data')).toString(), 'one');
+  // It is not opened in place, because it belongs to others.
+  for (const [chunk, before] of [...a.sent, ...b.sent]) assert.ok(chunk.equals(before));
+  const failed = once(client, 'error');
+  b.setEncoding('latin1');
+  b.push('text', 'latin1');
+  assert.equal((await failed)[0].code, 'ERR_STREAM_WRAP');
+});
+
+test('a stream that gives no bytes is an error', { timeout: 10_000 }, async () => {
+  for (const chunk of ['text', { an: 'object' }, 7]) {
+    const stream = new Duplex({ objectMode: true, read() {}, write: (ignored, encoding, callback) => callback() });
+    const client = dormouse.connect({ socket: stream, ...to });
+    setImmediate(() => stream.push(chunk));
+    const [error] = await once(client, 'error');
+    assert.equal(error.code, 'ERR_STREAM_WRAP');
+  }
+});
+
+for (const kind of ['a buffer', 'a function']) {
+  test(`STARTTLS on a socket with onread and ${kind}`, { timeout: 20_000 }, async (t) => {
+    const port = await upgrading(t, () => {});
+    const heard = [];
+    let isReady;
+    const ready = new Promise((resolve) => (isReady = resolve));
+    const plain = net.connect({
+      port,
+      host: '127.0.0.1',
+      onread: {
+        buffer: kind === 'a buffer' ? Buffer.alloc(1000) : () => Buffer.alloc(1000),
+        callback(length, buffer) {
+          heard.push(buffer.toString('latin1', 0, length));
+          isReady();
+        },
+      },
+    });
+    plain.write('STARTTLS');
+    await ready;
+    const client = dormouse.connect({ socket: plain, ...to });
+    const all = readAll(client);
+    client.end(Buffer.alloc(100_000, 'x'));
+    assert.equal((await all).length, 100_000);
+    assert.deepEqual(heard, ['go']);
+  });
+}
+
+test('a plain socket that connects again after TLS reads plaintext', { timeout: 20_000 }, async (t) => {
+  const port = await upgrading(t, () => {});
+  const other = await listen(t, net.createServer((socket) => socket.end('hello')));
+  const plain = net.connect(port, '127.0.0.1');
+  for (let i = 0; i < 2; i++) {
+    plain.write('STARTTLS');
+    await once(plain, 'data');
+    const client = dormouse.connect({ socket: plain, ...to });
+    const all = readAll(client);
+    client.end('bye');
+    assert.equal((await all).toString(), 'bye');
+    if (!plain.closed) await once(plain, 'close');
+    plain.connect(other, '127.0.0.1');
+    const [text] = await once(plain, 'data');
+    assert.equal(text.toString(), 'hello');
+    await once(plain, 'close');
+    plain.connect(port, '127.0.0.1');
+  }
+  plain.destroy();
 });
 
 test('server.close(), getConnections() and maxConnections count connections of TLS', { timeout: 10_000 }, async (t) => {

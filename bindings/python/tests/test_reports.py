@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import struct
 import sys
 
 import pytest
@@ -57,8 +58,12 @@ def test_start_tls_on_a_transport_that_is_gone(run, server_context, client_conte
     async def main():
         server, theirs, ours = await plain_pair()
         if gone == "reset by the peer":
+            # Without this, abort() sends an ordinary end.
+            linger = struct.pack("ii", 1, 0)
+            theirs.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             theirs.transport.abort()
             await ours.lost
+            assert isinstance(ours.events[0], ConnectionResetError)
         else:
             ours.transport.close()
         if gone == "closed":

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use dormouse_config::{self as config, Admin, STANDARD_INPUT};
@@ -21,10 +21,10 @@ use crate::{mistakes, terminal};
 
 /// Limit on a response.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// How often a query is sent again in a command that goes on for long, while a worker or the control process is replaced.
-pub(crate) const TRIES: u32 = 10;
-/// Pause before that.
-pub(crate) const PAUSE: Duration = Duration::from_millis(500);
+/// Time in which a query is repeated while a worker or the control process is replaced.
+const RETRY_FOR: Duration = Duration::from_secs(10);
+/// Pause before a query is repeated.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of a query, which needs no work.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a command: longer than the gateway itself waits for the command to complete.
@@ -64,8 +64,51 @@ pub(crate) enum Asked<T> {
     Answer(T),
     /// The request is wrong.
     Refused(String),
-    /// Nothing answered, which may change.
-    Failed(String),
+    /// There is no answer.
+    Failed(Failure),
+}
+
+/// A query without an answer.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// A message for the user.
+    pub(crate) why: String,
+    /// Whether the next try may succeed: a worker or the control process is being replaced.
+    may_pass: bool,
+}
+
+impl Failure {
+    fn lasting(why: String) -> Failure {
+        let may_pass = false;
+        Failure { why, may_pass }
+    }
+}
+
+impl From<Failure> for String {
+    fn from(failure: Failure) -> String {
+        failure.why
+    }
+}
+
+/// The time in which a query is repeated.
+pub(crate) struct Retries {
+    until: Instant,
+}
+
+impl Retries {
+    pub(crate) fn begin() -> Retries {
+        let until = Instant::now() + RETRY_FOR;
+        Retries { until }
+    }
+
+    /// Pauses before the next try. Returns `false` if the query must not be repeated.
+    pub(crate) fn pause(&self, failure: &Failure) -> bool {
+        let repeats = failure.may_pass && Instant::now() < self.until;
+        if repeats {
+            thread::sleep(PAUSE);
+        }
+        repeats
+    }
 }
 
 /// The admin address of a running `serve`.
@@ -163,23 +206,32 @@ impl AdminAddress {
 
     /// Sends a `GET` and parses the answer. `Err` is a message for the user.
     pub(crate) fn question<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        let (status, body) = self.exchange("GET", path, "", QUESTION_TIMEOUT)?;
-        if status != 200 {
-            return Err(format!("{self}: {}", body.trim_end()));
-        }
-        serde_json::from_str(&body)
-            .map_err(|_| format!("{self}: the answer is not from `dormouse serve`"))
+        Ok(self.try_question(path)?)
     }
 
-    /// As [`question`](Self::question), in a command that goes on for long: the control process may be replaced meanwhile,
-    /// by an upgrade or after its death.
+    fn try_question<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let (status, body) = self.exchange("GET", path, "", QUESTION_TIMEOUT)?;
+        if status != 200 {
+            return Err(Failure {
+                why: format!("{self}: {}", body.trim_end()),
+                may_pass: is_passing(status),
+            });
+        }
+        serde_json::from_str(&body).map_err(|error| Failure {
+            why: self.foreign(),
+            // The control process died before it had sent all.
+            may_pass: error.is_eof(),
+        })
+    }
+
+    /// As [`question`](Self::question), but asks again while the control process is replaced, by an upgrade or after its
+    /// death: for commands that ask for minutes.
     pub(crate) fn question_again<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        let mut tries = TRIES;
+        let retries = Retries::begin();
         loop {
-            tries -= 1;
-            match self.question(path) {
-                Err(_) if tries > 0 => thread::sleep(PAUSE),
-                answer => return answer,
+            match self.try_question(path) {
+                Err(failure) if retries.pause(&failure) => {}
+                answer => return Ok(answer?),
             }
         }
     }
@@ -188,18 +240,20 @@ impl AdminAddress {
     pub(crate) fn page<T: DeserializeOwned>(&self, method: &str, path: &str) -> Asked<T> {
         let (status, body) = match self.exchange(method, path, "", QUESTION_TIMEOUT) {
             Ok(answer) => answer,
-            Err(why) => return Asked::Failed(why),
+            Err(failure) => return Asked::Failed(failure),
         };
-        let foreign = || format!("{self}: the answer is not from `dormouse serve`");
         if status == 200 {
             return serde_json::from_str(&body)
-                .map_or_else(|_| Asked::Refused(foreign()), Asked::Answer);
+                .map_or_else(|_| Asked::Refused(self.foreign()), Asked::Answer);
         }
         let words = serde_json::from_str::<OrderResult>(&body).map(|result| result.words);
-        let words = words.unwrap_or_else(|_| format!("{self}: {}", body.trim_end()));
-        match status {
-            503 | 504 => Asked::Failed(words),
-            _ => Asked::Refused(words),
+        let why = words.unwrap_or_else(|_| format!("{self}: {}", body.trim_end()));
+        match is_passing(status) {
+            true => Asked::Failed(Failure {
+                why,
+                may_pass: true,
+            }),
+            false => Asked::Refused(why),
         }
     }
 
@@ -230,7 +284,7 @@ impl AdminAddress {
         path: &str,
         body: &str,
         timeout: Duration,
-    ) -> Result<(u16, String), String> {
+    ) -> Result<(u16, String), Failure> {
         let len = body.len();
         let head =
             format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n");
@@ -246,14 +300,24 @@ impl AdminAddress {
                 .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
                 .and_then(|stream| converse(stream, &request)),
         };
-        let answer = answer.map_err(|error| self.in_words(&error, timeout))?;
+        let answer = answer.map_err(|error| Failure {
+            why: self.in_words(&error, timeout),
+            may_pass: is_of_replacement(&error),
+        })?;
         if answer.is_empty() {
-            return Err(format!(
-                "{self}: no answer: the control process has just ended, and the next one starts. \
-                 `dormouse status` shows what has happened"
-            ));
+            return Err(Failure {
+                why: format!(
+                    "{self}: no answer: the control process has just ended, and the next one starts. \
+                     `dormouse status` shows what has happened"
+                ),
+                may_pass: true,
+            });
         }
-        split(&answer).ok_or_else(|| format!("{self}: the answer is not from `dormouse serve`"))
+        split(&answer).ok_or_else(|| Failure::lasting(self.foreign()))
+    }
+
+    fn foreign(&self) -> String {
+        format!("{self}: the answer is not from `dormouse serve`")
     }
 
     fn in_words(&self, error: &io::Error, timeout: Duration) -> String {
@@ -276,6 +340,20 @@ impl AdminAddress {
             _ => format!("{self}: {error}"),
         }
     }
+}
+
+/// Whether a response with this status may be another one soon: a worker or the control process is being replaced.
+fn is_passing(status: u16) -> bool {
+    matches!(status, 503 | 504)
+}
+
+/// Whether connections fail so while the control process is replaced.
+fn is_of_replacement(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(
+        error.kind(),
+        ConnectionRefused | NotFound | ConnectionReset | BrokenPipe
+    )
 }
 
 /// Whether both paths lead to one file, also through links.
@@ -357,6 +435,54 @@ pub(crate) fn encoded(text: impl AsRef<[u8]>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// Asks a server that gives one of these answers to each connection, in their order, and then is gone.
+    fn ask_again(answers: &[&'static str]) -> Result<u32, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("admin.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let answers = answers.to_vec();
+        let server = thread::spawn(move || {
+            for answer in answers {
+                let (mut client, _) = listener.accept().expect("a client");
+                if !answer.is_empty() {
+                    let _ = client.read(&mut [0; 4096]).expect("a request");
+                    client.write_all(answer.as_bytes()).expect("sent");
+                }
+            }
+        });
+        let answer = AdminAddress::Unix(path).question_again("/status");
+        server.join().expect("its end");
+        answer
+    }
+
+    #[test]
+    fn a_question_is_repeated_while_the_control_process_is_replaced() {
+        const WHOLE: &str = "HTTP/1.1 200 OK\r\n\r\n7";
+        assert_eq!(ask_again(&["", "", WHOLE]), Ok(7));
+        let passing = "HTTP/1.1 503 Service Unavailable\r\n\r\nnot yet";
+        assert_eq!(
+            ask_again(&[passing, "HTTP/1.1 200 OK\r\n\r\n", WHOLE]),
+            Ok(7)
+        );
+    }
+
+    #[test]
+    fn a_question_that_is_refused_is_asked_once() {
+        for (answer, why) in [
+            ("HTTP/1.1 403 Forbidden\r\n\r\nonly root", "only root"),
+            (
+                "220 mail.example.com ESMTP\r\n",
+                "not from `dormouse serve`",
+            ),
+            ("HTTP/1.1 200 OK\r\n\r\n<p>", "not from `dormouse serve`"),
+        ] {
+            // A second try would find the server gone.
+            let refused = ask_again(&[answer]).expect_err(answer);
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
 
     #[test]
     fn splits_a_response() {

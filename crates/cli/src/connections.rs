@@ -3,7 +3,6 @@
 mod by;
 
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,7 +11,7 @@ use dormouse_handover::connections::{AgesPage, ConnectionRow, Page, PagePlace};
 use dormouse_printable::lines;
 use serde::de::DeserializeOwned;
 
-use crate::admin::{AdminAddress, AdminArgs, Asked, Exit, PAUSE, TRIES, encoded};
+use crate::admin::{AdminAddress, AdminArgs, Asked, Exit, Retries, encoded};
 use crate::exit_status::ExitStatus;
 use crate::{table, terminal};
 use by::{By, CountedAges};
@@ -190,17 +189,16 @@ impl FilterArgs {
         let separator = if path.contains('?') { '&' } else { '?' };
         let query = self.query(since).map_err(misused)?;
         let request = format!("{path}{separator}{query}{from}");
-        let mut tries = TRIES;
+        let retries = Retries::begin();
         loop {
-            tries -= 1;
             match address.page(method, &request) {
                 Asked::Answer(page) => return Ok(page),
                 Asked::Refused(why) => return Err(misused(why)),
-                Asked::Failed(why) if tries == 0 => {
-                    terminal::error(why);
+                Asked::Failed(failure) if retries.pause(&failure) => {}
+                Asked::Failed(failure) => {
+                    terminal::error(failure.why);
                     return Err(ExitStatus::Failed.into());
                 }
-                Asked::Failed(_) => thread::sleep(PAUSE),
             }
         }
     }

@@ -4,7 +4,8 @@
 //! whose SYN would end the resting one. So Dormouse binds such connections to ports outside of the range from which the
 //! kernel chooses, and remembers which of them rest. The kernel refuses those that are awake. Each worker has its own part
 //! of the ports, since it does not know what rests in another one. Nor does it know what rests in another program, a second
-//! Dormouse or one whose main process has died: so each worker begins at another port than those before it.
+//! Dormouse or one whose main process has died: so each worker begins at another port than those before it. That only
+//! postpones a collision, because each connection to any backend takes the next port.
 
 use dormouse_reactor::sandbox::OwnPorts;
 use std::collections::{HashMap, HashSet};

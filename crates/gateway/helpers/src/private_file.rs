@@ -32,6 +32,10 @@ pub fn read_secret_line(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, S
     let mut line = read_private(path, SECRET_LINE_MAX)?.ok_or_else(|| {
         format!("{shown}: no such file\nwrite {what} there, readable only by its owner")
     })?;
+    // Some editors put a byte order mark in front.
+    if line.starts_with("\u{feff}".as_bytes()) {
+        line.drain(.."\u{feff}".len());
+    }
     for end in [b'\n', b'\r'] {
         if line.last() == Some(&end) {
             line.pop();
@@ -137,6 +141,25 @@ mod tests {
         let refused = read_private(&path, 3).expect_err("readable by the group");
         assert!(refused.contains("mode 640"), "{refused}");
         assert!(refused.contains("chmod 600"), "{refused}");
+    }
+
+    /// As in PEM and TOML files: some editors put one in front, and no one means it.
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_secret() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("passphrase");
+        let read = |text: &str| {
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("changed");
+            read_secret_line(&path, "a secret").map(|line| line.to_vec())
+        };
+        for text in ["\u{feff}sesame", "\u{feff}sesame\r\n", "sesame\n"] {
+            assert_eq!(read(text).as_deref(), Ok(&b"sesame"[..]), "{text:?}");
+        }
+        for text in ["\u{feff}", "\u{feff}\n", "\u{feff}one\ntwo\n"] {
+            let refused = read(text).expect_err("no secret");
+            assert!(refused.contains("expected one line"), "{refused}");
+        }
     }
 
     /// Only root can read a file of another user with mode 600.

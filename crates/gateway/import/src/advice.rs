@@ -149,7 +149,14 @@ pub(super) const REDIRECTS_OTHER_NAMES: &str = "converted, but clients that ask 
 pub(super) const NOT_PERMANENT: &str = "converted, but redirects are permanent here: 308, or \
     301 with `redirect_status`";
 
-pub(super) const ONE_STATUS: &str = "all redirects have one status, that of the first";
+pub(super) const ONE_STATUS: &str =
+    "all redirects have one status, that of the first with 301 or 308";
+
+pub(super) const PER_CLIENT: &str =
+    "converted, but it counts a client's connections to all routes together";
+
+pub(super) const NO_TICKETS: &str = "converted, but it holds also for the routes that had tickets: their \
+    clients make a full handshake each time; remove `tickets` if that is too much";
 
 pub(super) const REDIRECTS_TO_OTHER_PORT: &str = "all addresses in `redirect` lead to one port, \
     and an earlier redirect leads to another: keep the old program for this one, or change the port \

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity};
 
-use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, REDIRECTS_TO_OTHER_PORT};
+use crate::advice::{
+    NO_TICKETS, NOT_PERMANENT, ONE_LINE_PER_CONNECTION, ONE_STATUS, PER_CLIENT,
+    REDIRECTS_TO_OTHER_PORT,
+};
 use crate::origin::{Ledger, Origin, Origins};
 use crate::page::ImportedConfig;
 use crate::section::{Fate, Kind, OptionLine, Remark, Section, note_longest, time_value};
@@ -43,8 +46,10 @@ pub struct Draft {
     times: BTreeMap<&'static str, (u64, Origins)>,
     /// Addresses whose clients are redirected to https.
     redirects: Vec<(String, Origins)>,
-    /// How all of them are redirected: as by the first redirect that was read.
-    redirect: Option<Redirect>,
+    /// The port that all of them are redirected to: that of the first redirect that was read.
+    redirect_port: Option<u16>,
+    /// The status of all: that of the first permanent redirect.
+    redirect_status: Option<String>,
     /// What continues behind Dormouse, each at its own address.
     behind: Vec<String>,
     /// Number of settings that the sections have to account for.
@@ -142,26 +147,49 @@ impl Draft {
         from: impl Into<Origins>,
     ) {
         let from = from.into();
-        let first = self.redirect.get_or_insert_with(|| redirect.clone());
-        if first.port != redirect.port {
+        if *self.redirect_port.get_or_insert(redirect.port) != redirect.port {
             return self.program.step(from, REDIRECTS_TO_OTHER_PORT);
         }
-        let is_other_status = first.status != redirect.status;
         for address in addresses {
             match self.redirects.iter_mut().find(|(one, _)| one == address) {
                 Some((_, before)) => before.add(&from),
                 None => self.redirects.push((address.clone(), from.clone())),
             }
         }
-        match redirect.status.as_str() {
-            "301" | "308" if is_other_status => self.program.left_out(&from, ONE_STATUS),
-            "301" => self.program.set("redirect_status", "301", &from),
-            "308" => {}
+        let status = &redirect.status;
+        match status.as_str() {
+            "301" | "308" => {
+                let first = self.redirect_status.get_or_insert_with(|| status.clone());
+                if first != status {
+                    self.program.left_out(&from, ONE_STATUS);
+                } else if status == "301" {
+                    self.program.set("redirect_status", "301", &from);
+                }
+            }
             _ => self.program.left_out(&from, NOT_PERMANENT),
         }
         if redirect.port != 443 {
             let port = redirect.port.to_string();
             self.program.set("redirect_port", port, from);
+        }
+    }
+
+    /// Turns tickets off for all routes, as this one has none.
+    pub(super) fn no_tickets(&mut self, route: &mut Section, from: impl Into<Origins>) {
+        route.has_no_tickets = true;
+        self.program.set("tickets", "0", from);
+    }
+
+    /// Says that other routes lose their tickets, if there are any.
+    fn say_no_tickets(&mut self) {
+        let had_tickets = |one: &Section| {
+            one.kind == Kind::Route && !one.has("pass_through") && !one.has_no_tickets
+        };
+        let off = self.program.option("tickets");
+        let off = off.filter(|one| one.value == "0");
+        if let Some(off) = off.filter(|_| self.sections.iter().any(had_tickets)) {
+            let from = off.from.clone();
+            self.program.left_out(from, NO_TICKETS);
         }
     }
 
@@ -264,6 +292,12 @@ impl Draft {
             let from: Origins = from.iter().flat_map(Origins::iter).collect();
             self.program.set("redirect", list(&all), from);
         }
+        if let Some(one) = self.program.option("connections_per_client") {
+            let from = one.from.clone();
+            self.program.left_out(from, PER_CLIENT);
+        }
+        self.program.name_lost();
+        self.say_no_tickets();
         self.limit();
         self.account();
         self.in_order_of_the_reference();

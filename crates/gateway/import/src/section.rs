@@ -56,6 +56,12 @@ pub(super) struct Section {
     /// The setting that begins it.
     pub(super) head: Origins,
     pub(super) options: Vec<OptionLine>,
+    /// Other values of options of the program, and where they were set: the last value counts.
+    pub(super) others: BTreeMap<(&'static str, String), Origins>,
+    /// Settings that options of the program stand for, whatever their value.
+    pub(super) beside: BTreeMap<&'static str, Origins>,
+    /// Whether clients of this route had no tickets.
+    pub(super) has_no_tickets: bool,
     pub(super) remarks: Vec<Remark>,
     /// Settings that this section has to account for.
     pub(super) owes: Vec<Origin>,
@@ -126,28 +132,49 @@ impl Section {
         }
     }
 
-    /// Sets an option. The last value wins, and an option of the program that another service has set otherwise is named.
+    /// Sets an option. The last value wins. Of an option of the program, which services set for themselves, the others
+    /// are kept for [`Section::name_lost`].
     pub(super) fn set(
         &mut self,
         name: &'static str,
         value: impl Into<String>,
         from: impl Into<Origins>,
     ) {
-        let (value, from) = (value.into(), from.into());
+        let (value, mut from) = (value.into(), from.into());
         let Some(old) = self.options.iter_mut().find(|one| one.name == name) else {
             return self.options.push(OptionLine { name, value, from });
         };
-        if self.kind == Kind::Program && old.value == value {
+        if self.kind != Kind::Program {
+            *old = OptionLine { name, value, from };
+            return;
+        }
+        if old.value == value {
             return old.from.add(from);
         }
+        let of_value = self.others.remove(&(name, value.clone()));
+        from.add(of_value.unwrap_or_default());
         let before = std::mem::replace(old, OptionLine { name, value, from });
-        if self.kind == Kind::Program && !before.from.is_empty() {
-            let why = format!(
-                "all routes share one `{name}`: a later line sets it, and {} is lost",
-                before.value
-            );
-            self.left_out(before.from, why);
+        let others = self.others.entry((name, before.value)).or_default();
+        others.add(before.from);
+    }
+
+    /// Names the values of options of the program that are lost, once all have their last one.
+    pub(super) fn name_lost(&mut self) {
+        for ((name, value), from) in std::mem::take(&mut self.others) {
+            // A default is no setting.
+            if !from.is_empty() {
+                let why = format!("all routes share one `{name}`: {value} is lost");
+                self.left_out(from, why);
+            }
         }
+        for (name, from) in std::mem::take(&mut self.beside) {
+            self.also(name, from);
+        }
+    }
+
+    /// Adds origins to an option of the program that belong to it whatever its value.
+    pub(super) fn beside(&mut self, name: &'static str, from: impl Into<Origins>) {
+        self.beside.entry(name).or_default().add(from);
     }
 
     /// Sets an option to a text.
@@ -212,6 +239,8 @@ impl Section {
     pub(super) fn carried(&self) -> impl Iterator<Item = Origin> {
         let options = self.options.iter().flat_map(|one| one.from.iter());
         let times = self.times.values().flat_map(|(_, from)| from.iter());
+        let others = self.others.values().chain(self.beside.values());
+        let options = options.chain(others.flat_map(Origins::iter));
         let options = options.chain(self.head.iter()).chain(times);
         options.chain(self.remarks.iter().flat_map(|one| one.from.iter()))
     }

@@ -123,7 +123,14 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         draft.program.step(from, INETD);
     }
     if !draft.is_empty() {
-        of_program.iter().for_each(|one| program(one, &mut draft));
+        for (n, one) in of_program.iter().enumerate() {
+            let mut later = of_program.iter().skip(n + 1);
+            let is_one = matches!(&*one.key, "debug" | "setuid" | "setgid");
+            match is_one && later.any(|other| other.key == one.key) {
+                true => draft.program.replaced(one.origin),
+                false => program(one, &mut draft),
+            }
+        }
     }
     let carried = draft.carried();
     for one in of_services
@@ -557,7 +564,7 @@ fn rest(key: &str, all: &[&StunnelSetting], section: &mut Section, draft: &mut D
         "local" if is_server => return section.set_text("source_addresses", &one.value, from),
         "local" => "originations connect from the address that the system chooses",
         "sessionresume" if one.is("no") => match is_server {
-            true => return draft.program.set("tickets", "0", from),
+            true => return draft.no_tickets(section, from),
             false => return section.set("resume_uses", "0", from),
         },
         "sessionresume" => return section.without_effect(from, DEFAULT),

@@ -16,6 +16,7 @@ mod losses;
 mod outside;
 mod remarks;
 mod served;
+mod shared;
 mod strictness;
 mod tables;
 mod variants;

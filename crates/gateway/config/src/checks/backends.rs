@@ -33,7 +33,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
         let earlier = route.to.iter().take(n);
         if earlier
             .clone()
-            .any(|other| other.backend == upstream.backend)
+            .any(|other| other.backend.is_same(&upstream.backend))
         {
             mistakes.error(
                 &at.location("to", Some(n)),
@@ -124,8 +124,8 @@ fn same_address(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         let shared = |address: SocketAddr| {
             let mut earlier = route.to.iter().take(n).map(|one| &one.backend);
             // The same backend twice is an error already.
-            let first =
-                earlier.find(|one| *one != own && one.addresses().any(|other| other == address))?;
+            let first = earlier
+                .find(|one| !one.is_same(own) && one.addresses().any(|other| other == address))?;
             Some((first, address))
         };
         let Some((Backend::Tcp { given, .. }, address)) = own.addresses().find_map(shared) else {

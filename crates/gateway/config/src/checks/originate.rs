@@ -11,6 +11,7 @@ use crate::mistakes::problem::Problem;
 use crate::options::Originate;
 use crate::section::Section;
 use crate::values::choices::StapledOcsp;
+use crate::values::host_name::authority;
 use crate::values::pem_files::Ca;
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ pub(crate) fn check(
 ) {
     versions(at, originate.min_version, originate.max_version, mistakes);
     protocols(at, "alpn", &originate.alpn, mistakes);
-    let servers = originate.to.iter().map(|server| &server.given);
+    let servers = originate.to.iter();
+    let servers = servers.map(|server| authority(&server.given).to_ascii_lowercase());
     no_item_twice(|n| at.location("to", Some(n)), servers, mistakes);
     trust(originate, at, mistakes);
     unused::of_origination(originate, at, mistakes);

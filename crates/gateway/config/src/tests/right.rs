@@ -548,6 +548,10 @@ fn mistakes_in_backends_are_reported() {
             "127.0.0.1:80 is listed twice",
         ),
         (
+            "['www.example.com:80', 'www.example.com.:80']",
+            "192.0.2.7:80 is listed twice",
+        ),
+        (
             "[{ address = '127.0.0.1:80', backup = true }]",
             "every backend of this route is a backup",
         ),
@@ -596,6 +600,9 @@ fn no_list_has_an_item_twice() {
     assert!(errors_of(keys).contains("a` is listed twice"));
     let servers = "[[originate]]\nlisten = ':8080'\nto = ['10.0.0.1:443', '10.0.0.1:443']\n";
     assert!(errors_of(servers).contains("`10.0.0.1:443` is listed twice"));
+    let servers =
+        "[[originate]]\nlisten = ':8080'\nto = ['www.example.com:443', 'www.example.com.:443']\n";
+    assert!(errors_of(servers).contains("`www.example.com:443` is listed twice"));
 }
 
 /// Without room, new clients would be closed.

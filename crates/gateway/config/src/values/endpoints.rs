@@ -1,6 +1,6 @@
 //! Addresses of listeners, servers and backends. `address.rs` reads them.
 
-use crate::values::host_name::without_dot;
+use crate::values::host_name::{self, without_dot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -109,6 +109,22 @@ impl Backend {
         Some(without_dot(
             host.trim_start_matches('[').trim_end_matches(']'),
         ))
+    }
+
+    /// Returns the host and port as the header `Host` has them. `None`: a unix socket or an echo.
+    pub fn authority(&self) -> Option<String> {
+        match self {
+            Self::Tcp { given, .. } => Some(host_name::authority(given)),
+            Self::Unix(_) | Self::Echo => None,
+        }
+    }
+
+    /// Whether it is the same backend, perhaps in another spelling.
+    pub(crate) fn is_same(&self, other: &Backend) -> bool {
+        match (self.authority(), other.authority()) {
+            (Some(own), Some(others)) => own.eq_ignore_ascii_case(&others),
+            _ => self == other,
+        }
     }
 
     /// Sets the addresses of a name, at least one. Returns whether they have changed.

@@ -34,6 +34,14 @@ pub(crate) fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
+/// Returns a host and its port without the dot at the end of the name, as the header `Host` has them.
+pub(crate) fn authority(given: &str) -> String {
+    match given.rsplit_once(':') {
+        Some((host, port)) => format!("{}:{port}", without_dot(host)),
+        None => given.to_owned(),
+    }
+}
+
 /// Returns whether a certificate can be for this: an IP address, or the name of a host, perhaps
 /// after `*.`. The last part of such a name is not a number, so that it can't be taken for an address
 /// (RFC 1123 §2.1).

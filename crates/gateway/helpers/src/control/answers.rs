@@ -104,6 +104,11 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         Err(_) if !matches!(&*request.path, "/status" | "/metrics") => Selection::default(),
         Err(words) => return Handling::Respond(Response::words(400, &words)),
     };
+    if is_early(request, view) {
+        let words =
+            "the control process has just started, and waits for the main process; try again";
+        return Handling::Respond(Response::words(503, words));
+    }
     Handling::Respond(match request.path.as_str() {
         "/status" => Response::json(200, &status::document(view, &selection)),
         "/metrics" => Response {
@@ -329,6 +334,12 @@ fn running_change<'a>(
             .to_owned(),
         route: take("route").map(str::to_owned),
     })
+}
+
+/// Whether the answer needs a report that main has not sent yet: without it, lists would be empty, and an instance that
+/// accepts connections would not seem ready.
+pub(super) fn is_early(request: &Request, view: &View) -> bool {
+    matches!(request.path.as_str(), "/status" | "/metrics" | "/readyz") && !view.is_complete()
 }
 
 /// Whether the answer has numbers of connections by age, route and backend.

@@ -12,8 +12,9 @@ use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
 const TIMEOUT_MS: u64 = 5_000;
-/// Time for numbers of connections by age to be counted. Without them, the answer has the last ones.
-const AGES_MS: u64 = 1_000;
+/// Time for main's first report, and for numbers of connections by age to be counted. Without the numbers, the answer has
+/// the last ones.
+const FIGURES_MS: u64 = 1_000;
 /// Time for main to carry out an order.
 pub(super) const ORDER_MS: u64 = 600_000;
 
@@ -44,8 +45,8 @@ enum ClientState {
 enum Awaited {
     /// The result of the order that went to main with this id.
     Order(u64),
-    /// Numbers that are counted, for the answer to this request.
-    Ages(Box<Request>),
+    /// Main's first report, or numbers that are counted, for the answer to this request.
+    Figures(Box<Request>),
 }
 
 /// The result of an event.
@@ -97,14 +98,14 @@ impl Client {
         matches!(self.awaited(), Some(Awaited::Order(_)))
     }
 
-    /// Takes the request whose answer waits for numbers by age. It has to be answered now.
+    /// Takes the request whose answer waits for main's first report or numbers by age. The caller answers it.
     pub(super) fn take_waiting_request(&mut self) -> Option<Request> {
-        if !matches!(self.awaited()?, Awaited::Ages(_)) {
+        if !matches!(self.awaited()?, Awaited::Figures(_)) {
             return None;
         }
         match std::mem::replace(&mut self.state, ClientState::Lingering) {
             ClientState::Waiting {
-                awaited: Awaited::Ages(request),
+                awaited: Awaited::Figures(request),
                 ..
             } => Some(*request),
             _ => None,
@@ -134,9 +135,9 @@ impl Client {
         self.wait(Awaited::Order(id), now_ms + ORDER_MS);
     }
 
-    /// Starts to wait for numbers by age, which the answer to this request has.
-    pub(super) fn wait_for_ages(&mut self, request: Request, now_ms: u64) {
-        self.wait(Awaited::Ages(Box::new(request)), now_ms + AGES_MS);
+    /// Starts to wait for main's first report or numbers by age, which the answer to this request has.
+    pub(super) fn wait_for_figures(&mut self, request: Request, now_ms: u64) {
+        self.wait(Awaited::Figures(Box::new(request)), now_ms + FIGURES_MS);
     }
 
     fn wait(&mut self, awaited: Awaited, deadline_ms: u64) {

@@ -175,8 +175,8 @@ impl Control {
     fn receive_report(&mut self) {
         match message::receive(self.main) {
             Ok(None) => {}
-            Ok(Some(Report::State(state))) => self.view.set_state(state),
-            Ok(Some(Report::Listing(part))) => self.view.list(part),
+            Ok(Some(Report::State(state))) => self.take_report(|view| view.set_state(state)),
+            Ok(Some(Report::Listing(part))) => self.take_report(|view| view.list(part)),
             Ok(Some(Report::Result(result))) => self.answer(&result),
             Ok(Some(Report::Page(id, page))) => self.take_page(id, &page),
             Ok(Some(Report::Replacing { once_running })) => self.begin_replacement(once_running),
@@ -193,6 +193,20 @@ impl Control {
                 self.start_listening();
                 self.respond_to_waiting(&answers::gone());
                 self.end_count();
+            }
+        }
+    }
+
+    /// Takes a part of main's report. The clients that wait for the first one get their answers when it is complete.
+    fn take_report(&mut self, take: impl FnOnce(&mut View)) {
+        let was_complete = self.view.is_complete();
+        take(&mut self.view);
+        if was_complete || !self.view.is_complete() {
+            return;
+        }
+        for index in 0..self.clients.len() {
+            if let Some(request) = self.take_waiting_request(index) {
+                self.handle(index, request, process::boottime_ms());
             }
         }
     }
@@ -326,15 +340,17 @@ impl Control {
         match client.step(now_ms) {
             ClientStep::Pending => self.watch(index),
             ClientStep::Closed => self.drop_client(index),
-            ClientStep::Request(request) => {
-                if answers::has_ages(&request) && self.count_ages(now_ms) {
-                    if let Some(Some(client)) = self.clients.get_mut(index) {
-                        client.wait_for_ages(request, now_ms);
-                    }
-                } else {
-                    self.reply(index, &request);
-                }
-            }
+            ClientStep::Request(request) => self.handle(index, request, now_ms),
+        }
+    }
+
+    /// Answers a request when there is what its answer needs.
+    fn handle(&mut self, index: usize, request: Request, now_ms: u64) {
+        let is_counting = answers::has_ages(&request) && self.count_ages(now_ms);
+        if !is_counting && !answers::is_early(&request, &self.view) {
+            self.reply(index, &request);
+        } else if let Some(Some(client)) = self.clients.get_mut(index) {
+            client.wait_for_figures(request, now_ms);
         }
     }
 
@@ -434,14 +450,18 @@ impl Control {
         }
     }
 
-    /// Answers a client if it waits for numbers by age. Returns whether it did.
+    /// Answers a client if it waits for main's first report or numbers by age. Returns whether it did.
     fn answer_waiting(&mut self, index: usize) -> bool {
-        let client = self.clients.get_mut(index).and_then(Option::as_mut);
-        let request = client.and_then(Client::take_waiting_request);
+        let request = self.take_waiting_request(index);
         if let Some(request) = &request {
             self.reply(index, request);
         }
         request.is_some()
+    }
+
+    fn take_waiting_request(&mut self, index: usize) -> Option<Request> {
+        let client = self.clients.get_mut(index).and_then(Option::as_mut);
+        client.and_then(Client::take_waiting_request)
     }
 
     fn respond(&mut self, index: usize, response: &Response) {

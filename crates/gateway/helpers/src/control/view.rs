@@ -21,6 +21,8 @@ pub(super) struct View {
     pub(super) ages: Ages,
     /// The parts of the next lists that have come.
     next_listed: Listing,
+    /// Whether all parts of the first lists have come.
+    has_lists: bool,
     main_gone: bool,
     pub(super) restarts: u32,
     pub(super) born_ms: u64,
@@ -50,6 +52,7 @@ impl View {
             listed: Listing::default(),
             ages: Ages::default(),
             next_listed: Listing::default(),
+            has_lists: false,
             main_gone: false,
             restarts,
             born_ms: process::boottime_ms(),
@@ -72,6 +75,7 @@ impl View {
         }
         if is_last {
             self.listed = std::mem::take(&mut self.next_listed);
+            self.has_lists = true;
         }
     }
 
@@ -82,6 +86,11 @@ impl View {
     /// Main's last report. `None` for a moment after the start.
     pub(super) fn state(&self) -> Option<&State> {
         self.state.as_deref()
+    }
+
+    /// Whether answers are complete: main has reported its state and all lists. After its death there is no more to come.
+    pub(super) fn is_complete(&self) -> bool {
+        self.main_gone || self.state.is_some() && self.has_lists
     }
 
     pub(super) fn main_alive(&self) -> bool {

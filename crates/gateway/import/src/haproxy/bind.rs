@@ -176,6 +176,7 @@ fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft:
         _ => section.set_text("min_version", "1.3", settings.of_no_tls),
     }
     if !settings.no_tickets.is_empty() {
+        section.has_no_tickets = true;
         // HAProxy then keeps sessions in a cache, some 200 bytes each.
         let line = config.global("tune.ssl.cachesize");
         let cache = line.map_or(20_000, |line| line.word(1).parse::<u64>().unwrap_or(20_000));
@@ -186,7 +187,7 @@ fn crypto(settings: BindSettings, config: &Config, section: &mut Section, draft:
                 .collect::<Origins>(),
         );
         match cache {
-            0 => draft.program.set("tickets", "0", from),
+            0 => draft.no_tickets(section, from),
             sessions => {
                 let size = format!("{} KiB", (sessions / 4).max(64));
                 draft.program.set_text("session_cache", &size, from);
@@ -269,6 +270,10 @@ fn word<'a>(
     let name = keyword.word;
     if has_value(name) {
         let value = words.value(&mut keyword);
+        // The others add to each other, or are for this route alone.
+        if matches!(name, "backlog" | "tcp-ut" | "tls-ticket-keys") && words.come_to(name) {
+            return draft.program.replaced(keyword.from);
+        }
         return with_value(name, value, keyword.from, config, settings, section, draft);
     }
     let from = keyword.from;

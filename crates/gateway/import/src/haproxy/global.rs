@@ -1,5 +1,7 @@
 //! `global`, and the sections that are no proxies.
 
+use std::collections::HashMap;
+
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
 use crate::advice::{
@@ -110,10 +112,55 @@ const OF_BINDS_AND_SERVERS: [&str; 6] = [
     "tune.ssl.cachesize",
 ];
 
-pub(super) fn read(config: &Config, draft: &mut Draft) {
-    for line in &config.global {
-        of_global(line, draft);
+/// Lines of `global` that set the same, of which one counts.
+const ONE_COUNTS: [(&[&str], Counts); 7] = [
+    (&["user", "uid"], Counts::First),
+    (&["group", "gid"], Counts::First),
+    (&["maxconn"], Counts::First),
+    (&["maxsslconn"], Counts::Last),
+    (&["nbthread"], Counts::Last),
+    (&["tune.ssl.lifetime"], Counts::Last),
+    (&["hard-stop-after"], Counts::Last),
+];
+
+/// Which of several lines counts.
+#[derive(Clone, Copy)]
+enum Counts {
+    /// HAProxy says of the others that it ignores them.
+    First,
+    Last,
+}
+
+/// Converts `global`, but of lines that replace each other only the one that counts.
+fn of_lines(lines: &[Line], draft: &mut Draft) {
+    let group = |line: &Line| (ONE_COUNTS.iter()).find(|(words, _)| words.contains(&line.word(0)));
+    let mut counting: HashMap<&[&str], usize> = HashMap::new();
+    for (n, line) in lines.iter().enumerate() {
+        match group(line) {
+            Some((words, Counts::First)) => {
+                counting.entry(words).or_insert(n);
+            }
+            Some((words, Counts::Last)) => {
+                counting.insert(words, n);
+            }
+            None => {}
+        }
     }
+    for (n, line) in lines.iter().enumerate() {
+        match group(line) {
+            Some((words, which)) if counting.get(words) != Some(&n) => match which {
+                Counts::First => draft.program.without_effect(line.origin, EARLIER_COUNTS),
+                Counts::Last => draft.program.replaced(line.origin),
+            },
+            _ => of_global(line, draft),
+        }
+    }
+}
+
+const EARLIER_COUNTS: &str = "an earlier line counts";
+
+pub(super) fn read(config: &Config, draft: &mut Draft) {
+    of_lines(&config.global, draft);
     for part in &config.parts {
         let has_variable = |line: &&Line| line.words.iter().any(|word| word.contains("${"));
         for line in part.lines.iter().filter(has_variable) {

@@ -60,6 +60,12 @@ impl<'a> Keywords<'a> {
         Some(Keyword { word, from })
     }
 
+    /// Returns whether this word stands further behind.
+    pub(super) fn come_to(&self, word: &str) -> bool {
+        let rest = self.line.words.get(self.at..).unwrap_or_default();
+        rest.iter().any(|one| one == word)
+    }
+
     /// Reads the value of a keyword.
     pub(super) fn value(&mut self, keyword: &mut Keyword<'a>) -> &'a str {
         match self.next() {

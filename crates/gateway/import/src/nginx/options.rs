@@ -381,8 +381,15 @@ fn sessions(server: &Server<'_>, section: &mut Section, draft: &mut Draft) {
     let both = origins_of(cache.into_iter().chain(tickets));
     match (no_tickets, size) {
         // Otherwise tickets hold the sessions, and clients without tickets have a cache anyway.
-        (true, Some(size)) => draft.program.set_text("session_cache", &size, both),
-        (true, None) => draft.program.set("tickets", "0", both),
+        (true, Some(size)) => {
+            section.has_no_tickets = true;
+            draft
+                .program
+                .set_text("session_cache", &size, origins_of(cache));
+            // It is the same with another size.
+            draft.program.beside("session_cache", origins_of(tickets));
+        }
+        (true, None) => draft.no_tickets(section, both),
         (false, _) if !both.is_empty() => {
             section.without_effect(
                 both,
@@ -615,8 +622,6 @@ fn limit(server: &Server<'_>, one: &Directive, section: &mut Section, draft: &mu
         }
         _ if !by_client => section.step(one.origin, "this did not count the connections of each client: see `connections_per_client` and `max_connections`"),
         Ok(n) => {
-            let why = "converted, but it counts a client's connections to all routes together";
-            section.left_out(one.origin, why);
             draft.largest("connections_per_client", n, one.origin);
         }
         Err(_) => section.step(one.origin, "set `connections_per_client`"),

@@ -1,11 +1,25 @@
 //! `socket = a|l|r:OPTION=VALUE`: options of the listening, the local and the remote socket.
 
-use super::services::Service;
+use std::collections::HashSet;
+
+use super::services::{Service, StunnelSetting};
 use crate::section::Section;
 
 /// Converts the lines that have an option for the whole program.
 pub(super) fn convert(service: &Service, program: &mut Section) {
-    for one in service.all("socket") {
+    // Of several for one socket, the last counts.
+    let (mut seen, mut last) = (HashSet::new(), Vec::new());
+    let all: Vec<&StunnelSetting> = service.all("socket").collect();
+    for one in all.into_iter().rev() {
+        let option = one.value.split('=').next().unwrap_or_default();
+        match seen.insert(option.trim().to_ascii_uppercase()) {
+            true => last.push(one),
+            // Another service may use one that stands above all services.
+            false if one.origin < service.origin => {}
+            false => program.replaced(one.origin),
+        }
+    }
+    for one in last.into_iter().rev() {
         let from = one.origin;
         let (which, option) = one.value.split_once(':').unwrap_or(("", &one.value));
         let (name, value) = option.split_once('=').unwrap_or((option, ""));

@@ -28,11 +28,19 @@ fn options_that_remarks_name_exist() {
     let mut named = BTreeSet::new();
     sources(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("src").as_path(),
-        &mut |text| {
+        &mut |file, text| {
             let code = text
                 .lines()
                 .filter(|line| !line.trim_start().starts_with("//"));
             let code = code.collect::<Vec<_>>().join("\n");
+            // Otherwise what follows the odd one is read inside out.
+            let marks = code.matches('`').count();
+            assert_eq!(
+                marks % 2,
+                0,
+                "{}: an odd number of backticks",
+                file.display()
+            );
             named.extend(code.split('`').skip(1).step_by(2).map(str::to_owned));
         },
     );
@@ -49,14 +57,14 @@ fn options_that_remarks_name_exist() {
 }
 
 /// Passes the text of each source file, except those of tests.
-fn sources(folder: &Path, text_of: &mut dyn FnMut(&str)) {
+fn sources(folder: &Path, text_of: &mut dyn FnMut(&Path, &str)) {
     for entry in folder.read_dir().expect("a folder").flatten() {
         let path = entry.path();
         let is_of_tests = path.file_stem().is_some_and(|stem| stem == "tests");
         match path.is_dir() {
             _ if is_of_tests => {}
             true => sources(&path, text_of),
-            false => text_of(&std::fs::read_to_string(&path).expect("a text")),
+            false => text_of(&path, &std::fs::read_to_string(&path).expect("a text")),
         }
     }
 }

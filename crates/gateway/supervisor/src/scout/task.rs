@@ -94,10 +94,9 @@ fn server_name(route: &config::Route, backend: &Backend) -> String {
 }
 
 fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, address: &str) -> Check {
-    let host = match backend {
-        Backend::Tcp { given, .. } => given,
-        Backend::Unix(_) | Backend::Echo => "localhost",
-    };
+    // Virtual hosts have no dot at their end, which only the resolver needs.
+    let host = backend.authority();
+    let host = host.as_deref().unwrap_or("localhost");
     let request = match &route.check {
         Probe::Get(path) => Some((
             format!(
@@ -175,6 +174,24 @@ mod tests {
     fn of<'a>(task: &'a Task, backend: &str) -> &'a Check {
         let check = task.checks.iter().find(|check| check.backend == backend);
         check.unwrap_or_else(|| panic!("{backend} is not checked"))
+    }
+
+    #[test]
+    fn a_check_names_the_host_without_its_final_dot() {
+        for (to, host) in [
+            (
+                "app.ns.svc.cluster.local.:8080",
+                "app.ns.svc.cluster.local:8080",
+            ),
+            ("app.example:8080", "app.example:8080"),
+            ("[::1]:8080", "[::1]:8080"),
+        ] {
+            let task = task_of(&route(5001, &format!("to = '{to}'\ncheck = 'GET /a'")));
+            let request = task.checks.first().and_then(|check| check.request.as_ref());
+            let (request, _) = request.expect("a request");
+            let expected = format!("GET /a HTTP/1.1\r\nHost: {host}\r\n");
+            assert!(request.starts_with(&expected), "{request}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Limits of the machine: a run that cannot succeed is refused with the remedy.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use dormouse_reactor::socket::Addr;
@@ -68,8 +69,8 @@ impl Plan {
             ));
         }
         let each = connections.div_ceil(generators);
-        check_sources(sources)?;
         if let Addr::Tcp(address) = target {
+            check_sources(sources)?;
             check_ports(connections, *address, sources)?;
         }
         check_machine(connections, target)?;
@@ -123,10 +124,11 @@ pub fn is_this_machine(ip: IpAddr) -> bool {
 /// Checks that connections can come from these addresses: the kernel's error for others is that of ports that ran out.
 fn check_sources(sources: &[IpAddr]) -> Result<(), Error> {
     for source in sources {
-        UdpSocket::bind((*source, 0)).map_err(|error| {
-            Error::usage(format!(
+        UdpSocket::bind((*source, 0)).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => Error::usage(format!(
                 "--source {source} is no address of this machine ({error}); `ip address` lists them"
-            ))
+            )),
+            _ => Error::system(format!("binding a socket to --source {source}: {error}")),
         })?;
     }
     Ok(())
@@ -267,6 +269,27 @@ mod tests {
                 "{own}"
             );
         }
+    }
+
+    #[test]
+    fn only_an_address_of_others_is_called_none_of_this_machine() {
+        let plan = |target: &str, source: &str| {
+            let (target, source) = (target.parse().unwrap(), source.parse().unwrap());
+            Plan::new(1, &target, &[source], None, true)
+        };
+        let message = |source| plan("127.0.0.1:443", source).unwrap_err().message;
+        let stranger = message("192.0.2.1");
+        assert!(
+            stranger.contains("is no address of this machine"),
+            "{stranger}"
+        );
+        // Without its interface, the kernel refuses each link-local address.
+        let without_scope = message("fe80::1");
+        assert!(
+            without_scope.contains("--source fe80::1: "),
+            "{without_scope}"
+        );
+        assert!(plan("unix:/run/x", "192.0.2.1").is_ok(), "it has no effect");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 package dormouse;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 
 import java.io.IOException;
 import java.net.URI;
@@ -91,6 +92,8 @@ class WebLibrariesTest {
         Tomcat tomcat = tomcat();
         try {
             tomcat.start();
+            SSLHostConfig host = tomcat.getConnector().findSslHostConfigs()[0];
+            assertInstanceOf(DormouseEngine.class, host.getCertificates().iterator().next().getSslContext().createSSLEngine());
             URI uri = URI.create("https://localhost:" + tomcat.getConnector().getLocalPort() + "/");
             HttpRequest request = HttpRequest.newBuilder(uri).timeout(Duration.ofSeconds(TIMEOUT_S))
                     .POST(HttpRequest.BodyPublishers.ofByteArray(new byte[LENGTH])).build();

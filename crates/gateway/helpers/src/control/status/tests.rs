@@ -3,7 +3,10 @@
 
 use super::*;
 use crate::control::ages::Taken;
-use crate::control::http::Response;
+use crate::control::answers::{self, Handling};
+use crate::control::http::{Request, Response};
+use crate::control::listener::Access;
+use dormouse_handover::SecretText;
 use dormouse_handover::connections::{AgeGroups, Page};
 use dormouse_handover::control::{
     Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, KeptChange, Listing, Phase,
@@ -260,6 +263,56 @@ fn a_document_before_the_first_report_of_main_has_all_fields() {
     ] {
         assert!(body.contains(expected), "{expected} is missing in {body}");
     }
+}
+
+/// A client that sees no backends, or no drain, would take that for the truth.
+#[test]
+fn nothing_is_told_before_the_first_whole_report_of_main() {
+    let fresh = || {
+        let known = view();
+        let shared = Shared::create("test", 1).expect("memory");
+        let own = Counters::new(shared.block(0).expect("a block"));
+        own.set(Count::WorkerPid, process::pid().0 as u64);
+        let reader = shared.reader().expect("a descriptor");
+        let counters = shared::View::open(reader, 1).expect("a view");
+        View::new(counters, known.backends, known.traffic, 0)
+    };
+    let first = || Listing {
+        is_last: false,
+        ..listing(vec![backend(0, "unix:/run/app.sock")])
+    };
+    let status_of = |path: &str, view: &View| {
+        let request = Request {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            query: Vec::new(),
+            host: None,
+            origin: None,
+            body: SecretText(String::new()),
+        };
+        match answers::reply(&request, view, Access::Orders) {
+            Handling::Respond(response) => response.status,
+            Handling::Forward(_) => panic!("{path} is no command"),
+        }
+    };
+    let all = |view: &View| {
+        ["/status", "/metrics", "/readyz", "/healthz", "/"].map(|path| status_of(path, view))
+    };
+    let mut view = fresh();
+    assert_eq!(all(&view), [503, 503, 503, 200, 200]);
+    view.set_state(Box::new(state()));
+    view.list(first());
+    assert_eq!(all(&view), [503, 503, 503, 200, 200]);
+    view.list(Listing {
+        is_first: false,
+        ..listing(Vec::new())
+    });
+    let [status, metrics, ..] = all(&view);
+    assert_eq!((status, metrics), (200, 200));
+    // A main process that has died completes nothing.
+    let mut view = fresh();
+    view.note_main_death();
+    assert_eq!(all(&view), [200, 200, 503, 200, 200]);
 }
 
 /// Names choose among thousands of routes; without a choice there are the first few hundred.

@@ -28,7 +28,7 @@ pub(super) struct Held {
     pub(super) idle: Option<IdleTime>,
     /// How many of the connections have ended, and why.
     pub(super) closed_early: Option<String>,
-    /// Failed connections by reason, before these were opened.
+    /// Failed connections by reason, when these were open.
     pub(super) failures_before: BTreeMap<String, u64>,
     /// Whether a runtime did not collect its garbage before a census.
     pub(super) is_uncollected: bool,
@@ -63,7 +63,6 @@ impl RunningPart<'_, '_> {
     }
 
     fn hold_all(&mut self, held: &mut Held, exchanges: bool) -> Result<(), Error> {
-        held.failures_before.clone_from(&self.session.run.failures);
         // Before connections are held: while their memory is counted, the server must do nothing else.
         held.large = self.try_large()?;
         // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
@@ -147,6 +146,7 @@ impl RunningPart<'_, '_> {
             self.open_at_once("opening one at a time", fewer, 1)?;
             held.connections = fewer;
         }
+        self.note_failures(held);
         self.read_open(held, ("after_exchange", "after a request"), false);
         self.quiet(held);
         self.hold_again(held, held.connections, |_, _| Ok(()))?;
@@ -200,7 +200,13 @@ impl RunningPart<'_, '_> {
     /// Reads the memory right after connections were opened.
     fn opened(&mut self, held: &mut Held, moment: (&'static str, &str), count: u64) {
         held.connections = count;
+        self.note_failures(held);
         self.read_open(held, moment, true);
+    }
+
+    /// Notes what has failed until all connections are open: that says nothing about their ends.
+    fn note_failures(&self, held: &mut Held) {
+        held.failures_before.clone_from(&self.session.run.failures);
     }
 
     /// Reads the memory of the connections that are open. A reading during which the server closed some is dropped: it is
@@ -278,7 +284,9 @@ impl RunningPart<'_, '_> {
         // The readings so far stay valid with the connections that they are about.
         self.go_on()?;
         self.close_all()?;
-        self.open("opening", held.connections)
+        self.open("opening", held.connections)?;
+        self.note_failures(held);
+        Ok(())
     }
 
     /// Holds more connections if CPython has freed old garbage since the last ones were opened: then the memory before
