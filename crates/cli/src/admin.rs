@@ -217,7 +217,11 @@ impl AdminAddress {
                 may_pass: is_passing(status),
             });
         }
-        serde_json::from_str(&body).map_err(|error| Failure {
+        self.parsed(&body)
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, body: &str) -> Result<T, Failure> {
+        serde_json::from_str(body).map_err(|error| Failure {
             why: self.foreign(),
             // The control process died before it had sent all.
             may_pass: error.is_eof(),
@@ -243,8 +247,11 @@ impl AdminAddress {
             Err(failure) => return Asked::Failed(failure),
         };
         if status == 200 {
-            return serde_json::from_str(&body)
-                .map_or_else(|_| Asked::Refused(self.foreign()), Asked::Answer);
+            return match self.parsed(&body) {
+                Ok(answer) => Asked::Answer(answer),
+                Err(failure) if failure.may_pass => Asked::Failed(failure),
+                Err(failure) => Asked::Refused(failure.why),
+            };
         }
         let words = serde_json::from_str::<OrderResult>(&body).map(|result| result.words);
         let why = words.unwrap_or_else(|_| format!("{self}: {}", body.trim_end()));
@@ -438,7 +445,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// Asks a server that gives one of these answers to each connection, in their order, and then is gone.
-    fn ask_again(answers: &[&'static str]) -> Result<u32, String> {
+    fn ask<T>(answers: &[&'static str], question: impl FnOnce(&AdminAddress) -> T) -> T {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("admin.sock");
         let listener = UnixListener::bind(&path).expect("a socket");
@@ -452,9 +459,13 @@ mod tests {
                 }
             }
         });
-        let answer = AdminAddress::Unix(path).question_again("/status");
+        let answer = question(&AdminAddress::Unix(path));
         server.join().expect("its end");
         answer
+    }
+
+    fn ask_again(answers: &[&'static str]) -> Result<u32, String> {
+        ask(answers, |address| address.question_again("/status"))
     }
 
     #[test]
@@ -466,6 +477,22 @@ mod tests {
             ask_again(&[passing, "HTTP/1.1 200 OK\r\n\r\n", WHOLE]),
             Ok(7)
         );
+    }
+
+    /// The control process died before it had sent all of a page.
+    #[test]
+    fn a_page_that_is_cut_may_be_asked_for_again() {
+        for (answer, is_passing) in [
+            ("HTTP/1.1 200 OK\r\n\r\n[1,", true),
+            ("HTTP/1.1 200 OK\r\n\r\n<p>", false),
+        ] {
+            let asked: Asked<Vec<u32>> = ask(&[answer], |address| address.page("GET", "/"));
+            match asked {
+                Asked::Failed(failure) => assert!(failure.may_pass && is_passing, "{answer}"),
+                Asked::Refused(why) => assert!(!is_passing, "{answer}: {why}"),
+                Asked::Answer(page) => panic!("{page:?}"),
+            }
+        }
     }
 
     #[test]
