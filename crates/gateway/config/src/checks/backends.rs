@@ -125,7 +125,7 @@ fn same_address(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
             let mut earlier = route.to.iter().take(n).map(|one| &one.backend);
             // The same backend twice is an error already.
             let first = earlier
-                .find(|one| !one.is_same(own) && one.addresses().any(|other| other == address))?;
+                .find(|one| one.addresses().any(|other| other == address) && !one.is_same(own))?;
             Some((first, address))
         };
         let Some((Backend::Tcp { given, .. }, address)) = own.addresses().find_map(shared) else {

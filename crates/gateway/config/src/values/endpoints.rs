@@ -121,8 +121,10 @@ impl Backend {
 
     /// Whether it is the same backend, perhaps in another spelling.
     pub(crate) fn is_same(&self, other: &Backend) -> bool {
-        match (self.authority(), other.authority()) {
-            (Some(own), Some(others)) => own.eq_ignore_ascii_case(&others),
+        match (self, other) {
+            (Self::Tcp { given: own, .. }, Self::Tcp { given: others, .. }) => {
+                host_name::is_same_authority(own, others)
+            }
             _ => self == other,
         }
     }

@@ -36,9 +36,22 @@ pub(crate) fn without_dot(name: &str) -> &str {
 
 /// Returns a host and its port without the dot at the end of the name, as the header `Host` has them.
 pub(crate) fn authority(given: &str) -> String {
+    match parts(given) {
+        (host, Some(port)) => format!("{host}:{port}"),
+        (host, None) => host.to_owned(),
+    }
+}
+
+/// Whether both are the same host and port, perhaps in another spelling.
+pub(crate) fn is_same_authority(one: &str, other: &str) -> bool {
+    let ((host, port), (other, other_port)) = (parts(one), parts(other));
+    port == other_port && host.eq_ignore_ascii_case(other)
+}
+
+fn parts(given: &str) -> (&str, Option<&str>) {
     match given.rsplit_once(':') {
-        Some((host, port)) => format!("{}:{port}", without_dot(host)),
-        None => given.to_owned(),
+        Some((host, port)) => (without_dot(host), Some(port)),
+        None => (given, None),
     }
 }
 
