@@ -57,7 +57,6 @@ pub struct Draft {
 }
 
 /// A redirect to the same host and path over https.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Redirect {
     /// The status, as written.
     pub(super) status: String,

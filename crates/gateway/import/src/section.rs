@@ -140,7 +140,7 @@ impl Section {
         value: impl Into<String>,
         from: impl Into<Origins>,
     ) {
-        let (value, mut from) = (value.into(), from.into());
+        let (value, from) = (value.into(), from.into());
         let Some(old) = self.options.iter_mut().find(|one| one.name == name) else {
             return self.options.push(OptionLine { name, value, from });
         };
@@ -151,11 +151,19 @@ impl Section {
         if old.value == value {
             return old.from.add(from);
         }
-        let of_value = self.others.remove(&(name, value.clone()));
-        from.add(of_value.unwrap_or_default());
-        let before = std::mem::replace(old, OptionLine { name, value, from });
-        let others = self.others.entry((name, before.value)).or_default();
-        others.add(before.from);
+        // Sets that have grown are moved, not copied: thousands of services may set two values in turn.
+        let mut all = self
+            .others
+            .remove(&(name, value.clone()))
+            .unwrap_or_default();
+        all.add(from);
+        let line = OptionLine {
+            name,
+            value,
+            from: all,
+        };
+        let before = std::mem::replace(old, line);
+        self.others.insert((name, before.value), before.from);
     }
 
     /// Names the values of options of the program that are lost, once all have their last one.

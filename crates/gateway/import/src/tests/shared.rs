@@ -87,44 +87,43 @@ fn tickets_that_are_off_everywhere_are_not_lost() {
 /// Of several lines in one place, the other program itself takes one: nothing is shared there, and nothing lost.
 #[test]
 fn lines_that_the_other_program_replaces_are_not_shared() {
-    let global = |first: &str, second: &str| {
+    let (later, earlier) = ("a later line replaces it", "an earlier line counts");
+    // HAProxy names the second of two lines that it ignores.
+    for (first, second, option, why) in [
+        ("user a", "user b", "user = \"a\"", earlier),
+        ("uid 7", "user b", "user = \"7\"", earlier),
+        ("group a", "gid 8", "group = \"a\"", earlier),
+        (
+            "maxconn 200",
+            "maxconn 100",
+            "max_connections = 200",
+            earlier,
+        ),
+        ("nbthread 2", "nbthread 3", "workers = 3", later),
+        (
+            "tune.ssl.lifetime 100",
+            "tune.ssl.lifetime 200",
+            "ticket_lifetime = \"200s\"",
+            later,
+        ),
+        (
+            "maxsslconn 100",
+            "maxsslconn 200",
+            "max_connections = 200",
+            later,
+        ),
+    ] {
         let text = format!(
             "global\n {first}\n {second}\nlisten l\n mode tcp\n bind :8883 ssl crt a.pem\n server a 10.0.0.1:1883\n"
         );
         let page = converted(Program::Haproxy, &text);
         assert!(lost(&page).is_empty(), "{page}");
-        page
-    };
-    let (later, earlier) = ("a later line replaces it", "an earlier line counts");
-    // HAProxy names the second line of these, and ignores it.
-    for (first, second, option) in [
-        ("user a", "user b", "user = \"a\""),
-        ("uid 7", "user b", "user = \"7\""),
-        ("group a", "gid 8", "group = \"a\""),
-        ("maxconn 200", "maxconn 100", "max_connections = 200"),
-    ] {
-        let page = global(first, second);
         assert!(page.contains(option), "{page}");
-        assert!(
-            page.contains(&format!("line 3: {second} -- {earlier}")),
-            "{page}"
-        );
-    }
-    for (first, second, option) in [
-        ("nbthread 2", "nbthread 3", "workers = 3"),
-        (
-            "tune.ssl.lifetime 100",
-            "tune.ssl.lifetime 200",
-            "ticket_lifetime = \"200s\"",
-        ),
-        ("maxsslconn 100", "maxsslconn 200", "max_connections = 200"),
-    ] {
-        let page = global(first, second);
-        assert!(page.contains(option), "{page}");
-        assert!(
-            page.contains(&format!("line 2: {first} -- {later}")),
-            "{page}"
-        );
+        let said = match why == later {
+            true => format!("line 2: {first} -- {why}"),
+            false => format!("line 3: {second} -- {why}"),
+        };
+        assert!(page.contains(&said), "{said}: {page}");
     }
     let text = "listen l\n mode tcp\n bind :8883 ssl crt a.pem backlog 10 tcp-ut 5s backlog 20 tcp-ut 3s\n server a 10.0.0.1:1883\n";
     let page = converted(Program::Haproxy, text);
