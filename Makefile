@@ -122,7 +122,10 @@ fmt: ## format the sources
 fmt-check:
 	$(CARGO) fmt --all --check
 
-# No code exists in some builds only (`cargo xtask tidy` sees to it), so one look at it is enough.
+# The download is linked with musl, whose functions have other types than those of glibc. `reactor` has all calls of C.
+MUSL := x86_64-unknown-linux-musl
+
+# No other code exists in some builds only (`cargo xtask tidy` sees to it), so one look at it is enough.
 lint: ## clippy, warnings denied
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	@if timeout 120 rustup --quiet target add $(MUSL); then \
@@ -130,9 +133,6 @@ lint: ## clippy, warnings denied
 	else \
 	    echo "lint: NOT CHECKED for musl: rustup cannot add the target $(MUSL) here"; \
 	fi
-
-# The download is linked with musl, whose functions have other types than those of glibc. `reactor` has all calls of C.
-MUSL := x86_64-unknown-linux-musl
 
 # It reads the crates as `make lint` has just checked them, and checks none again: the same compiler, with the same words.
 AS_CHECKED = RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" \
